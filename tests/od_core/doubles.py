@@ -1,7 +1,5 @@
 """Noise sources for tests. None of them protects anybody; their noise is a function of level and position."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -77,12 +75,7 @@ def usual_release(flows, geography, **changes):
 
 def released(world, order, neighbours, noise, mechanism="inftda_refined", **changes):
     """The release of a generated world with listed noise, or that of any source."""
-    given = {
-        "destination_geography": world.destination,
-        "unit": PrivacyUnit("trip", neighbours),
-        "budget": Budget(rho=1, delta=1e-8),
-        "mechanism": mechanism,
-        "tree": order,
-        "noise": ListedNoise(noise) if isinstance(noise, list) else noise,
-    }
+    noise = ListedNoise(noise) if isinstance(noise, list) else noise
+    given = {"unit": PrivacyUnit("trip", neighbours), "budget": Budget(rho=1, delta=1e-8), "mechanism": mechanism}
+    given |= {"destination_geography": world.destination, "tree": order, "noise": noise}
     return usual_release(world.frame, world.origin, **given | changes)

@@ -1,7 +1,5 @@
 """What every release of the real data must fulfil, recomputed with pandas from its leaf table and the zone list."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pandas as pd
@@ -42,21 +40,17 @@ def assert_invariants(release: Release, total: int, zones: pd.DataFrame, names: 
             table = release.flows_at(origin_level, destination_level)
             assert table["trips"].sum() == total
             expected = grouped(flows, areas, (origin_level, destination_level))
-            pd.testing.assert_series_equal(
-                indexed(table, "trips"), expected, check_names=False, check_index_type=False, check_dtype=False
-            )
-    fan_out = {
-        (upper, lower): zones.assign(all="all").groupby(upper)[lower].nunique().to_dict()
-        for upper, lower in pairwise(names)
-    }
+            loosely = {"check_names": False, "check_index_type": False, "check_dtype": False}
+            pd.testing.assert_series_equal(indexed(table, "trips"), expected, **loosely)
+    with_all = zones.assign(all="all")
+    fan_out = {pair: with_all.groupby(pair[0])[pair[1]].nunique().to_dict() for pair in pairwise(names)}
     assert len(release.measured) == 2 * (len(names) - 1)
     for measurement in release.measured:
         level = measurement.step.level
         above, own = release.levels[level - 1], release.levels[level]
         side = 0 if above[0] != own[0] else 1
-        parents = pd.Series(
-            measurement.parents.trips, pd.MultiIndex.from_tuples(released_keys(release, measurement.parents, above))
-        )
+        keys = pd.MultiIndex.from_tuples(released_keys(release, measurement.parents, above))
+        parents = pd.Series(measurement.parents.trips, keys)
         fan_outs = parents.index.get_level_values(side).map(fan_out[above[side], own[side]])
         table = release.measurements_at(level)
         assert len(table) == len(measurement.noisy) == fan_outs.to_numpy().sum()

@@ -1,7 +1,5 @@
 """Broken variants of the library, which tests must find."""
 
-from __future__ import annotations
-
 import pytest
 
 from od_core.flows import measuring

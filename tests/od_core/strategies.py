@@ -1,7 +1,5 @@
 """Generated geographies, flows and noise for Hypothesis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,12 +43,10 @@ class World:
     def nodes(self, tree: FlowTree, level: int, nodes: Sequence[Node], trips: Sequence[int] | None = None) -> Nodes:
         """The library's nodes for nodes given as areas; of one trip each if not said otherwise."""
         origin_number, destination_number = self.numbered(*tree.level_pair(level))
-        return Nodes(
-            level,
-            np.array([origin_number[o] for o, _ in nodes], dtype=np.int32),
-            np.array([destination_number[d] for _, d in nodes], dtype=np.int32),
-            np.array([1] * len(nodes) if trips is None else trips, dtype=np.int64),
-        )
+        origins = np.array([origin_number[o] for o, _ in nodes], dtype=np.int32)
+        destinations = np.array([destination_number[d] for _, d in nodes], dtype=np.int32)
+        counts = np.array([1] * len(nodes) if trips is None else trips, dtype=np.int64)
+        return Nodes(level, origins, destinations, counts)
 
     def areas_of(self, tree: FlowTree, nodes: Nodes) -> dict[Node, int]:
         """Trips of the library's nodes by their areas, in the order of the nodes; int as they come from int64."""

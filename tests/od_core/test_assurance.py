@@ -1,7 +1,5 @@
 """The claims of ``docs/explanation/assurance.md`` name sources, tests and planted defects, and all of them exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

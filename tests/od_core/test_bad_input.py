@@ -5,8 +5,6 @@ quotes nothing, and the row stands in the confidential detail alone. Nothing is 
 and area lists are in ``geography/test_geography.py``, and those of files of records in ``records``.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, StabilityHistogram, release_flows
-from od_core.flows.release import Release
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, Release, StabilityHistogram, release_flows
 from od_core.records.counting import count_records_in_memory
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import ZoneList

@@ -1,7 +1,5 @@
 """No text of an error is made of another library's text, which may hold a record, a password or an address."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import pickle
@@ -194,10 +192,8 @@ def test_no_error_shows_a_part_of_the_password_of_the_ledger(tmp_path: Path, sig
     pytest.importorskip("psycopg")
     for rest in ("", ":no-port", "/d?sslmode=hunter2", "/d?hunter2=1"):
         address = f"postgresql://role:hunter2{sign}WREN@127.0.0.1{rest}"
-        with (
-            pytest.raises(OdError, match=r"^OD-LEDGER-(ADDRESS|UNAVAILABLE): ") as refused,
-            contextlib.ExitStack() as left,
-        ):
+        refusal = pytest.raises(OdError, match=r"^OD-LEDGER-(ADDRESS|UNAVAILABLE): ")
+        with refusal as refused, contextlib.ExitStack() as left:
             left.enter_context(make_chain(tmp_path / "ledger.sqlite", address).open_transaction())
         assert not re.findall("hunter2|WREN", whole(refused.value))
 
@@ -215,9 +211,8 @@ def test_no_error_shows_a_hidden_value() -> None:
     """In a sentence, in quotes and escaped; a word or a short text only where it is quoted."""
     for number, value in enumerate(["pass/word 7", 'it\'s \\ "8"', "plain", "12", "hunter2"]):
         hide(value, f"{{{{ env.V{number} }}}}")
-        error = OdError(
-            "OD-CONFIG", f"no {value!r}, {[value]}", next_step=f"write another than '{value}'", file="a.yaml"
-        )
+        step = f"write another than '{value}'"
+        error = OdError("OD-CONFIG", f"no {value!r}, {[value]}", next_step=step, file="a.yaml")
         for each in (error, error.with_file("b"), pickle.loads(pickle.dumps(error))):  # noqa: S301
             assert value not in whole(each).replace("V12", "")
     said = OdError("OD-CONFIG", "at hunter2, hunter21, pass/word 71: 12 plain words", next_step="")

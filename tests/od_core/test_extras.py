@@ -1,7 +1,5 @@
 """The library alone: what it needs, what it imports, and what it says of what is not installed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

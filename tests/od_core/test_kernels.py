@@ -1,7 +1,5 @@
 """Where machine code is kept: it is run, so nobody else may write there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

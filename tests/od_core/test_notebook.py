@@ -1,7 +1,5 @@
 """What a notebook shows of objects: public texts alone, escaped, and of a release the numbers that it has."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -12,9 +10,8 @@ import pandas as pd
 import pytest
 
 import od_core
-from od_core import Budget, Geography, Grid, OdError, PrivacyUnit, Trajectories, release_flows
+from od_core import Budget, FlowTree, Geography, Grid, OdError, PrivacyUnit, Trajectories, release_flows
 from od_core.evaluation.metrics import Truth
-from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.groups import GroupSizes
 from od_core.records.counting import count_trips
 
@@ -44,9 +41,8 @@ def tables(shown: object) -> list[list[list[str]]]:
 
 def test_an_error_shows_no_confidential_detail() -> None:
     error = OdError("OD-SUM-NAMES", MARKUP, next_step="name it", confidential_detail="SECRET")
-    assert tables(error) == [
-        [["Error", "OD-SUM-NAMES"], ["What", MARKUP], ["Budget", "nothing was spent"], ["Next step", "name it"]]
-    ]
+    told = [["Error", "OD-SUM-NAMES"], ["What", MARKUP], ["Budget", "nothing was spent"], ["Next step", "name it"]]
+    assert tables(error) == [told]
 
 
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "stability_histogram"])
@@ -70,10 +66,8 @@ def test_a_release_shows_the_flows_of_a_coarse_level_and_what_it_cost(mechanism:
             row = flows.loc[pair]
             ends = f"|{row['lower']:,} to {row['upper']:,}" if has_ends else ""
             assert cell == f"{row['trips']:,}{ends}"
-    order = [
-        int(release.flows_at("region", "all").set_index("origin")["trips"].get(names[name], 0))
-        for name, *_ in shown[1:]
-    ]
+    flows = release.flows_at("region", "all").set_index("origin")["trips"]
+    order = [int(flows.get(names[name], 0)) for name, *_ in shown[1:]]
     assert order == sorted(order, reverse=True)
 
 
@@ -81,12 +75,9 @@ def test_what_is_confidential_shows_nothing() -> None:
     """Neither the values of an object that holds records, nor their number; and every such class has its own text."""
     tree = FlowTree(GEOGRAPHY, GEOGRAPHY)
     counts = count_trips(FLOWS, tree)
-    held = [
-        counts,
-        Truth.from_counts(tree, counts),
-        Trajectories(np.array([[1, 2]], dtype=np.int32), Grid((4, 4))),
-        GroupSizes(np.array([0]), np.array([3]), np.array([1])),
-    ]
+    groups = GroupSizes(np.array([0]), np.array([3]), np.array([1]))
+    points = Trajectories(np.array([[1, 2]], dtype=np.int32), Grid((4, 4)))
+    held = [counts, Truth.from_counts(tree, counts), points, groups]
     for each in held:
         assert repr(each) == str(each) == f"{type(each).__name__}(confidential)"
         assert not hasattr(each, "_repr_html_")

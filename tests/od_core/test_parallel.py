@@ -1,7 +1,5 @@
 """Work on threads: results in order, few pieces at a time, errors where they belong."""
 
-from __future__ import annotations
-
 import threading
 import time
 

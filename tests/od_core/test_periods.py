@@ -1,7 +1,5 @@
 """Periods against pandas' calendar, which knows days, months, quarters and years, and ISO weeks by their Mondays."""
 
-from __future__ import annotations
-
 import datetime
 from itertools import pairwise
 

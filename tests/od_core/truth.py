@@ -1,7 +1,5 @@
 """True counts of any nodes, by binary search in the sorted leaf counts: the same for each node, whatever its size."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

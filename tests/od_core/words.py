@@ -1,7 +1,5 @@
 """Sources of words for tests of the table: chosen bits, few bits a word, and a record of what was given."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

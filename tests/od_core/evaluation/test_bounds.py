@@ -1,7 +1,5 @@
 """The explicit bounds: what follows from bounded noise in any case, and how often the noise is not bounded so."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -10,16 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release
+from od_core import Budget, FlowTree, InfTDA, PrivacyUnit, evaluate, plan_release
+from od_core.evaluation import metrics
 from od_core.evaluation.known_flows import make_binary_flows
-from od_core.evaluation.metrics import (
-    Truth,
-    accumulate_error_bounds,
-    compute_gauss_bounds,
-    compute_stability_bounds,
-    compute_top_down_bounds,
-)
-from od_core.flows.mechanisms import InfTDA
+from od_core.evaluation.metrics import Truth, accumulate_error_bounds, compute_stability_bounds, compute_top_down_bounds
 from od_core.geography.flow_tree import Nodes
 from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
@@ -36,9 +28,8 @@ TRIP = PrivacyUnit("trip")
 
 
 def planned(geography, **budget):
-    return plan_release(
-        geography, unit=TRIP, budget=Budget(**{"delta": "1e-8", **budget}), mechanism="inftda", acceptance=NO_FAULTS
-    )
+    given = {"delta": "1e-8", **budget}
+    return plan_release(geography, unit=TRIP, budget=Budget(**given), mechanism="inftda", acceptance=NO_FAULTS)
 
 
 @given(
@@ -103,11 +94,10 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     """
     geography = make_binary_flows(1, levels=2, trips=20).geography
     tree = FlowTree(geography, geography, order)
-    truth = Truth.from_counts(
-        tree, TripCounts.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
-    )
+    zero, none = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    truth = Truth.from_counts(tree, TripCounts.from_pairs(tree, zero, zero, none))
     leaves = tree.list_public_nodes(4)
-    bounds, exceeded = np.array(compute_gauss_bounds(tree, Fraction(25), HALF)), 0
+    bounds, exceeded = np.array(metrics.compute_gauss_bounds(tree, Fraction(25), HALF)), 0
     noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
     for values in noise:
         errors = truth.compute_errors(Nodes(4, leaves.origin, leaves.destination, values))

@@ -1,7 +1,5 @@
 """The comparison: what a run says, what a killed comparison does again, and the table of it all."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys
@@ -66,13 +64,8 @@ def test_a_file_says_what_was_run_and_with_what_noise(results):
     for run in runs:
         record = json.loads(run.locate_result_file(folder).read_text(encoding="utf-8"))
         data = SMALL[run.data_set]()
-        plan = plan_release(
-            data.geography,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(run.epsilon, "1e-8"),
-            mechanism=run.contender.mechanism,
-            acceptance=NO_FAULTS,
-        )
+        given = {"unit": PrivacyUnit("trip"), "budget": Budget(run.epsilon, "1e-8"), "acceptance": NO_FAULTS}
+        plan = plan_release(data.geography, mechanism=run.contender.mechanism, **given)
         assert (record["plan_digest"], record["data_digest"]) == (plan.digest, data.digest)
         assert Fraction(record["rho"]) == plan.spent.rho
         assert record["bound"] == (compute_top_down_bounds(plan) if run.contender.label == "inftda" else None)
@@ -135,9 +128,8 @@ def test_a_comparison_that_is_ended_makes_no_run_but_those_in_progress(tmp_path)
 
     with pytest.raises(KeyboardInterrupt):
         compare(runs, tmp_path / "runs", data_sets, workers=1, progress=end)
-    assert {path.name for path in (tmp_path / "runs").iterdir()} <= {
-        run.locate_result_file(tmp_path).name for run in runs[:2]
-    }
+    allowed = {run.locate_result_file(tmp_path).name for run in runs[:2]}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} <= allowed
 
 
 def test_runs_of_different_plans_make_no_table(tmp_path):
@@ -152,11 +144,8 @@ def test_runs_of_different_plans_make_no_table(tmp_path):
 def test_a_mechanism_that_refuses_the_size_is_recorded_and_not_a_failure(tmp_path):
     """Italy's shape has 65 million pairs of zones, more than ``vanilla_gauss`` takes."""
     gauss = next(contender for contender in CONTENDERS if contender.label == "vanilla_gauss")
-    large = {
-        "large": partial(
-            make_known_flows, "large", partial(make_binary_flows, 1, levels=13, filled=Fraction(1, 10**6), trips=100)
-        )
-    }
+    tree = partial(make_binary_flows, 1, levels=13, filled=Fraction(1, 10**6), trips=100)
+    large = {"large": partial(make_known_flows, "large", tree)}
     runs = [Run("large", gauss, "1", 1), Run("large", CONTENDERS[0], "1", 1)]
     compare(runs, tmp_path, large, workers=1)
     (refused,) = read_refusals(tmp_path).to_dict("records")
@@ -175,10 +164,8 @@ def test_the_variants_of_a_contender_are_those_that_their_labels_say():
     options = {label: known[label].plan(geography, "1").mechanism.options for label in ("inftda", "inftda, descending")}
     assert options == {"inftda": {"order": "ascending"}, "inftda, descending": {"order": "descending"}}
     histograms = [label for label in known if label.startswith("stability")]
-    thresholds = [
-        [known[label].plan(geography, epsilon).steps[0].threshold for label in histograms]
-        for epsilon in ("0.1", "1", "10")
-    ]
+    plans = [[known[label].plan(geography, epsilon) for label in histograms] for epsilon in ("0.1", "1", "10")]
+    thresholds = [[plan.steps[0].threshold for plan in row] for row in plans]
     assert thresholds == [[357, 384], [37, 40], [5, 5]]  # docs/explanation/noise.md
 
 

@@ -1,7 +1,5 @@
 """Data sets with a known truth: what may be one, and the published ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables in files: the same counts as from a frame, and a mark that says why their truth may be known."""
 
-from __future__ import annotations
-
 import pickle
 from functools import partial
 

@@ -1,21 +1,12 @@
 """Errors against the truth, recomputed with pandas over the union of true and released pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import (
-    Budget,
-    PrivacyUnit,
-    evaluate,
-    evaluate_area_totals,
-    release_counts,
-    release_flows,
-)
+from od_core import Budget, PrivacyUnit, evaluate, evaluate_area_totals, release_counts, release_flows
 from tests.od_core.doubles import no_noise, released
 from tests.od_core.strategies import TREES, geography_of, noises, worlds
 

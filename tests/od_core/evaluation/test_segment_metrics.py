@@ -1,7 +1,5 @@
 """The errors of flows by category, against a count of the cells one by one."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -19,9 +17,8 @@ MODES = ("car", "bus", "walk")
 def trips() -> pd.DataFrame:
     rng = np.random.default_rng(5)
     places = [ZONES["zone"].to_numpy()[rng.integers(0, 5, 400) * rng.integers(0, 2, 400)] for _ in range(2)]
-    return pd.DataFrame(dict(zip(("origin", "destination"), places, strict=True))).assign(
-        mode=np.array(MODES)[rng.integers(0, 3, 400)]
-    )
+    flows = pd.DataFrame(dict(zip(("origin", "destination"), places, strict=True)))
+    return flows.assign(mode=np.array(MODES)[rng.integers(0, 3, 400)])
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +30,8 @@ def release(trips):
 def test_errors_are_those_of_all_cells_and_categories(release, trips):
     errors = evaluate(release, trips, segment="mode").set_index("level")
     parents = dict(zip(ZONES["zone"], ZONES["state"], strict=True))
-    areas = {
-        "all": (["all"], lambda _: "all"),
-        "state": (["a", "b"], parents.get),
-        "zone": (list(parents), lambda zone: zone),
-    }
+    areas = {"all": (["all"], lambda _: "all"), "state": (["a", "b"], parents.get)}
+    areas["zone"] = list(parents), lambda zone: zone
     for level, (origin, destination) in enumerate(release.levels):
         (origins, of_origin), (destinations, of_destination) = areas[origin], areas[destination]
         released = release.flows_at(origin, destination, segment="mode")

@@ -1,7 +1,5 @@
 """Simulated releases: public noise of the exact distributions, the same whenever it is asked for."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

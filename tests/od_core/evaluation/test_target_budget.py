@@ -1,7 +1,5 @@
 """Budgets for targets against brute force over the shares, with dense linear algebra and exact distributions."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import product
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
-from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, Segments, Uncounted, plan_release
 from od_core.evaluation import targets as module
 from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
@@ -27,10 +25,7 @@ from od_core.evaluation.targets import (
     select_target_classes,
 )
 from od_core.flows.optimal_shares import LEAST, VarianceModel
-from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import Segments
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.plan import Uncounted
 from od_core.records.counts import TripCounts
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
@@ -66,13 +61,8 @@ def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlow
     origin, destination = (part.ravel().astype(np.int32) for part in np.indices((count, count)))
     trips = generator.integers(1, 400, count * count)
     order = ("destination", "origin")[seed % 2]
-    plan = plan_release(
-        geography,
-        unit=PrivacyUnit("trip", neighbours="unbounded"),
-        budget=Budget(1, "1e-8"),
-        tree=order,
-        mechanism="inftda_refined",
-    )
+    given = {"unit": PrivacyUnit("trip", neighbours="unbounded"), "budget": Budget(1, "1e-8")}
+    plan = plan_release(geography, **given, tree=order, mechanism="inftda_refined")
     table = made_up(plan, origin, destination, trips)
     levels = plan.tree.origin.level_names
     texts = [
@@ -130,9 +120,8 @@ def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares
     own = np.log(np.array([float(shares[level]) for level in levels]))
     best = math.inf
     for start in (np.zeros(len(levels)), own + np.random.default_rng(0).normal(0, 0.3, len(levels))):
-        found = optimize.minimize(
-            rho, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-6, "maxfev": 500}
-        )
+        options = {"xatol": 1e-3, "fatol": 1e-6, "maxfev": 500}
+        found = optimize.minimize(rho, start, method="Nelder-Mead", options=options)
         best = min(best, found.fun)
     return with_shares(np.array([float(shares[level]) for level in levels])), best
 
@@ -157,11 +146,9 @@ def test_the_solved_rho_is_that_of_brute_force(seed):
 
 @given(probabilities=st.lists(st.floats(0, 1), min_size=1, max_size=9), least=st.integers(1, 9))
 def test_the_number_of_events_has_the_distribution_of_all_outcomes(probabilities, least):
-    expected = sum(
-        math.prod(p if happens else 1 - p for p, happens in zip(probabilities, outcome, strict=True))
-        for outcome in product((0, 1), repeat=len(probabilities))
-        if sum(outcome) >= least
-    )
+    outcomes = [one for one in product((0, 1), repeat=len(probabilities)) if sum(one) >= least]
+    chances = [[p if happens else 1 - p for p, happens in zip(probabilities, one, strict=True)] for one in outcomes]
+    expected = sum(map(math.prod, chances))
     assert compute_tail_probability(np.array(probabilities), least) == pytest.approx(expected, abs=1e-12)
 
 
@@ -195,9 +182,8 @@ def test_levels_whose_nodes_have_one_child_get_no_share():
     plan = plan_release(zones, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"))
     table = made_up(plan, *(np.arange(4, dtype=np.int32),) * 2, np.full(4, 90))
     region = plan.tree.origin.levels[0]
-    found = find_target_budget(
-        plan, [Target.parse(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table
-    )
+    target = Target.parse(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)
+    found = find_target_budget(plan, [target], table)
     assert [share == 0 for share in found.shares] == [plan.tree.largest_fan_out(k) == 1 for k in range(7)]
     assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
 
@@ -207,10 +193,8 @@ def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_unco
     """Half of the budget is for the number of uncounted trips, and simulations correct all numbers alike."""
     base, table, _ = problem(6, depth=2)
     unit = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=4, id_pattern="p[0-9]+")
-    plans = [
-        plan_release(base.tree.origin, unit=unit, budget=Budget(1, "1e-8"), uncounted=uncounted)
-        for uncounted in (None, Uncounted("1/2", 10))
-    ]
+    given = {"unit": unit, "budget": Budget(1, "1e-8")}
+    plans = [plan_release(base.tree.origin, **given, uncounted=uncounted) for uncounted in (None, Uncounted("1/2", 10))]
     region, zone = base.tree.origin.levels
     texts = [
         f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
@@ -235,14 +219,10 @@ def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_unco
 def test_the_share_of_the_breakdowns_is_the_best_of_all(by, best):
     """At an end of all shares, and between them."""
     base, table, _ = problem(6, depth=1)
-    plan = plan_release(
-        base.tree.origin, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"), segments={"mode": ["car", "bus"]}
-    )
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-8"), "segments": {"mode": ["car", "bus"]}}
+    plan = plan_release(base.tree.origin, **given)
     [zone] = plan.tree.origin.levels
-    texts = [
-        f"all x {zone}{by}: flows >= 50 within 10 % in 90 %",
-        f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
-    ]
+    texts = [f"all x {zone}{by}: flows >= 50 within 10 % in 90 %", f"{zone} x {zone}: flows >= 20 within 15 % in 80 %"]
     targets = [Target.parse(text, plan.tree, plan.breakdowns) for text in texts]
     classes = tuple(chosen(plan, table, targets))
     rho = {}
@@ -259,12 +239,8 @@ def test_the_share_of_the_breakdowns_is_the_best_of_all(by, best):
 def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     """Two binomial shares of 200 and of 300 releases differ by less than 5 of their standard deviations (6e-7)."""
     base, table, _ = problem(6, depth=2)
-    plan = plan_release(
-        base.tree.origin,
-        unit=PrivacyUnit("trip", neighbours="unbounded"),
-        budget=Budget(1, "1e-8"),
-        segments={"mode": ["car", "bus"]},
-    )
+    given = {"unit": PrivacyUnit("trip", neighbours="unbounded"), "budget": Budget(1, "1e-8")}
+    plan = plan_release(base.tree.origin, **given, segments={"mode": ["car", "bus"]})
     region, zone = plan.tree.origin.levels
     texts = [
         f"{region} x {region} by mode: flows >= 50 within 4 % in 90 %",
@@ -276,14 +252,12 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares), best)
     trips = arrange_counts_for_plan(table, tried)
     classes = select_target_classes(tried, targets, trips)
-    met = np.mean(
-        [max(compute_target_ratios(classes, release)) <= 1 for release in simulate_releases(tried, trips, 300)]
-    )
+    made = simulate_releases(tried, trips, 300)
+    met = np.mean([max(compute_target_ratios(classes, release)) <= 1 for release in made])
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
     half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares), best)
-    met = np.mean(
-        [max(compute_target_ratios(classes, release)) <= 1 for release in simulate_releases(half, trips, 100)]
-    )
+    made = simulate_releases(half, trips, 100)
+    met = np.mean([max(compute_target_ratios(classes, release)) <= 1 for release in made])
     assert met < 0.7  # half of the budget is seen
 
 

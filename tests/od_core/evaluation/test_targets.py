@@ -1,7 +1,5 @@
 """Targets of accuracy: their texts, the flows to which they apply, and when a release meets them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -30,13 +28,9 @@ def table(seed: int = 1) -> tuple[Nodes, np.ndarray, pd.DataFrame]:
     car = generator.binomial(leaves.trips, 0.4)
     segments = np.column_stack([car, leaves.trips - car])
     zones = pd.DataFrame(ZONES, columns=[FIRST, SECOND, LAST])
-    flows = pd.concat(
-        [
-            zones.iloc[numbers].add_prefix(side).reset_index(drop=True)
-            for side, numbers in (("o_", leaves.origin), ("d_", leaves.destination))
-        ],
-        axis=1,
-    ).assign(trips=leaves.trips, car=segments[:, 0], bus=segments[:, 1])
+    ends = (("o_", leaves.origin), ("d_", leaves.destination))
+    sides = [zones.iloc[numbers].add_prefix(side).reset_index(drop=True) for side, numbers in ends]
+    flows = pd.concat(sides, axis=1).assign(trips=leaves.trips, car=segments[:, 0], bus=segments[:, 1])
     return leaves, segments, flows
 
 
@@ -81,15 +75,10 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
     target = Target.parse(f"{name}: flows >= 15 within 20 % in 70 %", TREE, MODES)
     by_mode = target.quantity.breakdown is not None
     chosen = TargetClass.select_flows(target, TREE, leaves, segments if by_mode else None)
-    true = dict(
-        zip(*(part.tolist() for part in compute_quantity_values(target.quantity, TREE, leaves, segments)), strict=True)
-    )
-    found = dict(
-        zip(
-            *(part.tolist() for part in compute_quantity_values(target.quantity, TREE, other, other_segments)),
-            strict=True,
-        )
-    )
+    numbers = compute_quantity_values(target.quantity, TREE, leaves, segments)
+    true = dict(zip(*(part.tolist() for part in numbers), strict=True))
+    numbers = compute_quantity_values(target.quantity, TREE, other, other_segments)
+    found = dict(zip(*(part.tolist() for part in numbers), strict=True))
     large = {key: trips for key, trips in true.items() if trips >= 15}
     ratios = sorted(abs(found.get(key, 0) - trips) / (trips // 5 + 0.5) for key, trips in large.items())
     smallest = next(r for r in ratios if sum(one <= r for one in ratios) >= 0.7 * len(ratios) - 1e-9)
@@ -101,9 +90,8 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
 def test_the_cells_of_a_class_are_its_areas():
     leaves, segments, flows = table()
     quantity = f"{SECOND} x {FIRST} by mode"
-    chosen = TargetClass.select_flows(
-        Target.parse(f"{quantity}: flows >= 1 within 1 trip in 50 %", TREE, MODES), TREE, leaves, segments
-    )
+    target = Target.parse(f"{quantity}: flows >= 1 within 1 trip in 50 %", TREE, MODES)
+    chosen = TargetClass.select_flows(target, TREE, leaves, segments)
     towns, regions = (TREE.origin.codes_of(level, np.arange(TREE.origin.size(level))) for level in (2, 1))
     sums = flows.groupby([f"o_{SECOND}", f"d_{FIRST}"])[["car", "bus"]].sum().stack()
     expected = [(town, region, trips) for (town, region, _), trips in sums.items() if trips > 0]
@@ -177,10 +165,9 @@ def test_what_is_not_a_target_is_refused_in_one_line(rest, message):
 def test_a_class_without_flows_is_refused():
     leaves, _, flows = table()
     largest = int(flows["trips"].max())
+    target = Target.parse(f"{LAST} x {LAST}: flows >= 1,000,000 within 5 % in 90 %", TREE)
     with pytest.raises(OdError, match=rf"OD-TARGET-EMPTY: no flow .* 1,000,000 .*the largest has {largest}"):
-        TargetClass.select_flows(
-            Target.parse(f"{LAST} x {LAST}: flows >= 1,000,000 within 5 % in 90 %", TREE), TREE, leaves, None
-        )
+        TargetClass.select_flows(target, TREE, leaves, None)
 
 
 @pytest.mark.parametrize(("factor", "within"), [(1.0, "5"), (1.001, "5.01"), (1.37, "6.85"), (19.999, "100")])

@@ -1,7 +1,5 @@
 """Bounds of users' trips on public trips: what they cut, the noise and the errors, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -28,9 +26,8 @@ from od_core.evaluation.known_flows import SEED, make_generator
 from od_core.geography.flow_tree import Pairs
 from od_core.records.counting import count_trips
 
-GEOGRAPHY = Geography.from_frame(
-    pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]}), ["region", "zone"]
-)
+ZONES = pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]})
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 USER = PrivacyUnit("user_period", "unbounded", "person", 4)
 YEAR = PrivacyUnit("user_year", "unbounded", "person", 4, None, 6, ".+")
 
@@ -74,9 +71,8 @@ def test_as_many_trips_are_counted_as_by_a_release():
     generator, zones = np.random.default_rng(1), np.array(GEOGRAPHY.zones)
     user, origin, destination = generator.integers(0, (20, 3, 3), (300, 3)).T
     tree = planned().tree
-    trips = UserTrips(
-        tree, tree.compute_first_ranks(Pairs(4, origin.astype(np.int32), destination.astype(np.int32))), user
-    )
+    pairs = Pairs(4, origin.astype(np.int32), destination.astype(np.int32))
+    trips = UserTrips(tree, tree.compute_first_ranks(pairs), user)
     frame = pd.DataFrame({"person": user.astype(str), "origin": zones[origin], "destination": zones[destination]})
     for m, c in ((3, None), (12, 1), (12, 2), (3, 2)):
         unit = replace(USER, max_trips=m, max_trips_pair=c)
@@ -115,9 +111,8 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
     assert [exact["cut"], *exact["error"]] == pytest.approx([0.2] * 6)  # one trip is missing on every level
     assert (exact["error_of_counted"], exact["within_c"]) == ([0] * 5, 0.8)
     plan = planned(unit)
-    (release,) = simulate_releases(
-        plan, arrange_counts_for_plan(trips.count_flows(trips.mark_trips_within_bounds(unit)), plan), 1, 0
-    )
+    counts = arrange_counts_for_plan(trips.count_flows(trips.mark_trips_within_bounds(unit)), plan)
+    (release,) = simulate_releases(plan, counts, 1, 0)
     true, got = np.zeros((2, 9))
     np.add.at(true, trips.rank, 1)
     leaves = release.leaves
@@ -154,17 +149,7 @@ def test_a_year_costs_a_user_the_same_with_every_bound():
         assert bounded.rho_of_year(bounded.spent, 12) == of_year
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "60: 2",
-        "60: 0x3",
-        "60: 2x0",
-        "0: 1x1",
-        "nan: 1x1",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "60: 2", "60: 0x3", "60: 2x0", "0: 1x1", "nan: 1x1"])
 def test_other_descriptions_of_users_are_refused(text):
     with pytest.raises(OdError, match="OD-BOUNDS-USERS"):
         parse_users(text)

@@ -1,7 +1,5 @@
 """Disks that are full or lie, and systems that leave new files open to everybody, for as long as a block lasts."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files that are written: what they hold is what was handed over, or an error tells; and new folders are durable."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import suppress
 
@@ -22,9 +20,8 @@ def mode(path):
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277])
 def test_a_file_holds_what_was_handed_over(tmp_path, mask):
     with umask(mask):
-        written = write_checked(
-            tmp_path / "file", lambda file: [file.write(piece) for piece in (b"one", memoryview(b" two"))], mode=0o644
-        )
+        pieces = (b"one", memoryview(b" two"))
+        written = write_checked(tmp_path / "file", lambda file: [file.write(piece) for piece in pieces], mode=0o644)
     assert (tmp_path / "file").read_bytes() == b"one two"
     assert (written.digest, written.size) == (hashlib.sha256(b"one two").hexdigest(), 7)
     assert mode(tmp_path / "file") == 0o644
@@ -66,11 +63,8 @@ def test_every_parent_of_a_new_folder_is_made_durable(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "sync", lambda path: synced.append((path, sorted(one.name for one in path.iterdir()))))
     (tmp_path / "there").mkdir()
     make_folder(tmp_path / "there" / "a" / "b" / "c")
-    assert synced == [
-        (tmp_path / "there", ["a"]),
-        (tmp_path / "there" / "a", ["b"]),
-        (tmp_path / "there" / "a" / "b", ["c"]),
-    ]
+    there = tmp_path / "there"
+    assert synced == [(there, ["a"]), (there / "a", ["b"]), (there / "a" / "b", ["c"])]
     make_folder(tmp_path / "there" / "a" / "b" / "c")
     assert len(synced) == 3
 
@@ -90,10 +84,8 @@ def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, exchanges):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text(name)
     replace_folder(tmp_path / "old", tmp_path / "new", aside=tmp_path / "aside")
-    assert {path.name: [file.name for file in path.iterdir()] for path in tmp_path.iterdir()} == {
-        "old": ["new"],
-        "aside": ["old"],
-    }
+    found = {path.name: [file.name for file in path.iterdir()] for path in tmp_path.iterdir()}
+    assert found == {"old": ["new"], "aside": ["old"]}
 
 
 def test_a_folder_that_is_not_there_cannot_be_replaced(tmp_path):

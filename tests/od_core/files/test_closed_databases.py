@@ -1,7 +1,5 @@
 """Every DuckDB connection reaches its own files alone, and no statement can open it again."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import duckdb
@@ -9,15 +7,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import OdError, open_release
-from od_core.files.duckdb_session import (
-    connect_to_memory_database,
-    make_parquet_sql,
-    open_scratch_database,
-    spill_folder,
-)
+from od_core import FlowTree, OdError, open_release
+from od_core.files import duckdb_session
+from od_core.files.duckdb_session import connect_to_memory_database, make_parquet_sql, spill_folder
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
-from od_core.geography.flow_tree import FlowTree
 from od_core.publication.database import list_stored_releases
 from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import TABLE
@@ -116,7 +109,7 @@ def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
     folder.mkdir()
     for path in (source, tmp_path / "trips1.csv", tmp_path / "trips2.csv"):
         path.write_text("a\n1\n")
-    with open_scratch_database(folder, source) as connection:
+    with duckdb_session.open_scratch_database(folder, source) as connection:
         assert connection.read_csv(f"{tmp_path}/trips[[]1].csv").fetchall() == [(1,)]
         connection.sql("SELECT 1 AS one").write_parquet(str(spill_folder(folder) / "written.parquet"))
         (spill_folder(folder) / "written.parquet").rename(folder / "kept.parquet")

@@ -1,7 +1,5 @@
 """What is no table is refused without a value of it; text is the same in every kind of column."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
@@ -36,7 +34,5 @@ def test_text_is_the_same_in_every_kind_of_column(values):
     assert convert_to_texts(column).to_pylist() == expected
     if values[0] != "\ud800":  # of which pandas makes no categories
         assert convert_to_texts(column.astype("category")).to_pylist() == expected
-        assert (
-            convert_to_texts(column.astype("category"), (int,)).to_pylist()
-            == convert_to_texts(column, (int,)).to_pylist()
-        )
+        category = convert_to_texts(column.astype("category"), (int,))
+        assert category.to_pylist() == convert_to_texts(column, (int,)).to_pylist()

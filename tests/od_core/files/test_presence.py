@@ -1,7 +1,5 @@
 """Files that cannot be opened are said to be what they are."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from functools import partial

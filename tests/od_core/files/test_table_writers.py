@@ -1,7 +1,5 @@
 """Rows written column by column are those of the csv module; row groups do not depend on how rows are handed over."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -37,9 +35,8 @@ def test_rows_are_those_of_the_csv_module(rows, at_one_time):
     text = file.getvalue().decode("utf-8")
     head, *read = csv.reader(io.StringIO(text, newline=""))
     assert tuple(head) == NAMES
-    assert [(one[0], one[1], one[3]) for one in read] == [
-        tuple("" if value is None else str(value) for value in (one[0], one[1], one[3])) for one in (*rows, *rows)
-    ]
+    expected = [tuple("" if value is None else str(value) for value in (one[0], one[1], one[3])) for one in rows]
+    assert [(one[0], one[1], one[3]) for one in read] == expected * 2
     numbers = [None if one[2] is None or math.isnan(one[2]) else one[2] for one in (*rows, *rows)]
     assert [float(one[2]) if one[2] else None for one in read] == numbers
     expected = io.StringIO(newline="")

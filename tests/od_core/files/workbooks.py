@@ -1,7 +1,5 @@
 """Excel workbooks, as far as a program that only recognizes them can tell."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 

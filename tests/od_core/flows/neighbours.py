@@ -1,7 +1,5 @@
 """All neighbours of a tiny input, which differ in the records of one unit, and what changes between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, combinations_with_replacement
 from typing import Any

@@ -1,7 +1,5 @@
 """Estimates from measured area totals: each is linear in the measurements, which gives its variance by itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, Release, evaluate_area_totals, release_flows
+from od_core import Budget, Geography, InfTDARefined, PrivacyUnit, Release, evaluate_area_totals, release_flows
 from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.least_squares import build_measured_levels, fit
 from od_core.flows.estimation.levels import combine_totals
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.ledger.measurements import NoisyVector
 from tests.od_core.doubles import SeededNoise, no_noise
 
@@ -25,16 +22,8 @@ FLOWS = pd.DataFrame(PAIRS, columns=["origin", "destination"]).assign(trips=np.a
 
 
 def released(order: str = "destination", mechanism: str | InfTDARefined = "inftda_refined", noise=None) -> Release:
-    return release_flows(
-        FLOWS,
-        GEOGRAPHY,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-6"),
-        tree=order,
-        mechanism=mechanism,
-        area_totals="1/5",
-        noise=noise or SeededNoise(3),
-    )
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-6"), "noise": noise or SeededNoise(3)}
+    return release_flows(FLOWS, GEOGRAPHY, **given, tree=order, mechanism=mechanism, area_totals="1/5")
 
 
 def changed(release: Release) -> Iterator[tuple[float, Release]]:

@@ -1,7 +1,5 @@
 """Plans with area totals: charges that sum to the budget, sensitivities by brute force, and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -53,14 +51,9 @@ def test_the_charges_of_all_steps_sum_to_the_budget(
 ):
     """The sides share what is declared, and the tree has the rest, as it has it alone; each step has its own number."""
     uncounted = uncounted if unit.kind == "user_year" else None
-    given_ = {
-        "unit": unit,
-        "budget": Budget(**promise, delta="1e-8", shares=shares),
-        "tree": order,
-        "acceptance": acceptance,
-        "segments": segments,
-        "uncounted": uncounted,
-    }
+    budget = Budget(**promise, delta="1e-8", shares=shares)
+    given_ = {"unit": unit, "budget": budget, "tree": order, "acceptance": acceptance}
+    given_ |= {"segments": segments, "uncounted": uncounted}
     alone = plan_release(world.origin, destination_geography=world.destination, **given_)
     try:
         plan = plan_of(world.origin, world.destination, **given_, area_totals=share)
@@ -77,11 +70,8 @@ def test_the_charges_of_all_steps_sum_to_the_budget(
     assert [step.rho for step in areas] == [rho * of_table * exact / len(areas)] * len(areas)
     assert len(plan.steps) == len(alone.steps)
     for step, other in zip(plan.steps, alone.steps, strict=True):
-        assert (step.level, step.number, step.sensitivity_squared) == (
-            other.level,
-            other.number,
-            other.sensitivity_squared,
-        )
+        of_other = (other.level, other.number, other.sensitivity_squared)
+        assert (step.level, step.number, step.sensitivity_squared) == of_other
         assert step.rho / rho == other.rho / alone.spent.rho * (1 - exact)
     assert plan.charged_steps == (*plan.steps, *areas, *([] if uncounted is None else [plan.uncounted_step]))
     assert len({step.number for step in plan.charged_steps}) == len(plan.charged_steps)
@@ -199,9 +189,8 @@ def test_each_side_is_drawn_once_with_noise_of_its_own_and_read_back(tmp_path):
     first, before = release_flows(frame, geography, ledger=ledger, **given_), rows(ledger.path)
     again = release_flows(frame, geography, ledger=ledger, **given_)
     assert rows(ledger.path) == before
-    assert [m.noisy.read_values().tolist() for m in again.measured] == [
-        m.noisy.read_values().tolist() for m in first.measured
-    ]
+    first_values, again_values = ([m.noisy.read_values().tolist() for m in one.measured] for one in (first, again))
+    assert again_values == first_values
     assert first.spent.rho == again.spent.rho == Fraction(1, 100)
     key = ReleaseKey("commuters", "2001-06")
     assert [ledger.count_draws(key, step.number) for step in first.plan.charged_steps] == [1] * len(first.measured)

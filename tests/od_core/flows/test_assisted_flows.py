@@ -1,7 +1,5 @@
 """Model-assisted flows: shrunk estimates of a release that learn from the releases before it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -66,11 +64,8 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
     assert found.intervals.compute_sum_bounds(*everything) == last.intervals.compute_sum_bounds(*everything)
     there = found.leaves.origin, found.leaves.destination
     depth = tree.origin.depth, tree.destination.depth
-    for mine, direct in zip(
-        found.intervals.compute_cell_bounds(*depth, *there),
-        last.intervals.compute_cell_bounds(*depth, *there),
-        strict=True,
-    ):
+    both = (one.intervals.compute_cell_bounds(*depth, *there) for one in (found, last))
+    for mine, direct in zip(*both, strict=True):
         assert mine.tolist() == direct.tolist()
 
 
@@ -103,9 +98,8 @@ def test_earlier_releases_lower_the_error() -> None:
         for number in errors:
             found = assist_release(releases[number::-1])  # the last one estimated is the same in all of them
             errors[number] += np.abs(dense(truth.plan, found) - dense(truth.plan, truth)).sum()
-    direct = sum(
-        np.abs(dense(truth.plan, one) - dense(truth.plan, truth)).sum() for one in releases_of(GRAVITY, range(0, 16, 4))
-    )
+    made = releases_of(GRAVITY, range(0, 16, 4))
+    direct = sum(np.abs(dense(truth.plan, one) - dense(truth.plan, truth)).sum() for one in made)
     assert errors[0] < 0.97 * direct
     assert errors[1] < 0.95 * errors[0]
     assert errors[3] < errors[1]
@@ -136,12 +130,8 @@ def test_a_table_of_one_cell_is_as_it_was_released() -> None:
 
 
 def small(zones: Any = ZONES, **changes: Any) -> Release:
-    given = {
-        "mechanism": InfTDARefined(),
-        "unit": PrivacyUnit("trip", "bounded"),
-        "budget": Budget(rho=1, delta="1e-8"),
-        "noise": SeededNoise(1),
-    }
+    given = {"unit": PrivacyUnit("trip", "bounded"), "budget": Budget(rho=1, delta="1e-8")}
+    given |= {"mechanism": InfTDARefined(), "noise": SeededNoise(1)}
     return made(zones, zones, np.full((len(zones), len(zones)), 5), **(given | changes)).release
 
 

@@ -1,7 +1,5 @@
 """Counts by one hierarchy: against sums by brute force, and against flows to a single area."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from itertools import product
@@ -62,14 +60,9 @@ def test_counts_are_flows_to_one_area(table: tuple[list[Area], list[int]], unit:
     hierarchy = geography_of(zones)
     options: dict[str, Any] = {"unit": unit, "budget": Budget(1, "1e-8"), "mechanism": mechanism, "fault_threshold": 0}
     released = release_counts(given_counts, hierarchy, noise=SeededNoise(3), **options)
-    to_one_area = release_flows(
-        given_counts.rename(columns={"area": "origin", "count": "trips"}).assign(destination="here"),
-        hierarchy,
-        destination_geography=geography_of([("here",)]),
-        tree="origin",
-        noise=OfFlows(3),
-        **options,
-    )
+    trips = given_counts.rename(columns={"area": "origin", "count": "trips"}).assign(destination="here")
+    given = {"destination_geography": geography_of([("here",)]), "tree": "origin", "noise": OfFlows(3)}
+    to_one_area = release_flows(trips, hierarchy, **given, **options)
     assert released.plan.tree.depth == hierarchy.depth
     assert released.spent.rho == to_one_area.spent.rho
     assert [step.variance for step in released.plan.steps] == [step.variance for step in to_one_area.plan.steps]
@@ -93,13 +86,8 @@ def test_counts_are_flows_to_one_area(table: tuple[list[Area], list[int]], unit:
 def test_a_level_that_is_measured_with_the_noise_of_another_is_found() -> None:
     """A planted defect: the levels of the hierarchy have the noise of those above them."""
     table = pd.DataFrame({"area": ["A001", "A150", "J001"], "count": [500, 40, 3]})
-    numbers = [
-        [
-            measured.noisy.read_values().tolist()
-            for measured in release_counts(table, HIERARCHY, noise=noise, **USUAL).measured
-        ]
-        for noise in (SeededNoise(3), OfFlows(3))
-    ]
+    made = [release_counts(table, HIERARCHY, noise=noise, **USUAL) for noise in (SeededNoise(3), OfFlows(3))]
+    numbers = [[measured.noisy.read_values().tolist() for measured in one.measured] for one in made]
     assert numbers[0] != numbers[1]
 
 
@@ -112,9 +100,8 @@ def test_without_noise_each_area_has_the_sum_of_its_parts(
     given_table = table_of(zones, counts)
     if one_row_a_record:
         given_table = given_table.loc[np.repeat(np.arange(len(counts)), counts), ["area"]]
-    released = release_counts(
-        given_table, geography_of(zones), **USUAL, mechanism=mechanism, noise=no_noise(), fault_threshold=0
-    )
+    given = {"mechanism": mechanism, "noise": no_noise(), "fault_threshold": 0}
+    released = release_counts(given_table, geography_of(zones), **USUAL, **given)
     for level, name in enumerate(released.plan.tree.origin.levels):
         expected: Counter[str] = Counter()
         for zone, count in zip(zones, counts, strict=True):
@@ -129,19 +116,14 @@ def test_without_noise_each_area_has_the_sum_of_its_parts(
 def test_the_tree_of_a_table_is_its_hierarchy(zones: list[Area], unit: PrivacyUnit) -> None:
     """Level by level, with the numbers of areas and children that the list of zones has, and nothing repeated."""
     hierarchy = geography_of(zones)
-    plan = plan_release(
-        hierarchy,
-        destination_geography=Geography.whole(),
-        unit=unit,
-        budget=Budget(rho=Fraction(1, 7), delta="1e-8"),
-        mechanism="inftda",
-    )
+    given = {"destination_geography": Geography.whole(), "mechanism": "inftda"}
+    plan = plan_release(hierarchy, **given, unit=unit, budget=Budget(rho=Fraction(1, 7), delta="1e-8"))
     tree, depth = plan.tree, hierarchy.depth
     assert tree.level_names == [(level, "all") for level in hierarchy.level_names]
     assert [tree.cells(level) for level in range(depth + 1)] == [*map(len, hierarchy.codes)]
-    assert [tree.largest_fan_out(level) for level in range(depth)] == [
-        max(Counter(zone[:level] for zone in {zone[: level + 1] for zone in zones}).values()) for level in range(depth)
-    ]
+    inner = [{zone[: level + 1] for zone in zones} for level in range(depth)]
+    most = [max(Counter(area[:-1] for area in areas).values()) for areas in inner]
+    assert [tree.largest_fan_out(level) for level in range(depth)] == most
     assert tree.repeated_levels["destination"] == []
     assert [step.level for step in plan.steps] == [*range(depth + 1)]  # a faulty record is dropped, so n is measured
     shares = Fraction(1, 7 * (depth + 1))
@@ -203,9 +185,8 @@ def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: Privacy
 
     found: dict[int, int] = {}
     tables = {records: levels(records) for records in product(codes, repeat=2)}
-    others = (
-        tables if unit is TRIP else {(*records, code): levels((*records, code)) for records in tables for code in codes}
-    )
+    more = {(*records, code): levels((*records, code)) for records in tables for code in codes}
+    others = tables if unit is TRIP else more
     largest = [0] * 4
     for one, other in product(tables, others):
         if (one[0] == other[0]) if unit is TRIP else (one == other[:2]):

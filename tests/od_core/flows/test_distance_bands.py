@@ -1,7 +1,5 @@
 """Trips by distance: their numbers by hand, and what the bounds must hold."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np
@@ -30,10 +28,8 @@ def made(random: Random | None = None, *, noise=None, unknown=False, mechanism=N
     if unknown:
         zones.loc[1, ["longitude", "latitude"]] = np.nan
     geography = Geography.from_frame(zones, ["region", "zone"], coordinates=("latitude", "longitude"))
-    trips = pd.DataFrame(
-        [(f"z{o:02}", f"z{d:02}", random.randint(0, 40)) for o in degrees for d in degrees],
-        columns=["origin", "destination", "trips"],
-    )
+    pairs = [(f"z{o:02}", f"z{d:02}", random.randint(0, 40)) for o in degrees for d in degrees]
+    trips = pd.DataFrame(pairs, columns=["origin", "destination", "trips"])
     noise, mechanism = noise or SeededNoise(random.randrange(2**32)), mechanism or random.choice(KEEPING)
     budget = Budget(rho="1/100", delta=1e-8)
     released = usual_release(trips, geography, budget=budget, mechanism=mechanism, noise=noise)
@@ -81,12 +77,9 @@ def test_bands_sum_to_all_trips_and_bounds_hold_them(random: Random, unknown: bo
         begun = released.flows_at(level, "all").set_index("origin")["trips"]
         summed = table[table["level"] == level].groupby("area")["trips"].sum()
         assert summed[summed != 0].to_dict() == begun[begun != 0].to_dict()
-    pd.testing.assert_frame_equal(
-        distance_bands(released, ["zone"], interval=False),
-        table.loc[table["level"] == "zone", ["level", "area", "band", "from_km", "to_km", "trips"]].reset_index(
-            drop=True
-        ),
-    )
+    columns = ["level", "area", "band", "from_km", "to_km", "trips"]
+    zones = table.loc[table["level"] == "zone", columns].reset_index(drop=True)
+    pd.testing.assert_frame_equal(distance_bands(released, ["zone"], interval=False), zones)
     rows = indicators(released)
     there = rows["mean_distance"].notna()
     assert (rows["mean_distance_lower"] <= rows["mean_distance"])[there].all()

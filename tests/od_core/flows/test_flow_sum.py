@@ -1,7 +1,5 @@
 """Sums of releases: exact at every pair of levels, with the intervals of stacked linear algebra."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 from random import Random
@@ -107,10 +105,8 @@ def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(ra
         pairs = np.indices((tree.origin.size(levels[0]), tree.destination.size(levels[1])), np.int32).reshape(2, -1)
         above = listed["trips"] > 0
         z = norm.isf(0.05 * max(above.mean(), 1e-9))
-        ends = [
-            total.intervals.compute_cell_bounds(*levels, *pairs, own)[0]
-            for own in (LowerEnds(z, listed=True), LowerEnds())
-        ]
+        both = (LowerEnds(z, listed=True), LowerEnds())
+        ends = [total.intervals.compute_cell_bounds(*levels, *pairs, own)[0] for own in both]
         assert (listed["lower"] == np.minimum(np.where(above, *ends), listed["trips"])).all()
 
 
@@ -144,10 +140,8 @@ def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Ran
         for cell, found in bounds_at(cases[0], *levels, total).items():
             assert_is_interval(found, *fit(np.array([float(within(pair, cell)) for _, pair in columns])))
     chosen = [[zone for zone in zones if random.random() < 0.5] for zones in (cases[0].origins, cases[0].destinations)]
-    masks = [
-        np.array([zone in mine for zone in cases[0].areas(side, cases[0].tree.origin.depth)])
-        for side, mine in enumerate(chosen)
-    ]
+    zones = [cases[0].areas(side, cases[0].tree.origin.depth) for side in (0, 1)]
+    masks = [np.array([zone in mine for zone in own]) for own, mine in zip(zones, chosen, strict=True)]
     taken = np.array([float(o in chosen[0] and d in chosen[1]) for _, (o, d) in columns])
     assert_is_interval(total.intervals.compute_sum_bounds(*masks), *fit(taken))
 

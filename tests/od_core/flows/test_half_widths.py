@@ -1,16 +1,13 @@
 """What a plan says can be read: against the intervals of releases, and in simulated releases."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
 import pytest
 
-from od_core import Budget, PrivacyUnit, plan_release
+from od_core import Budget, InfTDARefined, PrivacyUnit, plan_release
 from od_core.flows.accuracy import describe_half_width
 from od_core.flows.interval_ends import compute_half_width
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
@@ -41,16 +38,11 @@ def ends(release, level):
     o_level, d_level = tree.level_pair(level)
     shape = tree.origin.size(o_level), tree.destination.size(d_level)
     origin, destination = (each.astype(np.int32) for each in np.divmod(np.arange(np.prod(shape)), shape[1]))
-    return tuple(
-        each.reshape(shape) for each in release.intervals.compute_cell_bounds(o_level, d_level, origin, destination)
-    )
+    ends = release.intervals.compute_cell_bounds(o_level, d_level, origin, destination)
+    return tuple(each.reshape(shape) for each in ends)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"tree": "origin"}, {"epsilon": 10}, {"mechanism": "vanilla_gauss"}],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [{}, {"tree": "origin"}, {"epsilon": 10}, {"mechanism": "vanilla_gauss"}], ids=str)
 def test_the_widest_interval_of_every_level_is_the_planned_one(options):
     """With flows too large to be cut at 0. The ends are rounded inwards to whole numbers, each by less than 1."""
     plan = planned(**options)
@@ -75,12 +67,7 @@ def test_where_nodes_may_be_dropped_no_interval_of_a_large_flow_is_wider_than_pl
 
 @pytest.mark.parametrize(
     ("width", "small", "large"),
-    [
-        (0.6, "1 ", "10 "),
-        (99.5, "100 ", "1,000 "),
-        (123.4, "130 ", "1,300 "),
-        (4_510.0, "4,600 ", "46,000 "),
-    ],
+    [(0.6, "1 ", "10 "), (99.5, "100 ", "1,000 "), (123.4, "130 ", "1,300 "), (4_510.0, "4,600 ", "46,000 ")],
 )
 def test_a_verdict_is_rounded_up_to_two_digits(width, small, large):
     said = describe_half_width(width)
@@ -92,10 +79,8 @@ def test_a_verdict_is_rounded_up_to_two_digits(width, small, large):
 def test_a_level_with_one_area_changes_no_number(mechanism):
     """The total of a country is that of the whole space: where it is not exact, it is as uncertain, and as accurate."""
     budget, unit = Budget(epsilon=1, delta="1e-8", shares="geography"), PrivacyUnit("trip", "unbounded")
-    plain, country = (
-        plan_release(areas, unit=unit, budget=budget, mechanism=mechanism)
-        for areas in (geography_of(ZONES), geography_of([("c", *zone) for zone in ZONES]))
-    )
+    both = (geography_of(ZONES), geography_of([("c", *zone) for zone in ZONES]))
+    plain, country = (plan_release(areas, unit=unit, budget=budget, mechanism=mechanism) for areas in both)
     assert [step.level for step in country.steps] == [2, 3, 4, 5, 6]
     for numbers in ("half_widths", "expected_errors"):
         of_plain, of_country = getattr(plain, numbers), getattr(country, numbers)

@@ -1,7 +1,5 @@
 """Indicators of areas: their numbers by hand, their variances by linear algebra, and their shares by the definition."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from random import Random
@@ -12,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.estimation.intervals import bound_ratio
 from od_core.flows.indicators import indicators
 from od_core.flows.interval_ends import DEVIATIONS
-from od_core.flows.mechanisms import InfTDARefined
 from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
 from tests.od_core.publication import examples
@@ -104,12 +101,8 @@ def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
         found = case.release.intervals.estimate_areas(level)
         for k, area in enumerate(case.areas(0, level)):
             inside = np.array([[within((o, d), node) for o, d in dense.columns] for node in [(area, ()), ((), area)]])
-            taken = {
-                "within": inside[0] & inside[1],
-                "begun": inside[0],
-                "outflow": inside[0] & ~inside[1],
-                "inflow": inside[1] & ~inside[0],
-            }
+            taken = {"within": inside[0] & inside[1], "begun": inside[0]}
+            taken |= {"outflow": inside[0] & ~inside[1], "inflow": inside[1] & ~inside[0]}
             for name, columns in taken.items():
                 estimate, variance = dense.sum_of(columns)
                 own = getattr(found, name)
@@ -129,9 +122,8 @@ def test_the_likely_side_of_a_total_follows_from_linear_algebra(random: Random):
     table, dense = indicators(case.release).set_index(["level", "area"]), case.dense
     for level, name in enumerate(case.tree.origin.levels, start=1):
         for code, area in zip(case.tree.origin.codes[level], case.areas(0, level), strict=True):
-            from_it, to_it = (
-                np.array([within((o, d), node) for o, d in dense.columns]) for node in [(area, ()), ((), area)]
-            )
+            ends = [(area, ()), ((), area)]
+            from_it, to_it = (np.array([within((o, d), node) for o, d in dense.columns]) for node in ends)
             row = table.loc[(name, code)]
             for column, taken in (("outflow", from_it & ~to_it), ("inflow", to_it & ~from_it)):
                 estimate, variance = dense.sum_of(taken)
@@ -170,9 +162,8 @@ def one_large(side: str, order: str, seed: int, **changes) -> Release:
     return release_flows(flows, geography, **given_, noise=SeededNoise(seed))
 
 
-SIDES = pytest.mark.parametrize(
-    ("side", "order", "name"), [("origin", "destination", "outflow"), ("destination", "origin", "inflow")]
-)
+ORDERS = [("origin", "destination", "outflow"), ("destination", "origin", "inflow")]
+SIDES = pytest.mark.parametrize(("side", "order", "name"), ORDERS)
 
 
 @pytest.mark.representatives("destination-*")
@@ -205,9 +196,8 @@ def test_weighted_sums_are_those_of_linear_algebra(random: Random):
     numbers = np.random.default_rng(random.randrange(2**32))
     weights, groups = numbers.uniform(-5, 5, (size, size)), numbers.integers(0, 3, (size, size))
     for level in range(geography.depth + 1):
-        found = case.release.intervals.estimate_begun_trips(
-            level, lambda o, d: weights[o, d], lambda o, d: groups[o, d], 3
-        )
+        functions = (lambda o, d: weights[o, d], lambda o, d: groups[o, d])
+        found = case.release.intervals.estimate_begun_trips(level, *functions, 3)
         for (k, area), group in product(enumerate(case.areas(0, level)), range(3)):
             pairs = [(place[o[-1]], place[d[-1]], within((o, d), (area, ()))) for o, d in dense.columns]
             taken = np.array([weights[o, d] * (inside and groups[o, d] == group) for o, d, inside in pairs])
@@ -229,10 +219,8 @@ def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part
     together = v_part + v_rest + 2 * correlation * (v_part * v_rest) ** 0.5
     whole = part + rest
     covariance = (together + v_part - v_rest) / 2
-    given = [
-        Estimates.from_nodes(np.array([value]), np.array([variance]))
-        for value, variance in ((part, v_part), (whole, together))
-    ]
+    both = ((part, v_part), (whole, together))
+    given = [Estimates.from_nodes(np.array([value]), np.array([variance])) for value, variance in both]
     low, high = (float(end[0]) for end in bound_ratio(*given, np.array([covariance]), 1.0))
     if whole <= 0 or whole**2 <= DEVIATIONS**2 * together:
         assert (low, high) == (0, 1)

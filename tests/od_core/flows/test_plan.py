@@ -1,7 +1,5 @@
 """Plans: what is measured, with how much noise, and that it costs exactly the budget; all from public facts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
-from od_core.flows.mechanisms import InfTDARefined
+from od_core import Budget, Geography, InfTDA, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.privacy.accounting import compute_bun_steinke_epsilon, compute_tight_epsilon
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, compute_sensitivity_squared
 from tests.od_core.oracles.inftda import Tree
@@ -122,19 +119,10 @@ def test_no_plan_has_the_sensitivity_of_another_unit(mechanism):
 
 def test_the_table_of_a_plan_says_what_is_measured():
     plan = planned(mechanism="inftda")
-    expected = pd.DataFrame(
-        {
-            "level": [1, 2, 3, 4],
-            "origin_level": ["all", "level_1", "level_1", "level_2"],
-            "destination_level": ["level_1", "level_1", "level_2", "level_2"],
-            "public_cells": [2, 4, 6, 9],
-            "sensitivity_squared": [2] * 4,
-            "variance": [4.0] * 4,
-            "standard_deviation": [2.0] * 4,
-            "rho": [0.25] * 4,
-            "expected_error": plan.expected_errors[1:],
-        }
-    )
+    levels = {"level": [1, 2, 3, 4], "origin_level": ["all", "level_1", "level_1", "level_2"]}
+    levels |= {"destination_level": ["level_1", "level_1", "level_2", "level_2"], "public_cells": [2, 4, 6, 9]}
+    noise = {"sensitivity_squared": [2] * 4, "variance": [4.0] * 4, "standard_deviation": [2.0] * 4, "rho": [0.25] * 4}
+    expected = pd.DataFrame({**levels, **noise, "expected_error": plan.expected_errors[1:]})
     pd.testing.assert_frame_equal(plan.to_frame(), expected, check_dtype=False)
 
 

@@ -1,7 +1,5 @@
 """The facts of a planning page: the levels that may be kept, the budgets, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -57,10 +55,8 @@ def test_the_geography_of_some_levels_is_that_of_a_list_with_these_columns(kept,
 
 
 def test_budgets_are_in_order_and_the_declared_one_is_among_them_once():
-    for declared, expected in (
-        (Budget(epsilon=2, delta="1e-8"), ["0.5", "1", "2", "3"]),
-        (Budget(epsilon="1.0", delta="1e-8"), ["0.5", "1", "3"]),
-    ):
+    cases = {"2": ["0.5", "1", "2", "3"], "1.0": ["0.5", "1", "3"]}
+    for declared, expected in ((Budget(epsilon=epsilon, delta="1e-8"), each) for epsilon, each in cases.items()):
         facts = build_planning_facts(planned(budget=declared), "flows")
         assert [each["epsilon"] for each in facts["budgets"]] == expected
         assert facts["budgets"][facts["declared"]["budget"]]["exact"] == str(declared.epsilon)
@@ -156,9 +152,8 @@ def test_the_promise_includes_area_totals_which_leave_the_rest_to_the_levels():
         assert rule["ofTree"] == 0.9
         assert rule["promise"][facts["declared"]["budget"]][0] == round_up_to_float(own.epsilon)
         assert rule["rho"][facts["declared"]["budget"]][0] == float(own.rho)
-    by_levels = {
-        tuple(one["kept"]): rules[0][0]["ofTree"] for one, rules in zip(facts["sets"], facts["rules"], strict=True)
-    }
+    sets = zip(facts["sets"], facts["rules"], strict=True)
+    by_levels = {tuple(one["kept"]): rules[0][0]["ofTree"] for one, rules in sets}
     assert by_levels == {kept: 1.0 if kept == (1,) else 0.9 for kept in by_levels}
 
 

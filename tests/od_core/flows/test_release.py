@@ -1,7 +1,5 @@
 """The façade: tables, level names, measurements, noise that breaks its contract, and what is refused before data."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from xml.etree import ElementTree
@@ -25,10 +23,7 @@ USUAL = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1, delta=1e-8)}
 
 
 @given(
-    world=worlds(),
-    order=st.sampled_from(TREES),
-    neighbours=st.sampled_from(("bounded", "unbounded")),
-    values=noises(),
+    world=worlds(), order=st.sampled_from(TREES), neighbours=st.sampled_from(("bounded", "unbounded")), values=noises()
 )
 def test_tables_of_a_release(world, order, neighbours, values):
     """Columns, types, order and level names; every pair of levels against a group-by of the leaf flows."""

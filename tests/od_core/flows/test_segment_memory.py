@@ -1,16 +1,13 @@
 """A level by segment that does not fit into memory is refused before it is drawn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan_release
+from od_core import Bands, Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.errors import STAYS_CHARGED
 from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.parts import measure_band
-from od_core.flows.plan import Bands
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -82,9 +79,8 @@ def test_whole_levels_need_memory_for_each_of_their_values(options, by_value, ad
     options, asked = dict(options), {"unit": PrivacyUnit("trip"), "budget": Budget(rho=1, delta=1e-8)}
     if options.pop("segments", False) or "segment_profile" in options:
         asked["segments"] = {"mode": ["car", "bus"]}
-    plan = plan_release(
-        zones, **asked, area_totals=options.pop("area_totals", None), mechanism=InfTDARefined(**options)
-    )
+    totals = options.pop("area_totals", None)
+    plan = plan_release(zones, **asked, area_totals=totals, mechanism=InfTDARefined(**options))
     parents = plan.tree.list_public_nodes(3)
     monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: 16 * by_value)
     noisy_levels.refuse_beyond_memory(plan, 4, parents)

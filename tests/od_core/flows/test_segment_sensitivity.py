@@ -4,8 +4,6 @@ The stated sensitivity of every query is attained by some neighbours and exceede
 of area totals. Where n is exact, no neighbours have different totals, although their segments differ at the root.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -15,51 +13,36 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Acceptance, Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.privacy.neighbours import Acceptance
 from tests.od_core.doubles import no_noise
 from tests.od_core.flows.neighbours import LISTED, UNKNOWN, counted, of_one_unit, squared_changes
 from tests.od_core.mutants import charge_the_root_of_segments_as_a_total
 from tests.od_core.strategies import TREES
 
-DEEP = Geography.from_frame(
-    pd.DataFrame({"area": ["A", "A", "B", "U"], "zone": ["a", "c", "b", "?"]}), ["area", "zone"], unknown="?"
-)
+DEEP_ZONES = pd.DataFrame({"area": ["A", "A", "B", "U"], "zone": ["a", "c", "b", "?"]})
+DEEP = Geography.from_frame(DEEP_ZONES, ["area", "zone"], unknown="?")
 SEGMENTS = {"mode": ["car", "bus"], "hour": ["am", "pm", "night"]}
 
 Row = tuple[Any, ...]
 """Origin, destination, mode, hour, weight and user; without mode and hour if there are no breakdowns."""
 
 OTHERS: list[Row] = [("a", "b", "car", "pm", 2.0, "q"), ("b", "b", "bus", "am", 1.0, "r")]
-TRIPS = [
-    (origin, destination, mode, hour, weight, "p")
-    for origin, destination, mode, hour, weight in product("abx", "ab", ["car", "bus", "horse"], ["am", "pm"], [1.0])
-]
+TRIPS = [(*trip, 1.0, "p") for trip in product("abx", "ab", ["car", "bus", "horse"], ["am", "pm"])]
 CLEAN = [row for row in TRIPS if row[0] != "x" and row[2] != "horse"]
 WEIGHED = [(*row[:4], weight, "p") for row in TRIPS[::5] + CLEAN[:1] + CLEAN[-1:] for weight in (0.4, 1.0, 99.0)]
 WITHOUT_BREAKDOWNS = [(origin, destination, 1.0, "p") for origin, destination in product("abx", repeat=2)]
-OF_A_USER = [
-    ("a", "a", "car", "am", 1.0, "p"),
-    ("a", "a", "bus", "pm", 1.0, "p"),
-    ("b", "b", "bus", "pm", 1.0, "p"),
-    ("b", "b", "horse", "pm", 1.0, "p"),
-]
+OF_A_USER = [("a", "a", "car", "am", 1.0, "p"), ("a", "a", "bus", "pm", 1.0, "p")]
+OF_A_USER += [("b", "b", "bus", "pm", 1.0, "p"), ("b", "b", "horse", "pm", 1.0, "p")]
 
 
 def plan_of(case: str, relation: str, order: str) -> ReleasePlan:
     unit, geography, threshold, unknown, rows = CASES[case]
-    return plan_release(
-        geography,
-        unit=PrivacyUnit(**{**vars(unit), "neighbours": relation}),
-        budget=Budget(rho=1, delta=1e-8),
-        acceptance=Acceptance(Fraction(threshold)),
-        segments=None if rows is WITHOUT_BREAKDOWNS else SEGMENTS,
-        segment_unknown=unknown,
-        area_totals="1/10",
-        tree=order,
-    )
+    unit, segments = PrivacyUnit(**{**vars(unit), "neighbours": relation}), SEGMENTS
+    given = {"unit": unit, "budget": Budget(rho=1, delta=1e-8), "acceptance": Acceptance(Fraction(threshold))}
+    given["segments"] = None if rows is WITHOUT_BREAKDOWNS else segments
+    return plan_release(geography, **given, segment_unknown=unknown, area_totals="1/10", tree=order)
 
 
 Query = tuple[int, str | None]

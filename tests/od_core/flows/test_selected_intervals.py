@@ -1,8 +1,7 @@
 """Intervals of flows that are read because they were released above 0 [benjamini2005false, Theorem 1]."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -92,10 +91,8 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
     names = geography.level_names
     moved = 0
     for (o, origin), (d, destination) in product(enumerate(names), repeat=2):
-        found, before = (
-            release.flows_at(origin, destination, interval=True, segment=segment, selected=selected)
-            for selected in (True, False)
-        )
+        asked = partial(release.flows_at, origin, destination, interval=True, segment=segment)
+        found, before = asked(selected=True), asked(selected=False)
         assert release.make_selection((o, d), segment) == replace(release).make_selection(
             (o, d), segment
         )  # without the table
@@ -146,15 +143,12 @@ def test_flows_of_earlier_bundles_keep_their_intervals():
     usual = release.flows_at(*names, interval=True, selected=False)
     pd.testing.assert_frame_equal(earlier.flows_at(*names, interval=True), usual)
     assert not usual.equals(release.flows_at(*names, interval=True))
-    assert (
-        replace(earlier, selected=True).flows_at(*names, interval=True).equals(release.flows_at(*names, interval=True))
-    )
+    now = replace(earlier, selected=True).flows_at(*names, interval=True)
+    assert now.equals(release.flows_at(*names, interval=True))
     pd.testing.assert_frame_equal(indicators(earlier), indicators(release, selected=False))
     total = sum_releases([release, other])
-    pd.testing.assert_frame_equal(
-        replace(total, selected=False).flows_at(*names, interval=True),
-        total.flows_at(*names, interval=True, selected=False),
-    )
+    usual = total.flows_at(*names, interval=True, selected=False)
+    pd.testing.assert_frame_equal(replace(total, selected=False).flows_at(*names, interval=True), usual)
     found = changes(earlier, other, *names)
     tables = [one.flows_at(*names, interval=True) for one in (earlier, other)]
     pd.testing.assert_frame_equal(found, compute_table_changes(*tables))

@@ -1,13 +1,10 @@
 """Counts on their way to a draw."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.errors import OdError
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.ledger.staged_files import StagedFiles
 from od_core.privacy.neighbours import NO_FAULTS
 

@@ -1,7 +1,5 @@
 """Weighted sums of flows and their ratios, against dense linear algebra, and what cannot be a weight."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from random import Random
@@ -90,9 +88,8 @@ def test_value_variance_and_ratio_are_those_of_linear_algebra(random: Random, co
     assert ratio.lower <= ratio.value * (1 + 1e-9) + scale
     assert ratio.value <= ratio.upper * (1 + 1e-9) + scale
     linear = a - ratio.value * b
-    assert ratio.deviation == pytest.approx(
-        math.sqrt(max(0.0, linear @ covariance @ linear)) / abs(whole), rel=1e-4, abs=1e-4
-    )
+    deviation = math.sqrt(max(0.0, linear @ covariance @ linear)) / abs(whole)
+    assert ratio.deviation == pytest.approx(deviation, rel=1e-4, abs=1e-4)
 
 
 @given(random=RANDOMS)
@@ -117,11 +114,8 @@ def test_dropped_nodes_add_at_most_their_bounds_with_the_extreme_weights_below_t
             continue
         fitted = (np.array([part]) for part in dense.of_node(node))
         top = float(compute_upper_bound(*fitted)[0])
-        below = [
-            weights.get((o[-1], d[-1]), 0.0)
-            for o, d in product(case.origins, case.destinations)
-            if within((o, d), node)
-        ]
+        pairs = product(case.origins, case.destinations)
+        below = [weights.get((o[-1], d[-1]), 0.0) for o, d in pairs if within((o, d), node)]
         least, most = least + min(0.0, *below) * top, most + max(0.0, *below) * top
     if not leaves and case.release.plan.publishes_total and case.trips:
         return  # nothing is known but the total, which is no column of the linear algebra
@@ -173,9 +167,8 @@ def test_public_quantities_without_noise_are_those_of_the_trips(trips):
 def test_categories_are_weighed_as_sums_of_them_are(trips):
     release, k = released(trips), 1
     origins, destinations = (np.isin(ZONES["zone"], chosen) for chosen in (["a1", "b2"], ["b1", "b2", "b3"]))
-    chosen = pd.DataFrame(product(ZONES["zone"][origins], ZONES["zone"][destinations])).set_axis(
-        ["origin", "destination"], axis=1
-    )
+    pairs = [*product(ZONES["zone"][origins], ZONES["zone"][destinations])]
+    chosen = pd.DataFrame(pairs, columns=["origin", "destination"])
     found = release.weighted_sum(chosen.assign(weight=2.0), segment="mode", category="bus")
     expected = release.fit_segment("mode").sum_between(origins, destinations)[k]
     assert found.value == pytest.approx(2 * expected.estimate[0])

@@ -1,7 +1,5 @@
 """Names of areas: read at every level, kept wherever a geography goes, and refused if a reader could be misled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd
@@ -29,11 +27,8 @@ ZONES = pd.DataFrame(
 LEVELS = ["state", "county"]
 COLUMNS = {"state": "state_name", "county": "county_name"}
 NAMES = (("",), ("Illinois", "Minnesota", ""), ("Cook County", "Will County", "Cook County", "", "New York County"))
-LABELS = (
-    ("all",),
-    ("Illinois", "Minnesota", "NY"),
-    ("Cook County (17031)", "Will County", "Cook County (27031)", "36005", "New York County"),
-)
+COUNTIES = ("Cook County (17031)", "Will County", "Cook County (27031)", "36005", "New York County")
+LABELS = (("all",), ("Illinois", "Minnesota", "NY"), COUNTIES)
 
 
 @pytest.fixture

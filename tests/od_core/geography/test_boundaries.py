@@ -1,7 +1,5 @@
 """Boundaries: what is read and refused, dissolved and simplified, and that nothing else depends on them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -25,13 +23,8 @@ from od_core.geography.geography import (
     simplify_shapes,
     with_unknown_area,
 )
-from od_core.publication.tables import (
-    build_published_geography,
-    count_bounded_areas,
-    join_boundaries,
-    make_areas_table,
-    make_boundaries_table,
-)
+from od_core.publication import tables
+from od_core.publication.tables import join_boundaries, make_areas_table, make_boundaries_table
 from od_core.records.zone_lists import ZoneList
 
 LEVELS = ("region", "zone")
@@ -48,10 +41,8 @@ FLAT = {code: square(*corner) for code, corner in SQUARES.items()}
 
 
 def geojson(folder: Path, shapes: dict[object, shapely.Geometry], name: str = "shapes.geojson") -> Path:
-    features = [
-        {"type": "Feature", "properties": {"code": code}, "geometry": json.loads(shapely.to_geojson(shape))}
-        for code, shape in shapes.items()
-    ]
+    shapes = {code: json.loads(shapely.to_geojson(shape)) for code, shape in shapes.items()}
+    features = [{"type": "Feature", "properties": {"code": code}, "geometry": one} for code, one in shapes.items()]
     (folder / name).write_text(json.dumps({"type": "FeatureCollection", "features": features}), encoding="utf-8")
     return folder / name
 
@@ -83,14 +74,8 @@ def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, list
 
 def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path):
     shapes = np.array([square(*SQUARES["a"]), shapely.MultiPolygon([square(*SQUARES["b"]), square(5, 5)])])
-    pyogrio.raw.write(
-        tmp_path / "shapes.gpkg",
-        shapely.to_wkb(shapes),
-        [np.array(["a", "b"], dtype=object)],
-        ["code"],
-        geometry_type="Unknown",
-        crs="EPSG:4326",
-    )
+    written = shapely.to_wkb(shapes), [np.array(["a", "b"], dtype=object)], ["code"]
+    pyogrio.raw.write(tmp_path / "shapes.gpkg", *written, geometry_type="Unknown", crs="EPSG:4326")
     geography = zone_list(tmp_path, "shapes.gpkg", unknown_area="?").read_geography(tmp_path)
     known = dict(zip(geography.zones, geography.boundaries, strict=True))
     assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
@@ -118,10 +103,8 @@ def geopackage(folder: Path, shapes: dict[str, shapely.Geometry], system: str = 
     return path
 
 
-COMPOUND = {
-    "type": "CompoundCRS",
-    "components": [{"id": {"authority": "EPSG", "code": 4326}}, {"id": {"authority": "EPSG", "code": 5773}}],
-}
+SYSTEMS = [{"id": {"authority": "EPSG", "code": code}} for code in (4326, 5773)]
+COMPOUND = {"type": "CompoundCRS", "components": SYSTEMS}
 
 
 @pytest.mark.parametrize("system", ["EPSG:4326", "EPSG:4979", "OGC:CRS84h", "EPSG:9707", "EPSG:4326+5773"])
@@ -317,7 +300,7 @@ def test_coarser_levels_are_the_union_of_the_finest_given_level_below(tmp_path):
     assert of_regions[2].equals(zones["d"])  # is not in the file, so it follows from its zone
     assert parts[0].equals(regions["n"].union(regions["s"]))
     assert parts[1].equals(zones["d"])
-    assert count_bounded_areas(geography) == 4 + 3 + 2
+    assert tables.count_bounded_areas(geography) == 4 + 3 + 2
 
 
 def test_boundaries_of_one_coarser_level_alone_are_kept_and_published(tmp_path):
@@ -329,20 +312,16 @@ def test_boundaries_of_one_coarser_level_alone_are_kept_and_published(tmp_path):
     assert geography.digest == Geography.from_frame(PARTS, THREE).digest
     geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
     listed = ZoneList("zones.csv", THREE, boundaries={"region": ("region.geojson", "code")})
-    assert (
-        listed.with_geography_file("kept.csv").read_geography(tmp_path).level_boundaries == geography.level_boundaries
-    )
+    again = listed.with_geography_file("kept.csv").read_geography(tmp_path)
+    assert again.level_boundaries == geography.level_boundaries
     wider = with_unknown_area(geography, "?")
     given = dict(zip(wider.codes[2], wider.level_boundaries["region"], strict=True))
     assert given == {**dict(zip(geography.codes[2], geography.level_boundaries["region"], strict=True)), "?": None}
     table = make_boundaries_table(geography, names=True)
-    assert table.select(["area", "given"]).to_pylist() == [
-        {"area": "n", "given": True},
-        {"area": "s", "given": True},
-        {"area": "p", "given": False},
-    ]
+    areas, given = (table[name].to_pylist() for name in ("area", "given"))
+    assert dict(zip(areas, given, strict=True)) == {"n": True, "s": True, "p": False}
     areas = join_boundaries(make_areas_table(geography).to_pandas(), table)
-    back = build_published_geography(areas, geography.digest, None)
+    back = tables.build_published_geography(areas, geography.digest, None)
     assert (back.boundaries, back.level_boundaries) == (None, geography.level_boundaries)
     assert make_boundaries_table(back, names=True).equals(table)
 
@@ -352,7 +331,7 @@ def test_boundaries_of_zones_alone_are_published_as_before(tmp_path, listed):
     table = make_boundaries_table(listed.read_geography(tmp_path), names=True)
     assert table.column_names == ["geography", "level_name", "area", "geometry"]
     areas = join_boundaries(make_areas_table(listed.read_geography(tmp_path)).to_pandas(), table)
-    assert build_published_geography(areas, listed.read_geography(tmp_path).digest, None).level_boundaries == {}
+    assert tables.build_published_geography(areas, listed.read_geography(tmp_path).digest, None).level_boundaries == {}
 
 
 def test_wrong_boundaries_of_levels_are_refused(tmp_path):

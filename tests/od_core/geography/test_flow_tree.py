@@ -1,7 +1,5 @@
 """The flow tree's arrays against the same tree as dictionaries, over two different geographies."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import numpy as np
@@ -27,12 +25,8 @@ def test_levels_alternate_as_published():
     assert [origin.level_pair(level) for level in range(7)] == [(d, o) for o, d in pairs]
     assert [destination.refines_origin(level) for level in range(1, 7)] == [False, True] * 3
     assert [origin.refines_origin(level) for level in range(1, 7)] == [True, False] * 3
-    assert destination.level_names[:4] == [
-        ("all", "all"),
-        ("all", "level_1"),
-        ("level_1", "level_1"),
-        ("level_1", "level_2"),
-    ]
+    first, second = "level_1", "level_2"
+    assert destination.level_names[:4] == [("all", "all"), ("all", first), (first, first), (first, second)]
     assert origin.level_names[1] == ("level_1", "all")
 
 

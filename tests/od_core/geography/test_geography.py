@@ -1,7 +1,5 @@
 """The public area tree: both ways in, every fault by name, and an order that follows from the codes alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -19,14 +17,8 @@ from od_core.publication.tables import build_published_geography, make_areas_tab
 from tests.od_core.oracles.inftda import below
 from tests.od_core.strategies import geography_of, level_names, zone_lists
 
-ZONES = pd.DataFrame(
-    {
-        "region": ["north", "north", "south", "south"],
-        "town": ["02", "01", "03", "03"],
-        "zone": ["021", "011", "032", "031"],
-        "name": ["any", "any", "any", "any"],
-    }
-)
+REGIONS, TOWNS = ["north", "north", "south", "south"], ["02", "01", "03", "03"]
+ZONES = pd.DataFrame({"region": REGIONS, "town": TOWNS, "zone": ["021", "011", "032", "031"], "name": ["any"] * 4})
 LEVELS = ["region", "town", "zone"]
 AREAS = [("N", None), ("S", "all"), ("N1", "N"), ("N2", "N"), ("S1", "S")]
 

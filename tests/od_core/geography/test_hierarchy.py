@@ -1,7 +1,5 @@
 """Levels in another form than a column, areas for unknown places, equal depth: against a brute-force partition."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -183,15 +181,11 @@ def test_the_shallower_geography_repeats_its_first_level(one: list[Area], other:
             assert after is before
     tree = FlowTree(origin, destination)
     assert (tree.origin.digest, tree.destination.digest) == tuple(side.digest for side in pair)
-    assert tree.repeated_levels == {
-        "origin": list_repeated_levels(pair[0]),
-        "destination": list_repeated_levels(pair[1]),
-    }
+    repeated = [list_repeated_levels(one) for one in pair]
+    assert tree.repeated_levels == {"origin": repeated[0], "destination": repeated[1]}
     usual: dict[str, Any] = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-8")}
-    planned, by_hand = (
-        plan_release(origin, destination_geography=destination, **usual),
-        plan_release(pair[0], destination_geography=pair[1], **usual),
-    )
+    planned = plan_release(origin, destination_geography=destination, **usual)
+    by_hand = plan_release(pair[0], destination_geography=pair[1], **usual)
     assert planned.facts() == by_hand.facts()
     assert planned.to_frame().equals(by_hand.to_frame())
 
@@ -199,15 +193,9 @@ def test_the_shallower_geography_repeats_its_first_level(one: list[Area], other:
 def test_a_repeated_level_costs_nothing_and_has_the_flows_of_the_level_above() -> None:
     zones = [("N", "n1"), ("N", "n2"), ("S", "s1")]
     deep = [("W", "W1", "w1"), ("W", "W1", "w2"), ("W", "W2", "w3"), ("E", "E1", "e1")]
-    release = release_flows(
-        pd.DataFrame({"origin": ["n1", "s1", "n2"], "destination": ["w1", "e1", "w3"], "trips": [50, 40, 3]}),
-        geography_of(zones),
-        destination_geography=geography_of(deep),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-8"),
-        noise=SeededNoise(1),
-        fault_threshold=0,
-    )
+    trips = pd.DataFrame({"origin": ["n1", "s1", "n2"], "destination": ["w1", "e1", "w3"], "trips": [50, 40, 3]})
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-8"), "noise": SeededNoise(1), "fault_threshold": 0}
+    release = release_flows(trips, geography_of(zones), destination_geography=geography_of(deep), **given)
     tree = release.plan.tree
     unmeasured = [tree.level_names[level] for level in release.plan.unmeasured_levels]
     assert unmeasured == [("level_1", "level_2")]  # which has the counts of (level_1_2, level_2)

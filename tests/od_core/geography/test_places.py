@@ -1,7 +1,5 @@
 """Places and distances: known ones, the haversine formula, and every pair by itself."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -43,9 +41,8 @@ def between(places: list[tuple[float, float]]) -> np.ndarray:
     """All distances, as a matrix."""
     points = compute_mean_places(zones_at(places), 2)
     size = np.arange(len(places), dtype=np.int32)
-    return compute_kilometres(points, points, np.repeat(size, len(size)), np.tile(size, len(size))).reshape(
-        len(size), -1
-    )
+    numbers = np.repeat(size, len(size)), np.tile(size, len(size))
+    return compute_kilometres(points, points, *numbers).reshape(len(size), -1)
 
 
 @given(places=st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=1, max_size=6))
@@ -59,10 +56,8 @@ def test_distances_are_those_of_the_haversine_formula(places):
 
 def test_the_mean_place_of_an_area_is_in_the_middle_of_its_zones():
     """Also across the 180th meridian; zones without coordinates do not count, and areas without any have no place."""
-    zones = pd.DataFrame(
-        [("a", "1", 10, 170), ("a", "2", 10, -170), ("a", "3", None, None), ("b", "4", None, None)],
-        columns=["region", "zone", "latitude", "longitude"],
-    )
+    places = [("a", "1", 10, 170), ("a", "2", 10, -170), ("a", "3", None, None), ("b", "4", None, None)]
+    zones = pd.DataFrame(places, columns=["region", "zone", "latitude", "longitude"])
     geography = Geography.from_frame(zones, ["region", "zone"], coordinates=("latitude", "longitude"))
     (latitude, longitude), unknown = to_degrees(compute_mean_places(geography, 1))
     assert (abs(longitude), np.isnan(unknown).all()) == (pytest.approx(180), True)

@@ -1,7 +1,5 @@
 """A mechanism that only measures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from od_core.group_sizes.groups import Query

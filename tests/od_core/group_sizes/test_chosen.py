@@ -1,7 +1,5 @@
 """The rule of the default mechanism: by public numbers alone; near the best published mechanism on the flights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.synthetic_groups import KnownGroups, census, households, taxis
-from od_core import Budget, Geography, PrivacyUnit
+from od_core import Budget, Geography, NoiseSource, PrivacyUnit, plan_group_sizes
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import (
@@ -25,10 +23,8 @@ from od_core.group_sizes.mechanisms import (
     SizesPosterior,
     choose_default_mechanism,
 )
-from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import NoiseSource
 
 FLIGHTS = Path(__file__).parents[3] / "data" / "us_flights"
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
@@ -55,10 +51,8 @@ def frames(draw):
 @given(frames())
 def test_less_budget_never_turns_the_choice_back(frame):
     """Noise grows from one budget to the next: the leaf areas' cumulative counts, their sizes, then all levels."""
-    places = [
-        BY_NOISE.index(choose_default_mechanism(frame, UNBOUNDED, Fraction(epsilon)))
-        for epsilon in sorted(EPSILONS)[::-1]
-    ]
+    budgets = map(Fraction, sorted(EPSILONS)[::-1])
+    places = [BY_NOISE.index(choose_default_mechanism(frame, UNBOUNDED, epsilon)) for epsilon in budgets]
     assert places == sorted(places)
     if frame.geography.depth == 1:
         assert max(places) < 2
@@ -66,20 +60,13 @@ def test_less_budget_never_turns_the_choice_back(frame):
 
 @given(frames(), st.sampled_from(EPSILONS))
 def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
-    assert choose_default_mechanism(frame, BOUNDED, 2 * Fraction(epsilon)) == choose_default_mechanism(
-        frame, UNBOUNDED, Fraction(epsilon)
-    )
+    of_half = choose_default_mechanism(frame, UNBOUNDED, Fraction(epsilon))
+    assert choose_default_mechanism(frame, BOUNDED, 2 * Fraction(epsilon)) == of_half
 
 
 def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str, unit: PrivacyUnit = UNBOUNDED):
-    return plan_group_sizes(
-        data.geography,
-        data.groups.count_per_area(data.geography),
-        unit=unit,
-        budget=Budget(epsilon=epsilon),
-        mechanism=mechanism,
-        top_code=data.top_code,
-    )
+    given = {"unit": unit, "budget": Budget(epsilon=epsilon), "mechanism": mechanism, "top_code": data.top_code}
+    return plan_group_sizes(data.geography, data.groups.count_per_area(data.geography), **given)
 
 
 def distances(

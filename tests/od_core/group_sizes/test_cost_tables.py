@@ -3,9 +3,7 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.group_sizes.cost_tables import (
-    find_optimal_histograms,
-)
+from od_core.group_sizes.cost_tables import find_optimal_histograms
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import cost, random_geography
 
@@ -30,9 +28,8 @@ def test_no_cut_end_is_overlooked_in_any_node():
 def test_equal_slopes_go_to_the_smallest_size_and_the_first_child():
     geography = Geography.from_frame(pd.DataFrame({"a": list("xxx"), "b": list("pqr")}), ["a", "b"])
     frame = Frame(geography, np.array([1, 1, 0]), 3)
-    histograms = find_optimal_histograms(
-        frame, [np.zeros((1, 4), dtype=np.int64), np.zeros((3, 4), dtype=np.int64)], 16
-    )
+    nothing = [np.zeros((number, 4), dtype=np.int64) for number in (1, 3)]
+    histograms = find_optimal_histograms(frame, nothing, 16)
     assert histograms[1].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 

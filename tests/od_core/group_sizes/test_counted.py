@@ -1,7 +1,5 @@
 """Groups given as numbers by area and size: the same to the last number as the same groups in one row each."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pandas as pd
@@ -16,9 +14,8 @@ from tests.od_core.doubles import SeededLaplace
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, UNBOUNDED, DrawsNothing
 from tests.od_core.ledger.ledger_rows import declared
 
-COUNTED = pd.DataFrame(
-    {"area": ["03", "01", "01", "02", "01"], "size": [2, 12, 0, 1, 3], "groups": [4, 1, 5, 30, 0]}
-).astype({"area": "str"})
+COUNTED = pd.DataFrame({"area": ["03", "01", "01", "02", "01"], "size": [2, 12, 0, 1, 3], "groups": [4, 1, 5, 30, 0]})
+COUNTED = COUNTED.astype({"area": "str"})
 """Sizes up to 12, of which the largest is above the top code, an area without groups, and a size without groups."""
 
 
@@ -33,9 +30,8 @@ def released(groups, **changes):
     return release_group_sizes(groups, GEOGRAPHY, **{**arguments, "noise": SeededLaplace(7), **changes})
 
 
-tables = st.dictionaries(
-    st.tuples(st.sampled_from(["01", "02", "03", "04"]), st.integers(0, 12)), st.integers(0, 40), min_size=1
-).filter(lambda cells: any(cells.values()))
+cells = st.tuples(st.sampled_from(["01", "02", "03", "04"]), st.integers(0, 12))
+tables = st.dictionaries(cells, st.integers(0, 40), min_size=1).filter(lambda counts: any(counts.values()))
 
 
 @pytest.mark.representatives("sizes", "cumulative")
@@ -109,11 +105,8 @@ def test_records_of_numbers_are_completed_by_groups_without_members(tmp_path):
     expected = GroupSizes.from_frame(changed(groups=[4, 1, 7, 30, 0]), GEOGRAPHY)
     for one, other in zip(next(groups.iterate_column_pieces()), next(expected.iterate_column_pieces()), strict=True):
         assert one.tolist() == other.tolist()
-    assert (
-        groups.count_per_area(GEOGRAPHY).tolist()
-        == grouping.count_groups_per_area(GEOGRAPHY, 28).tolist()
-        == [8, 30, 4, 0]
-    )
+    assert groups.count_per_area(GEOGRAPHY).tolist() == [8, 30, 4, 0]
+    assert grouping.count_groups_per_area(GEOGRAPHY, 28).tolist() == [8, 30, 4, 0]
 
 
 def test_faults_of_records_are_a_share_of_the_groups(tmp_path):

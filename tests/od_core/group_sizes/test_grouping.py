@@ -1,7 +1,5 @@
 """Groups of areas by day against a count with pandas; faults record by record."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -37,11 +35,8 @@ def test_sizes_are_those_of_a_group_by(tmp_path):
         expected = sorted(counts[zone]) if zone in counts else []
         expected = [0] * (28 - len(expected)) + expected
         assert groups.size[groups.area == number].tolist() == expected
-    assert (
-        groups.count_per_area(GEOGRAPHY).tolist()
-        == AreasByDay().count_groups_per_area(GEOGRAPHY, 28).tolist()
-        == [28] * 3
-    )
+    of_days = AreasByDay().count_groups_per_area(GEOGRAPHY, 28)
+    assert groups.count_per_area(GEOGRAPHY).tolist() == of_days.tolist() == [28] * 3
 
 
 def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):

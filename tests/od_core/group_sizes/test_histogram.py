@@ -1,7 +1,5 @@
 """The optima of histograms and of cumulative counts by dynamic programming, against a linear program."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Intervals of group sizes: against plain computations from the measurements, and what is asked wrongly."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -13,12 +11,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from od_core import Budget, OdError
+from od_core import Budget, GroupSizeRelease, OdError
 from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from od_core.group_sizes import intervals
 from od_core.group_sizes.intervals import NoisyGroups, list_interval_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.release import GroupSizeRelease
 from tests.od_core.group_sizes.test_release import BOUNDED, GEOGRAPHY, TOP_CODE, groups, released
 
 LEVELS = GEOGRAPHY.level_names
@@ -156,10 +153,8 @@ def by_shifts(noisy: np.ndarray, groups: int, scale: Fraction, size: int, *, exa
     for multiple in (0, 1, 2, 4):
         distance = math.ceil(multiple * scale)
         inside = 1 - a ** (distance + 1) / (1 + a)
-        below, above = (
-            share_within(sum(int(value) <= bound for value in noisy), groups, tail, exact=exact)
-            for bound in (size - distance, size + distance)
-        )
+        counts = (sum(int(value) <= bound for value in noisy) for bound in (size - distance, size + distance))
+        below, above = (share_within(count, groups, tail, exact=exact) for count in counts)
         best[0] = max(best[0], groups * (below.low - (1 - inside)) / inside)
         best[1] = min(best[1], groups * above.high / inside)
     return math.ceil(best[0] - 1e-6), math.floor(best[1] + 1e-6)
@@ -215,9 +210,8 @@ def test_few_groups_of_one_size_are_covered_beside_it(number, scale):
 
 @pytest.mark.parametrize("sizes", [[], [-1], [TOP_CODE], [2, 2], [0.5], [True]])
 def test_sizes_that_no_table_has_are_refused(sizes):
-    with pytest.raises(
-        OdError, match=f"OD-GROUPS-SIZES: sizes must be ascending whole numbers from 0 to {TOP_CODE - 1}"
-    ):
+    said = f"OD-GROUPS-SIZES: sizes must be ascending whole numbers from 0 to {TOP_CODE - 1}"
+    with pytest.raises(OdError, match=said):
         released().at_most(sizes)
 
 

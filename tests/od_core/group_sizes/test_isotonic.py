@@ -1,7 +1,5 @@
 """Isotonic regression against the min-max formula in fractions, SciPy, a linear program and every ascending row."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
 
@@ -12,11 +10,8 @@ from hypothesis import strategies as st
 from od_core.group_sizes.area_curves import fit_least_absolute, fit_least_squares
 from tests.od_core.oracles.group_sizes import best_extremes, min_max
 
-ROWS = st.lists(
-    st.tuples(st.lists(st.integers(-6, 6) | st.integers(-(2**40), 2**40), max_size=12), st.integers(0, 8)),
-    min_size=1,
-    max_size=4,
-)
+VALUES = st.integers(-6, 6) | st.integers(-(2**40), 2**40)
+ROWS = st.lists(st.tuples(st.lists(VALUES, max_size=12), st.integers(0, 8)), min_size=1, max_size=4)
 
 
 def arguments(rows: list[list[int]], upper: list[int]):

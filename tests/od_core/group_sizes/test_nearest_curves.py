@@ -1,7 +1,5 @@
 """M_c and M_c^r of [fioretto2019hierarchical]: against another solver, enumeration, and what they promise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
@@ -59,9 +57,8 @@ def test_both_keep_their_promises():
         for values, level in zip(relaxed, frame.levels, strict=True):
             assert values.min() >= 0
             assert (values.sum(axis=1) == frame.totals(level)).all()
-        broken += any(
-            (values != frame.sum_at_level(relaxed[-1], level)).any() for level, values in enumerate(relaxed, 1)
-        )
+        sums = [frame.sum_at_level(relaxed[-1], level) for level in range(1, len(relaxed) + 1)]
+        broken += any((values != own).any() for values, own in zip(relaxed, sums, strict=True))
     assert broken > 8
 
 

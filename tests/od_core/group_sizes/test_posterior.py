@@ -1,7 +1,5 @@
 """Posterior means of curves against enumeration and against dense matrices; what is promised of tables."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 from itertools import combinations_with_replacement, product
@@ -17,12 +15,7 @@ from od_core.group_sizes import area_curves as posterior
 from od_core.group_sizes.area_curves import NoisyAreas, classify_sizes, make_initial_chain
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUpPosterior, GroupSizeMechanism, SizesPosterior
-from tests.od_core.group_sizes.test_mechanisms import (
-    children_of,
-    named,
-    noisy_values,
-    random_world,
-)
+from tests.od_core.group_sizes.test_mechanisms import children_of, named, noisy_values, random_world
 from tests.od_core.group_sizes.trees import assert_consistent, random_geography
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists

@@ -1,16 +1,13 @@
 """What is published of a group-size table alone; what all kinds have in common is in ``test_kind_contract.py``."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 
 import pandas as pd
 import pytest
 
-from od_core import OdError, PrivacyUnit, TopCodeEstimate
+from od_core import OdError, PrivacyUnit, ReleaseKey, TopCodeEstimate
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate
@@ -26,14 +23,8 @@ def published(folder, mechanism="cumulative", **changes):
     """A release with its ledger, and its certificate."""
     ledger = declared(folder, "departures", BOUNDED)
     release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY), **changes)
-    facts = build_certificate(
-        GROUP_SIZES,
-        release,
-        KEY,
-        "departures",
-        [CheckResult(subject="group_sizes", check="adds_up", passed=True)],
-        record=ledger.record(KEY),
-    )
+    checks = [CheckResult(subject="group_sizes", check="adds_up", passed=True)]
+    facts = build_certificate(GROUP_SIZES, release, KEY, "departures", checks, record=ledger.record(KEY))
     return release, facts
 
 

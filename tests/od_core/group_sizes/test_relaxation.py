@@ -8,10 +8,9 @@ from tests.od_core.group_sizes.trees import by_clarabel, random_case
 
 def relaxed(frame, noisy) -> list[np.ndarray]:
     prices = compute_relaxed_prices(frame, noisy)
-    return [
-        np.maximum(compute_real_solution(frame, noisy, prices, k, slice(0, len(noisy[k]))), 0)
-        for k in range(len(noisy))
-    ]
+    levels = range(len(noisy))
+    real = [compute_real_solution(frame, noisy, prices, k, slice(0, len(noisy[k]))) for k in levels]
+    return [np.maximum(each, 0) for each in real]
 
 
 def test_is_what_a_solver_finds_on_60_trees():

@@ -1,7 +1,5 @@
 """The façade: tables, measurements, charges, and what is refused before anything is drawn."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -26,23 +24,14 @@ EXPECT_NOISE = ("naive", "bottom_up_posterior", "sizes_posterior")
 def groups(number=60, seed=1):
     """Sizes up to 12, so that some are above the top code; area 04 has no group."""
     generator = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "group": [f"g{k}" for k in range(number)],
-            "area": pd.Series(generator.choice(["01", "02", "03"], number), dtype="str"),
-            "size": generator.choice([0, 1, 2, 3, 12], number, p=[0.3, 0.3, 0.2, 0.1, 0.1]),
-        }
-    )
+    areas = pd.Series(generator.choice(["01", "02", "03"], number), dtype="str")
+    sizes = generator.choice([0, 1, 2, 3, 12], number, p=[0.3, 0.3, 0.2, 0.1, 0.1])
+    return pd.DataFrame({"group": [f"g{k}" for k in range(number)], "area": areas, "size": sizes})
 
 
 def released(given=None, geography=GEOGRAPHY, **changes):
-    arguments = {
-        "unit": UNBOUNDED,
-        "budget": Budget(epsilon=1),
-        "mechanism": "cumulative",
-        "top_code": TOP_CODE,
-        "noise": "table",
-    }
+    arguments = {"unit": UNBOUNDED, "budget": Budget(epsilon=1), "mechanism": "cumulative", "noise": "table"}
+    arguments["top_code"] = TOP_CODE
     return release_group_sizes(groups() if given is None else given, geography, **arguments | changes)
 
 
@@ -105,10 +94,7 @@ def test_a_ledger_charges_pure_epsilon_once(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "code"),
-    [
-        ({"noise": ListedNoise([0])}, "OD-NOISE-LAPLACE"),
-        ({"budget": Budget(epsilon="1e-6")}, "OD-NOISE-TOO-WIDE"),
-    ],
+    [({"noise": ListedNoise([0])}, "OD-NOISE-LAPLACE"), ({"budget": Budget(epsilon="1e-6")}, "OD-NOISE-TOO-WIDE")],
 )
 def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged(changes, code, tmp_path):
     ledger = declared(tmp_path, "departures", UNBOUNDED)

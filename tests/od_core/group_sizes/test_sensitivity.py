@@ -1,7 +1,5 @@
 """L1 sensitivities by exhaustive enumeration of small tables: never passed, and attained (spec 4)."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 
@@ -33,21 +31,13 @@ def counted(sizes: tuple[int, ...]) -> GroupSizes:
 def queries(sizes: tuple[int, ...], query: Query) -> list[np.ndarray]:
     """The query at both levels."""
     plan = plan_of(query, UNBOUNDED, counted(sizes))
-    return [
-        np.concatenate(list(iterate_true_values(plan.frame, query, level, counted(sizes))))
-        for level in plan.frame.levels
-    ]
+    truth = counted(sizes)
+    return [np.concatenate([*iterate_true_values(plan.frame, query, level, truth)]) for level in plan.frame.levels]
 
 
 def plan_of(query: Query, unit: PrivacyUnit, groups: GroupSizes):
-    return plan_group_sizes(
-        GEOGRAPHY,
-        groups.count_per_area(GEOGRAPHY),
-        unit=unit,
-        budget=Budget(epsilon=1),
-        mechanism=Measuring(query),
-        top_code=TOP_CODE,
-    )
+    given = {"unit": unit, "budget": Budget(epsilon=1), "mechanism": Measuring(query), "top_code": TOP_CODE}
+    return plan_group_sizes(GEOGRAPHY, groups.count_per_area(GEOGRAPHY), **given)
 
 
 def more_by_one(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -61,9 +51,8 @@ def test_sensitivities(query):
     tables = [sizes for sizes in values if max(sizes) <= LARGEST]
     added = max_change(values, [(sizes, more) for sizes in tables for more in more_by_one(sizes)])
     assert added == [SENSITIVITY[query]] * 2
-    replaced = max_change(
-        values, [(one, other) for sizes in tables for one, other in product(more_by_one(sizes), repeat=2)]
-    )
+    pairs = [pair for sizes in tables for pair in product(more_by_one(sizes), repeat=2)]
+    replaced = max_change(values, pairs)
     assert replaced == [2 * SENSITIVITY[query]] * 2
 
 

@@ -1,7 +1,5 @@
 """An estimated top code: what it may tell of a member, how seldom it is too low, and one K whatever happens."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from itertools import product
@@ -12,25 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
+from od_core import Budget, OdError, ReleaseKey, TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, compute_top_code_margin
 from od_core.group_sizes.release import iterate_true_values, run_plan
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
-from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import resolve_noise_source
-from tests.od_core.group_sizes.test_release import (
-    BOUNDED,
-    EXPECT_NOISE,
-    GEOGRAPHY,
-    R1,
-    UNBOUNDED,
-    groups,
-    of_zones,
-    released,
-)
+from tests.od_core.group_sizes import test_release
+from tests.od_core.group_sizes.test_release import BOUNDED, EXPECT_NOISE, GEOGRAPHY, R1, UNBOUNDED, groups, released
 from tests.od_core.group_sizes.test_sensitivity import GEOGRAPHY as SMALL
 from tests.od_core.group_sizes.test_sensitivity import LARGEST, more_by_one
 from tests.od_core.ledger.ledger_rows import declared, rows
@@ -76,11 +65,8 @@ def test_the_largest_size_changes_by_at_most_one():
     tables = [sizes for most, sizes in largest if most == CAPPED and max(sizes) <= LARGEST]
     for most in (CAPPED, ROOMY):
         added = {abs(largest[most, sizes] - largest[most, more]) for sizes in tables for more in more_by_one(sizes)}
-        replaced = {
-            abs(largest[most, one] - largest[most, other])
-            for sizes in tables
-            for one, other in product(more_by_one(sizes), repeat=2)
-        }
+        pairs = [pair for sizes in tables for pair in product(more_by_one(sizes), repeat=2)]
+        replaced = {abs(largest[most, one] - largest[most, other]) for one, other in pairs}
         assert added == replaced == {0, 1}
 
 
@@ -143,7 +129,7 @@ def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise)
     assert {table.shape[1] for table in release.histograms} == {top_code + 1}
     truth = groups()
     truth["size"] = truth["size"].clip(upper=top_code)
-    assert of_zones(release) == truth.groupby(["area", "size"]).size().to_dict()
+    assert test_release.of_zones(release) == truth.groupby(["area", "size"]).size().to_dict()
     assert (evaluate_group_sizes(release, groups())[["l1_error", "total_error", "child_error"]] == 0).all(axis=None)
     assert release.cumulative["size"].max() == top_code
     first = release.measurements.iloc[0]

@@ -1,7 +1,5 @@
 """TopDown for group sizes: each step against the optimum of its two levels."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -31,12 +29,9 @@ def by_transport(noisy: Counts, rows: Counts, columns: Counts) -> int:
         return int((noisy**2).sum())
     price = (2 * np.arange(1, units + 1) - 1 - 2 * noisy[..., None]).ravel()
     eye, ones = sparse.eye_array, np.ones
-    sums = sparse.vstack(
-        [
-            sparse.kron(eye(len(rows)), ones((1, len(columns) * units))),
-            sparse.kron(ones((1, len(rows))), sparse.kron(eye(len(columns)), ones((1, units)))),
-        ]
-    )
+    of_rows = sparse.kron(eye(len(rows)), ones((1, len(columns) * units)))
+    of_columns = sparse.kron(ones((1, len(rows))), sparse.kron(eye(len(columns)), ones((1, units))))
+    sums = sparse.vstack([of_rows, of_columns])
     found = linprog(price, A_eq=sums.tocsc(), b_eq=[*rows, *columns], bounds=(0, 1))
     assert found.success
     return round(found.fun) + int((noisy**2).sum())

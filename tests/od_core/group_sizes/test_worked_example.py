@@ -1,7 +1,5 @@
 """The worked example of [fioretto2019hierarchical], tables 2 to 6: its figures, and where they cannot be right."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import numpy as np
@@ -12,13 +10,8 @@ from od_core import Budget, Geography, PrivacyUnit, release_group_sizes
 from od_core.group_sizes.cost_tables import compute_leaf_values, compute_root_tables
 from tests.od_core.doubles import ListedLaplace
 
-USERS = pd.DataFrame(
-    {
-        "user": ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11"],
-        "unit": list("ABAACDEDDFF"),
-        "region": ["GA"] * 5 + ["NY"] * 6,
-    }
-)
+USERS = pd.DataFrame({"user": [f"{number:02}" for number in range(1, 12)], "unit": list("ABAACDEDDFF")})
+USERS["region"] = ["GA"] * 5 + ["NY"] * 6
 """Table 2. The quantity of every user is 1."""
 
 GROUPS = {"A": 3, "B": 1, "C": 1, "D": 3, "E": 1, "F": 2}
@@ -40,9 +33,8 @@ def histograms(users: pd.DataFrame) -> dict[str, list[int]]:
     sizes = users["unit"].value_counts().reindex(list(GROUPS), fill_value=0)
     groups = pd.DataFrame({"group": list(GROUPS), "area": list(REGIONS), "size": sizes.to_numpy()})
     unit, budget, noise = PrivacyUnit("trip", "unbounded"), Budget(epsilon=1), ListedLaplace([0])
-    release = release_group_sizes(
-        groups, GEOGRAPHY, unit=unit, budget=budget, mechanism="histogram", top_code=5, noise=noise
-    )
+    given = {"unit": unit, "budget": budget, "mechanism": "histogram", "noise": noise}
+    release = release_group_sizes(groups, GEOGRAPHY, **given, top_code=5)
     nation, states = release.histograms
     return dict(zip(("US", "GA", "NY"), [*nation.tolist(), *states.tolist()], strict=True))
 

@@ -1,7 +1,5 @@
 """Random geographies and noisy histograms, and the optimum over them by a linear program."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import cvxpy as cp
@@ -28,9 +26,8 @@ def random_case(
     rng: np.random.Generator, *, most_groups: int = 6, most_sizes: int = 6, max_fan_out: int = 3
 ) -> tuple[Frame, list[Counts], int]:
     """A frame, noisy histograms of every level about true ones, and the scale of the noise."""
-    geography = random_geography(
-        rng, tops=int(rng.integers(1, 3)), depth=int(rng.integers(1, 4)), max_fan_out=max_fan_out
-    )
+    tops, depth = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    geography = random_geography(rng, tops=tops, depth=depth, max_fan_out=max_fan_out)
     groups = rng.integers(0, most_groups + 1, len(geography.zones))
     frame = Frame(geography, groups, int(rng.integers(1, most_sizes)))
     sizes = frame.top_code + 1
@@ -58,22 +55,16 @@ def least_cost(frame: Frame, noisy: Sequence[Counts], *, area_totals: bool) -> i
     """
     sizes, levels = frame.top_code + 1, list(frame.levels)
     units = [int(frame.totals(1)[frame.geography.ancestors_at(level, 1)].max(initial=0)) for level in levels]
-    starts = np.cumsum(
-        [0, *(frame.geography.size(level) * sizes * unit for level, unit in zip(levels, units, strict=True))]
-    )
+    numbers = [frame.geography.size(level) * sizes * unit for level, unit in zip(levels, units, strict=True)]
+    starts = np.cumsum([0, *numbers])
     if starts[-1] == 0:
         return cost(noisy, [np.zeros_like(values) for values in noisy])
-    price = np.concatenate(
-        [
-            (2 * np.arange(1, unit + 1) - 1 - 2 * values[..., None]).ravel()
-            for values, unit in zip(noisy, units, strict=True)
-        ]
-    )
+    of_units = [2 * np.arange(1, unit + 1) - 1 for unit in units]
+    prices = [of_unit - 2 * values[..., None] for of_unit, values in zip(of_units, noisy, strict=True)]
+    price = np.concatenate([each.ravel() for each in prices])
 
-    unknowns = [
-        np.arange(starts[k], starts[k + 1]).reshape(frame.geography.size(level), sizes, units[k])
-        for k, level in enumerate(levels)
-    ]
+    shapes = [(frame.geography.size(level), sizes, unit) for level, unit in zip(levels, units, strict=True)]
+    unknowns = [np.arange(starts[k], starts[k + 1]).reshape(shape) for k, shape in enumerate(shapes)]
     entries, rights = [], list[int]()
     for above, below, level in zip(unknowns, unknowns[1:], levels[1:], strict=False):
         conditions = len(rights) + np.arange(above.shape[0] * sizes).reshape(-1, sizes, 1)

@@ -1,13 +1,10 @@
 """A ledger, a domain and a release in a folder of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
+from od_core import Ledger, ReleaseKey
 from tests.od_core.ledger.ledger_rows import domain, ledger_at
 
 KEY = ReleaseKey("commuters", "2001-06")

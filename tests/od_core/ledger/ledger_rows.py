@@ -1,7 +1,5 @@
 """The ledger read with its database, hashlib and json alone, and the small release that the tests charge to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3
@@ -14,18 +12,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Budget, Cap, Geography, Ledger, OdError, PrivacyUnit, ReleaseKey, ReleasePlan, plan_release
 from od_core.ledger import measurements
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.postgres import restore, server_of, session, without_guards
 
-ZONES = pd.DataFrame(
-    [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")], columns=["region", "zone"], dtype="str"
-)
+PAIRS = [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")]
+ZONES = pd.DataFrame(PAIRS, columns=["region", "zone"], dtype="str")
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 ONE_LEVEL = Geography.from_frame(ZONES[["zone"]], ["zone"])
 """For tests that say nothing of levels: its release has the files of 4 pairs of levels, and not of 9."""

@@ -1,7 +1,5 @@
 """A year of releases of unit ``user_year`` in a folder: counted, drawn and killed step by step, without noise."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections import Counter
@@ -15,14 +13,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, Uncounted, plan_release
+from od_core import Budget, Cap, Geography, NoiseSource, PrivacyUnit, ReleaseKey, ReleasePlan, Uncounted, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
-from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import Allowances, UserCounters
-from od_core.noise.backends import NoiseSource
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Neighbours
 from od_core.records.counting import CountQuery, count_trips
@@ -37,16 +32,11 @@ COLUMNS = ["person", "origin", "destination"]
 Trip = tuple[str, str, str]
 """User, origin and destination."""
 
-JANUARY, FEBRUARY, MARCH, REVISED, WALKERS = (
-    ReleaseKey(series, period, revision)
-    for series, period, revision in (
-        ("commuters", "2001-01", 1),
-        ("commuters", "2001-02", 1),
-        ("commuters", "2001-03", 1),
-        ("commuters", "2001-02", 2),
-        ("walkers", "2001-01", 1),
-    )
+JANUARY, FEBRUARY, MARCH, REVISED = (
+    ReleaseKey("commuters", f"2001-{month}", revision)
+    for month, revision in (("01", 1), ("02", 1), ("03", 1), ("02", 2))
 )
+WALKERS = ReleaseKey("walkers", "2001-01")
 
 
 def unit_of(m: int, most: int, neighbours: str = "unbounded", of_pair: int | None = None) -> PrivacyUnit:
@@ -92,15 +82,10 @@ class PersonYear:
     def killed(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
         """Count, and end when the counters are durable and the counts are not."""
         with self.ledger.lock_for_release(), self.ledger.keep_open():
-            return count_trips(
-                pd.DataFrame(list(trips), columns=COLUMNS, dtype="str"),
-                self.plan.tree,
-                unit=self.unit,
-                key=self.confidential.read_or_make_key(),
-                period=key.period,
-                fault_threshold=Fraction(1),
-                counters=self.counters(key),
-            )
+            records = pd.DataFrame(list(trips), columns=COLUMNS, dtype="str")
+            given = {"unit": self.unit, "key": self.confidential.read_or_make_key(), "period": key.period}
+            given |= {"fault_threshold": Fraction(1), "counters": self.counters(key)}
+            return count_trips(records, self.plan.tree, **given)
 
     def count(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
         counted = self.killed(key, trips)
@@ -112,9 +97,8 @@ class PersonYear:
         """Draw a release from the counts that were saved."""
         with self.ledger.lock_for_release(), self.ledger.keep_open():
             counted, counters = self.saved[key], self.counters(key)
-            begun = begin_release(
-                self.confidential, self.ledger, key, "commuters", self.plan, counted, "table", counters=counters
-            )
+            given = (self.confidential, self.ledger, key, "commuters", self.plan, counted, "table")
+            begun = begin_release(*given, counters=counters)
             release = run_plan(self.plan, counted, noise or no_noise(), begun)
         self.drawn.append((key, release))
         return release
@@ -127,10 +111,8 @@ class PersonYear:
         """Return how many trips of each user the stored counters of a release have; every row is one of the users."""
         names = {hashed(user, self.confidential.read_or_make_key()): user for user in users}
         table = pq.read_table(self.path(key)).to_pydict()
-        return {
-            names[high, low]: counted
-            for high, low, counted in zip(table["user_high"], table["user_low"], table["counted"], strict=True)
-        }
+        columns = (table[name] for name in ("user_high", "user_low", "counted"))
+        return {names[high, low]: counted for high, low, counted in zip(*columns, strict=True)}
 
     def path(self, key: ReleaseKey) -> Path:
         folder = self.confidential.path / "user-counters" / "commuters" / key.period[:4] / key.period
@@ -162,10 +144,8 @@ def rho_between(one: PersonYear, other: PersonYear) -> Fraction:
     total = Fraction(0)
     for (key, a), (other_key, b) in zip(one.drawn, other.drawn, strict=True):
         assert key == other_key
-        before, after = (
-            {(level, o, d): int(v) for level, o, d, v in frame.iloc[:, :4].itertuples(index=False)}
-            for frame in (a.measurements, b.measurements)
-        )
+        frames = (one.measurements.iloc[:, :4].itertuples(index=False) for one in (a, b))
+        before, after = ({(level, o, d): int(v) for level, o, d, v in rows} for rows in frames)
         for step in one.plan.steps:
             cells = {cell for cell in before.keys() | after.keys() if cell[0] == step.level}
             squared = sum((before.get(cell, 0) - after.get(cell, 0)) ** 2 for cell in cells)

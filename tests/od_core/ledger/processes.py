@@ -1,13 +1,10 @@
 """What runs in a process of its own, which shares nothing but the files."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-from od_core import OdError
-from od_core.ledger.release_key import ReleaseKey
+from od_core import OdError, ReleaseKey
 from tests.od_core.ledger.ledger_rows import ledger_at, small_plan
 
 

@@ -1,7 +1,5 @@
 """The confidential folder: who may read it, one key, and no value in an error that leaves it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle
@@ -13,13 +11,12 @@ import duckdb
 import numpy as np
 import pytest
 
-from od_core import OdError
+from od_core import Ledger, OdError
 from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import write_durably
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts, finish_count_files, write_count_files
@@ -102,13 +99,10 @@ def test_the_key_is_made_once_and_names_fingerprints(tmp_path):
     assert one.read_or_make_key().hex()[:16] != one.compute_key_name()
     tree = small_plan().tree
     same, more = count_trips(FLOWS, tree), count_trips(FLOWS.assign(trips=[40, 7, 2, 300]), tree)
-    assert one.compute_fingerprint(same.iterate_column_pieces()) == one.compute_fingerprint(
-        count_trips(FLOWS[::-1], tree).iterate_column_pieces()
-    )
-    prints = {
-        folder.compute_fingerprint(trips.iterate_column_pieces())
-        for folder, trips in ((one, same), (one, more), (other, same))
-    }
+    again = count_trips(FLOWS[::-1], tree).iterate_column_pieces()
+    assert one.compute_fingerprint(same.iterate_column_pieces()) == one.compute_fingerprint(again)
+    both = ((one, same), (one, more), (other, same))
+    prints = {folder.compute_fingerprint(trips.iterate_column_pieces()) for folder, trips in both}
     assert len(prints) == 3
 
 
@@ -222,9 +216,8 @@ def test_a_file_is_whole_or_absent(tmp_path):
             path.write_bytes(old)
         with pytest.raises(OSError, match="No space"):
             write_durably(path, half)
-        assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == (
-            {} if old is None else {"file": old}
-        )
+        left = {found.name: found.read_bytes() for found in tmp_path.iterdir()}
+        assert left == ({} if old is None else {"file": old})
     write_durably(tmp_path / "file", lambda path: path.write_bytes(b"new"), mode=0o640)
     assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"file": b"new"}
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640

@@ -1,7 +1,5 @@
 """Declaring, reserving, drawing, publishing: what is allowed, what it costs, what is refused with nothing written."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import replace
@@ -13,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Bands, Geography, OdError, PrivacyUnit
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap, Charge
+from od_core import Bands, Cap, Charge, Geography, Ledger, OdError, PrivacyUnit, ReleaseKey
 from tests.od_core.ledger.ledger_rows import (
     ZONES,
     Claims,
@@ -144,9 +139,8 @@ def test_all_levels_are_set_aside_exactly_and_once(tmp_path, key, neighbours):
 
 def cheaper(step: Any, **noise: Any) -> Claims:
     """The step at half its charge, or with other noise."""
-    return (
-        Claims(step, noise_facts=step.noise_facts | noise) if noise else Claims(step, charge=Charge(rho=step.rho / 2))
-    )
+    changed = {"noise_facts": step.noise_facts | noise} if noise else {"charge": Charge(rho=step.rho / 2)}
+    return Claims(step, **changed)
 
 
 PLAN = small_plan()
@@ -237,11 +231,9 @@ def test_the_periods_of_a_revision_are_of_the_same_areas(ledger, key):
     ledger.reserve(key, "commuters", old)
     ledger.reserve(ReleaseKey("others", "2001-06"), "commuters", new)  # another series is another matter
     before = rows(ledger.path)
-    for plan in (
-        new,
-        small_plan(Fraction(1, 9), destination_geography=ZONES_OF_2020),
-        small_plan(Fraction(1, 9), geography=Geography.from_frame(ZONES, ["region", "zone"], unknown="aa")),
-    ):
+    with_unknown = Geography.from_frame(ZONES, ["region", "zone"], unknown="aa")
+    changes = ({"destination_geography": ZONES_OF_2020}, {"geography": with_unknown})
+    for plan in (new, *(small_plan(Fraction(1, 9), **change) for change in changes)):
         for call in (ledger.reserve, ledger.hold_to_plan):
             with pytest.raises(OdError) as refused:
                 call(later, "commuters", plan)
@@ -339,9 +331,8 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
         assert states(ledger.path, str(key))[level] == "MEASURED" == ledger.find_level_state(key, level).kind
         refused(finish, ledger, key, level, DIGEST)
         refused(ledger.start_draw, key, level)
-    assert [ledger.read_measured_digest(key, level) for level in (1, 2, 3, 4)] == [
-        f"{level}" * 64 for level in (1, 2, 3, 4)
-    ]
+    digests = [ledger.read_measured_digest(key, level) for level in (1, 2, 3, 4)]
+    assert digests == [f"{level}" * 64 for level in (1, 2, 3, 4)]
     assert not ledger.is_published(key)
     ledger.publish(key, DIGEST)
     published = rows(ledger.path)
@@ -360,12 +351,8 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     ledger.declare(domain("0.15"))
     ledger.reserve(key, "commuters", plan)
     assert [ledger.start_draw(key, 2) for _ in range(3)] == [1, 2, 3]
-    assert ledger.compute_spent_budget(key, plan).levels == (
-        Fraction(1, 40),
-        Fraction(3, 40),
-        Fraction(1, 40),
-        Fraction(1, 40),
-    )
+    spent = ledger.compute_spent_budget(key, plan).levels
+    assert spent == (Fraction(1, 40), Fraction(3, 40), Fraction(1, 40), Fraction(1, 40))
     assert ledger.balance("commuters", key.period).lost_draws == 2
     assert ledger.count_draws(key, 2) == 3
     assert ledger.list_lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
@@ -388,9 +375,8 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
 
 
 KEYS = [ReleaseKey("commuters", "2001-06"), ReleaseKey("commuters", "2001-06", 2), ReleaseKey("yearly", "2001-07")]
-STEPS = st.tuples(
-    st.sampled_from(["reserve", "start", "start", "finish", "publish"]), st.sampled_from(KEYS), st.integers(1, 2)
-)
+CALLS = ["reserve", "start", "start", "finish", "publish"]
+STEPS = st.tuples(st.sampled_from(CALLS), st.sampled_from(KEYS), st.integers(1, 2))
 
 
 @given(steps=st.lists(STEPS, max_size=25), cap=st.integers(3, 9))

@@ -1,7 +1,5 @@
 """A ledger that was edited, cut, locked, or asked by two at once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -15,12 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core import Budget, Cap, OdError, PrivacyUnit, ReleaseKey, plan_release
 from od_core.ledger import chain
 from od_core.ledger.chain import Entries, make_chain
 from od_core.ledger.ledger import Ledger, hold_to_unit
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, list_unit_facts
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
@@ -162,13 +158,9 @@ def test_a_changed_byte_anywhere_is_found_or_changes_nothing(history):
 def test_a_damaged_file_is_broken_and_left_alone(history, damage):
     whole = history.read_bytes()
     noise = np.random.default_rng(1).bytes(len(whole))
-    damaged = {
-        "half": whole[: len(whole) // 2],
-        "one page": whole[:4096],
-        "cut in a page": whole[:-100],
-        "garbage": noise,
-        "garbage behind the header": whole[:100] + noise[100:],
-    }[damage]
+    damages = {"half": whole[: len(whole) // 2], "one page": whole[:4096], "cut in a page": whole[:-100]}
+    damages |= {"garbage": noise, "garbage behind the header": whole[:100] + noise[100:]}
+    damaged = damages[damage]
     history.write_bytes(damaged)
     with pytest.raises(OdError) as refused:
         Ledger(history)
@@ -182,10 +174,8 @@ def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
     copies = [b"", saved(ledger.path)]
     steps = [lambda: ledger.reserve(key, "commuters", small_plan())]
     for level in (1, 2, 3, 4):
-        steps += [
-            lambda level=level: ledger.start_draw(key, level),
-            lambda level=level: finish(ledger, key, level, "0"),
-        ]
+        steps.append(lambda level=level: ledger.start_draw(key, level))
+        steps.append(lambda level=level: finish(ledger, key, level, "0"))
     steps += [lambda: ledger.publish(key, "0" * 64), lambda: ledger.declare(domain(2, "census year"))]
     for step in steps:
         step()
@@ -339,10 +329,8 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
         ]
         own = [counted(lambda: ledger.read_declared_facts(data_set))]
         for level in levels:
-            own += [
-                counted(lambda level=level: ledger.start_draw(key, level)),
-                counted(lambda level=level: finish(ledger, key, level, "0")),
-            ]
+            own.append(counted(lambda level=level: ledger.start_draw(key, level)))
+            own.append(counted(lambda level=level: finish(ledger, key, level, "0")))
         own += [
             counted(lambda: ledger.publish(key, "0" * 64)),
             counted(lambda: ledger.record(key)),
@@ -441,9 +429,8 @@ def test_no_release_is_made_within_a_trial_or_a_look(tmp_path):
 
 
 def test_a_cap_that_cannot_state_what_was_charged_is_refused(tmp_path):
-    plan = plan_release(
-        GEOGRAPHY, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), mechanism="stability_histogram"
-    )
+    given = {"budget": Budget(epsilon=1, delta="1e-8"), "mechanism": "stability_histogram"}
+    plan = plan_release(GEOGRAPHY, unit=PrivacyUnit("trip"), **given)
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("a", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
     ledger.reserve(ReleaseKey("a", "2001-01"), "a", plan)

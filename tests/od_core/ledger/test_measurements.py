@@ -1,7 +1,5 @@
 """Each level is drawn once, kept, and never taken from a file that the ledger does not vouch for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -11,25 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from od_core import OdError
-from od_core.ledger.ledger import Ledger
+from od_core import Ledger, OdError, ReleaseKey
 from od_core.ledger.measurements import Charged, DurableMeasurements, MemoryMeasurements, begin_release
-from od_core.ledger.release_key import ReleaseKey
 from od_core.records.counting import count_trips
 from tests.od_core.files.disks import keep_other_bytes
-from tests.od_core.ledger.ledger_rows import (
-    FLOWS,
-    charged,
-    code_of,
-    domain,
-    ledger_at,
-    put_back,
-    reservations,
-    rows,
-    saved,
-    small_plan,
-    states,
-)
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.ledger.ledger_rows import FLOWS, charged, code_of, domain, ledger_at, rows, saved, small_plan, states
 from tests.postgres import POINTER, server_of
 
 pytestmark = [
@@ -39,12 +24,8 @@ pytestmark = [
 
 PLAN = small_plan()
 TRIPS = count_trips(FLOWS, PLAN.tree)
-VALUES = {
-    1: np.array([0, 348], dtype=np.int64),
-    2: np.array([-(2**61), -1, 0, 1, 2**61], dtype=np.int64),
-    3: np.random.default_rng(5).integers(-(2**40), 2**40, 70_000),
-    4: np.empty(0, dtype=np.int64),
-}
+VALUES = {1: np.array([0, 348], dtype=np.int64), 2: np.array([-(2**61), -1, 0, 1, 2**61], dtype=np.int64)}
+VALUES |= {3: np.random.default_rng(5).integers(-(2**40), 2**40, 70_000), 4: np.empty(0, dtype=np.int64)}
 
 
 class Drawer:
@@ -154,9 +135,8 @@ def test_measurements_of_one_call_are_drawn_once_each():
     memory, drawer = MemoryMeasurements(), Drawer()
     for _ in range(3):
         for level in (1, 2):
-            np.testing.assert_array_equal(
-                memory.draw_once(PLAN.step(level), drawer.of(level)).read_values(), VALUES[level] + level - 1
-            )
+            found = memory.draw_once(PLAN.step(level), drawer.of(level)).read_values()
+            np.testing.assert_array_equal(found, VALUES[level] + level - 1)
     assert drawer.asked == [1, 2]
 
 
@@ -176,12 +156,10 @@ def test_a_changed_or_missing_file_is_never_drawn_anew(ledger, key):
     whole = path.read_bytes()
     places = {0, len(whole) // 2, len(whole) - 1, *np.random.default_rng(3).integers(len(whole), size=20).tolist()}
     changed = [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in places]
+    step = PLAN.step(2)
     for content in (*changed, whole + b"\0", whole[:-1], b"", file_of(ledger, 1).read_bytes()):
         path.write_bytes(content)
-        for call in (
-            lambda: begun(ledger, key).draw_once(PLAN.step(2), not_wanted),
-            lambda: measurements.read(PLAN.step(2)),
-        ):
+        for call in (lambda: begun(ledger, key).draw_once(step, not_wanted), lambda: measurements.read(step)):
             assert "level 2 of commuters/2001-06/r1 is changed" in refused("OD-MEASUREMENT-CHANGED", call)
     path.unlink()
     text = refused("OD-MEASUREMENT-CHANGED", lambda: begun(ledger, key).draw_once(PLAN.step(2), not_wanted))
@@ -211,7 +189,7 @@ def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):
     for _ in range(2):
         np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).read_values(), VALUES[3])
     assert drawer.asked == [3]
-    assert [row["draw"] for row in reservations(ledger.path, level=3)] == [1, 2]
+    assert [row["draw"] for row in ledger_rows.reservations(ledger.path, level=3)] == [1, 2]
     assert charged(ledger.path) == Fraction(3, 7) + Fraction(3, 7) * Fraction(3, 10)
     assert file_of(ledger, 3, draw=2).exists()
     assert not file_of(ledger, 3).exists()
@@ -233,7 +211,7 @@ def test_a_ledger_older_than_a_measurement_is_rolled_back(ledger, key, lost, bac
     files = {path: path.read_bytes() for path in file_of(ledger, 1).parent.glob("*.parquet")}
     assert list(files) == [file_of(ledger, 1, draw=lost + 1)]
 
-    put_back(ledger.path, copies[backup])
+    ledger_rows.put_back(ledger.path, copies[backup])
 
     def reopened():
         older = ledger_at(ledger.path)

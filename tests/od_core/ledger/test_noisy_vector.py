@@ -1,7 +1,5 @@
 """Noisy vectors: any pieces in, any pieces out, and bytes that tell of the values alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest

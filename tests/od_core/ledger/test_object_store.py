@@ -1,7 +1,5 @@
 """A store keeps each file once: the same contract for a folder and for an object store."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 import sys

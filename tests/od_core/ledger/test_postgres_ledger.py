@@ -1,7 +1,5 @@
 """A ledger in PostgreSQL: what its server refuses, what is found although a superuser did it, and what ends well."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -18,23 +16,13 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from od_core import OdError
+from od_core import Ledger, OdError
 from od_core.files import durable as lock_module
 from od_core.ledger import chain
 from od_core.ledger.chain import make_chain, make_schema_sql
 from od_core.ledger.confidential import LOCK_NAME, lock_folder
-from od_core.ledger.ledger import Ledger
-from tests.od_core.ledger.ledger_rows import (
-    assert_chain,
-    code_of,
-    domain,
-    edit,
-    finish,
-    ledger_at,
-    published,
-    rows,
-    small_plan,
-)
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.ledger.ledger_rows import code_of, domain, edit, finish, ledger_at, published, rows, small_plan
 from tests.od_core.ledger.test_ledger_integrity import EDITS
 from tests.postgres import OWNER, USER, WRITER, server_of, session
 
@@ -157,10 +145,8 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
 
     def ends_all() -> None:
         with session(history) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+            others = "datname = current_database() AND pid <> pg_backend_pid()"
+            connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
 
     def cut_off() -> None:
         with ledger._open_transaction() as entries:
@@ -217,9 +203,8 @@ def test_two_transactions_follow_each_other_whatever_the_role_has_for_defaults(h
         database = history_database(connection)
         for setting in ("default_transaction_isolation = 'serializable'", "synchronous_commit = off"):
             connection.execute(f"ALTER ROLE {WRITER} IN DATABASE {database} SET {setting}".encode())
-        connection.execute(
-            f"ALTER ROLE {WRITER} IN DATABASE {database} SET default_transaction_read_only = on".encode()
-        )
+        read_only = f"ALTER ROLE {WRITER} IN DATABASE {database} SET default_transaction_read_only = on"
+        connection.execute(read_only.encode())
     first, second, seen, waits = ledger_at(history), ledger_at(history), [], threading.Event()
 
     def add_after_the_first() -> None:
@@ -237,7 +222,7 @@ def test_two_transactions_follow_each_other_whatever_the_role_has_for_defaults(h
         entries.append("CAP", "commuters", content={"rho": "5", "reason": "seen by the next one"})
     other.join(30)
     assert seen == ["5", "on"]
-    assert_chain(history)
+    ledger_rows.assert_chain(history)
 
 
 def history_database(connection) -> str:
@@ -255,11 +240,8 @@ def test_one_release_at_a_time_on_all_hosts(history, tmp_path):
     """Hosts have folders of their own, in which the file locks do not see each other."""
     address, elsewhere = server_of(history), tmp_path / "elsewhere"
     here, there = make_chain(history, address), make_chain(elsewhere / "ledger.sqlite", address)
-    with (
-        here.lock_for_release(),
-        pytest.raises(OdError, match="OD-RELEASE-LOCKED"),
-        there.lock_for_release(seconds=0.2),
-    ):
+    refused = pytest.raises(OdError, match="OD-RELEASE-LOCKED")
+    with here.lock_for_release(), refused, there.lock_for_release(seconds=0.2):
         pytest.fail("two were let in")
     with there.lock_for_release(seconds=0):
         assert (elsewhere / LOCK_NAME).exists()

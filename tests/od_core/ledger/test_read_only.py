@@ -1,7 +1,5 @@
 """A ledger that a process may read and not write: all is read, nothing is charged, no file is left behind."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,11 +8,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from od_core import OdError
+from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.ledger import chain
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import domain, rows, small_plan, try_release
 from tests.privileges import without_rights_of_root
 

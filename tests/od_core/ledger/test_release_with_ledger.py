@@ -1,30 +1,16 @@
 """release_flows with a ledger: charged once, replayed ever after, and refused rather than redrawn."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, release_flows
-from od_core.ledger.release_key import ReleaseKey
+from od_core import Budget, Cap, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey, release_flows
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import SeededNoise
-from tests.od_core.ledger.ledger_rows import (
-    FLOWS,
-    GEOGRAPHY,
-    TRIP,
-    assert_chain,
-    charged,
-    code_of,
-    ledger_at,
-    rows,
-    states,
-)
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, charged, code_of, ledger_at, rows, states
 
 R1 = "commuters/2001-06/r1"
 
@@ -82,7 +68,7 @@ def test_a_release_is_charged_once_and_replayed(tmp_path, drawn, neighbours):
     assert first.spent.levels == (Fraction(3, 7) / len(levels),) * len(levels)
     assert set(states(ledger.path, R1).values()) == {"MEASURED"}
     assert first.has_guarantee
-    assert_chain(ledger.path)
+    ledger_rows.assert_chain(ledger.path)
 
 
 def test_another_revision_is_drawn_and_charged_again(ledger, drawn):

@@ -4,19 +4,15 @@ Noise is a function of the query and the position, so that a release that was st
 bytes as one that was not.
 """
 
-from __future__ import annotations
-
 import hashlib
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from od_core import Budget, Release, release_flows
+from od_core import Budget, Cap, PrivacyDomain, Release, release_flows
 from od_core.ledger.measurements import DurableMeasurements
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, assert_chain, charged, ledger_at, rows, states
 
@@ -57,9 +53,8 @@ def ledger_in(folder: Path, cap: Fraction = Fraction(1)):
 def released(ledger, **changes) -> Release:
     given = {"segments": SEGMENTS, "release_id": R1, "flows": TRIPS} | changes
     budget = Budget(rho=RHO, delta="1e-8", shares="uniform")
-    return release_flows(
-        given.pop("flows"), GEOGRAPHY, unit=TRIP, budget=budget, ledger=ledger, **given, fault_threshold=0
-    )
+    given |= {"unit": TRIP, "budget": budget, "ledger": ledger, "fault_threshold": 0}
+    return release_flows(given.pop("flows"), GEOGRAPHY, **given)
 
 
 def content(ledger, release: Release) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """The number of trips that the bounds of a year leave out: what is counted, drawn once, charged and published."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -9,9 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_flows
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap, Charge
+from od_core import Budget, Cap, Charge, OdError, PrivacyUnit, ReleaseKey, Uncounted, plan_release, release_flows
 from od_core.privacy.domain import PrivacyDomain, compute_largest_rho
 from od_core.privacy.plan import check_charges
 from tests.od_core.ledger.ledger_rows import Claims, ledger_at, rows
@@ -46,9 +42,8 @@ def released(year: PersonYear, key: ReleaseKey, trips: list[Trip] = MANY, **chan
     """A release of one call, whose noise is so narrow that it is 0."""
     frame = pd.DataFrame(trips, columns=COLUMNS, dtype="str")
     given = {"unit": year.unit, "budget": Budget(rho=10**4, delta="1e-8"), "uncounted": HALF, "noise": "table"}
-    return release_flows(
-        frame, GEOGRAPHY, ledger=year.ledger, release_id=str(key), one_row_a_trip=True, **given | changes
-    )
+    asked = {"ledger": year.ledger, "release_id": str(key), "one_row_a_trip": True}
+    return release_flows(frame, GEOGRAPHY, **asked, **given | changes)
 
 
 def test_the_number_is_that_of_all_trips_up_to_k_of_each_user_less_the_counted_ones(year):
@@ -80,9 +75,8 @@ def test_area_totals_are_charged_beside_it(year):
     assert made.spent.rho == budget
     assert plan.uncounted_step.rho == budget / 2
     assert sum(step.rho for step in plan.area_total_steps) == budget / 8
-    assert [year.ledger.count_draws(JANUARY, step.number) for step in plan.charged_steps] == [1] * len(
-        plan.charged_steps
-    )
+    draws = [year.ledger.count_draws(JANUARY, step.number) for step in plan.charged_steps]
+    assert draws == [1] * len(plan.charged_steps)
     assert sum(made.measured[-1].noisy.read_values()) == 5
 
 
@@ -107,9 +101,8 @@ def test_the_plan_divides_the_budget_and_states_the_step():
     assert without.spent.every_period == 0
     assert with_it.facts()["steps"][-1]["max_uncounted"] == 10
     assert len({one.number for one in with_it.charged_steps}) == len(with_it.steps) + 1
-    by_mode = plan_release(
-        GEOGRAPHY, unit=unit, budget=Budget(rho=1, delta="1e-8"), segments={"mode": ["car", "bus"]}, uncounted=HALF
-    )
+    given = {"unit": unit, "budget": Budget(rho=1, delta="1e-8"), "uncounted": HALF}
+    by_mode = plan_release(GEOGRAPHY, **given, segments={"mode": ["car", "bus"]})
     assert len({one.number for one in by_mode.charged_steps}) == len(by_mode.steps) + 1
     check_charges(with_it)
     check_charges(by_mode)
@@ -139,15 +132,10 @@ def test_it_needs_counters_of_users(year):
     period = PrivacyUnit("user_period", "unbounded", "person", 2)
     with pytest.raises(OdError, match=r"OD-UNCOUNTED.*only unit 'user_year' keeps counters"):
         plan_of(period, HALF)
+    records = pd.DataFrame(MANY, columns=COLUMNS, dtype="str")
+    given = {"budget": Budget(rho=1, delta="1e-8"), "uncounted": HALF, "one_row_a_trip": True}
     with pytest.raises(OdError, match=r"OD-UNCOUNTED.*without a ledger"):
-        release_flows(
-            pd.DataFrame(MANY, columns=COLUMNS, dtype="str"),
-            GEOGRAPHY,
-            unit=year.unit,
-            budget=Budget(rho=1, delta="1e-8"),
-            uncounted=HALF,
-            one_row_a_trip=True,
-        )
+        release_flows(records, GEOGRAPHY, unit=year.unit, **given)
 
 
 # What it costs

@@ -1,7 +1,5 @@
 """Balances of a year: the largest rho of one user is charged, whatever order its releases are reserved in."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from dataclasses import replace
@@ -10,11 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release
-from od_core.errors import BudgetExceeded
-from od_core.ledger.release_key import ReleaseKey
+from od_core import Budget, BudgetExceeded, Cap, OdError, PrivacyUnit, ReleaseKey, Uncounted, plan_release
 from od_core.periods import iterate_periods
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY, ledger_at, reservations, rows, small_plan
 from tests.od_core.oracles.person_year import largest_by_search
@@ -83,13 +78,8 @@ def test_a_year_costs_what_its_costliest_periods_cost_a_user_with_m_trips(tmp_pa
     (balance,) = ledger.balances()
     assert (balance.domain, balance.period, balance.releases, balance.lost_draws) == ("commuters", "2001", 5, 0)
     assert balance == ledger.balance("commuters", "2001-06")
-    assert balance.parts == {
-        "2001-01": Fraction(4, 100),
-        "2001-02": Fraction(3, 100),
-        "2001-03": Fraction(1, 100),
-        "2001-07": Fraction(1, 100),
-        "2001-12": Fraction(2, 100),
-    }
+    hundredths = {"2001-01": 4, "2001-02": 3, "2001-03": 1, "2001-07": 1, "2001-12": 2}
+    assert balance.parts == {month: Fraction(number, 100) for month, number in hundredths.items()}
 
 
 @pytest.mark.parametrize("year", [None, "2001-07--2002-06"])
@@ -102,10 +92,7 @@ def test_another_year_has_its_own_cap(tmp_path, year):
     for month in others:
         reserve(ledger, month, Fraction(9, 4) * TENTH)
     first, last = others
-    names = {
-        None: ["2000", "2001", "2002"],
-        "2001-07--2002-06": ["2000-07--2001-06", "2001-07--2002-06", "2002-07--2003-06"],
-    }[year]
+    names = ["2000", "2001", "2002"] if year is None else ["2000-07--2001-06", "2001-07--2002-06", "2002-07--2003-06"]
     assert [balance.period for balance in ledger.balances()] == names
     assert {balance.left for balance in ledger.balances()} == {0}
     assert [ledger.balance("commuters", month).releases for month in (first, months[0], last)] == [1, 3, 1]
@@ -121,10 +108,8 @@ def test_a_cap_that_is_used_up_allows_what_costs_the_worst_user_nothing(tmp_path
     with pytest.raises(OdError) as refused:
         reserve(ledger, "2001-05", 2 * TENTH)
     assert refused.value.code == "OD-LEDGER-CAP"
-    assert refused.value.message == (
-        "the release needs rho 0.1 in 2001, but data set 'commuters' has a cap of 0.225, of which 0.225 is spent and"
-        " 0 remains"
-    )
+    said = "the release needs rho 0.1 in 2001, but data set 'commuters' has a cap of 0.225, of which 0.225 is spent and"
+    assert refused.value.message == f"{said} 0 remains"
     assert refused.value.spent == "nothing was spent"
     for revised in ({"revision": 2}, {"series": "walkers"}):
         with pytest.raises(OdError, match="OD-LEDGER-CAP: the release needs rho"):

@@ -1,14 +1,11 @@
 """What a year of releases costs two neighbouring inputs, and planted defects of counting, storing and charging."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from od_core import OdError
-from od_core.ledger.release_key import ReleaseKey
+from od_core import OdError, ReleaseKey
 from tests.od_core.ledger.person_years import (
     FEBRUARY,
     JANUARY,
@@ -55,10 +52,8 @@ def released(
 
 def cost(tmp_path: Path, neighbours: str, one: Months, other: Months, *, m=2, most=3, order=ORDER) -> tuple:
     """The rho between two inputs by the noise that was planned, and the rho that the ledger states."""
-    years = [
-        released(tmp_path / name, neighbours, months, m, most, order)
-        for name, months in (("one", one), ("other", other))
-    ]
+    both = (("one", one), ("other", other))
+    years = [released(tmp_path / name, neighbours, months, m, most, order) for name, months in both]
     (balance,) = years[0].ledger.balances()
     assert balance.spent == years[1].ledger.balances()[0].spent
     return rho_between(*years), balance.spent

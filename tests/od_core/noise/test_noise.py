@@ -1,7 +1,5 @@
 """The OpenDP backend's traps, and what is and what is not a backend (its law is tested in tests/statistical)."""
 
-from __future__ import annotations
-
 import ast
 import math
 import random

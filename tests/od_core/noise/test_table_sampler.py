@@ -3,8 +3,6 @@
 Its law is tested in tests/statistical.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter
@@ -34,13 +32,8 @@ from od_core.noise.table_sampler import (
 from tests.od_core.oracles.boundaries import Inversion, floors, gaussian_tails, laplace_tails
 from tests.od_core.words import ExhaustedError, ListedArrays, ListedWords, NarrowWords, RecordedWords
 
-SMALL = [
-    DiscreteGaussian(Fraction(1, 16)),
-    DiscreteGaussian(Fraction(1, 4)),
-    DiscreteGaussian(Fraction(1)),
-    DiscreteLaplace(Fraction(1, 3)),
-    DiscreteLaplace(Fraction(2)),
-]
+SMALL = [DiscreteGaussian(Fraction(1, 16)), DiscreteGaussian(Fraction(1, 4)), DiscreteGaussian(Fraction(1))]
+SMALL += [DiscreteLaplace(Fraction(1, 3)), DiscreteLaplace(Fraction(2))]
 LAWS = [
     *SMALL,
     DiscreteGaussian(Fraction(12345, 100)),
@@ -279,12 +272,8 @@ def test_the_key_stream_is_aes_256_in_counter_mode_keyed_by_the_operating_system
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
     counter = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
     monkeypatch.setattr(os, "urandom", {32: key, 16: counter}.__getitem__)
-    blocks = (
-        "0bdf7df1591716335e9a8b15c860c502",
-        "5a6e699d536119065433863c8f657b94",
-        "1bc12c9c01610d5d0d8bd6a3378eca62",
-        "2956e1c8693536b1bee99c73a31576b6",
-    )
+    blocks = ("0bdf7df1591716335e9a8b15c860c502", "5a6e699d536119065433863c8f657b94")
+    blocks += ("1bc12c9c01610d5d0d8bd6a3378eca62", "2956e1c8693536b1bee99c73a31576b6")
     stream = Keystream()
     assert stream.draw_words(16, 8).tobytes().hex() == blocks[0]
     assert stream.draw_words(64, 0).tobytes() == b""

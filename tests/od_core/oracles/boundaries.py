@@ -5,8 +5,6 @@ operation is right to 140 digits; n steps of a product of products lose at most 
 probability is right to 120 digits, and a floor is taken only where 10^-20 up or down does not change it.
 """
 
-from __future__ import annotations
-
 import decimal
 from bisect import bisect_left
 from decimal import Decimal

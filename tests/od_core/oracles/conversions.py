@@ -7,8 +7,6 @@ functions have one valley in alpha: a grid over ln(alpha - 1) brackets it, a gol
 Everything is written in a = alpha - 1 and logarithms, to avoid cancellation.
 """
 
-from __future__ import annotations
-
 import decimal
 import math
 from collections.abc import Callable

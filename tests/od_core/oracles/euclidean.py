@@ -4,8 +4,6 @@ The real problem: x and c >= 0 given, find y >= 0 with sum y = c minimising sum 
 Plain Python integers and Fractions throughout.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import accumulate
 

@@ -3,8 +3,6 @@
 The tree is a dictionary from an area to its children; a group is a pair of its estimated size and variance.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from fractions import Fraction
 from itertools import accumulate, pairwise

@@ -4,8 +4,6 @@ An area is the tuple of codes from the first level down to it, () the whole spac
 Zones are given as their areas, in any order; nothing here uses the arrays of the library.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,9 +29,8 @@ class Tree:
     def children(self, node: Node) -> list[Node]:
         """The split side is the coarser one; where both are equally fine, the one the tree is named after."""
         origin, destination = node
-        split_destination = len(destination) < len(origin) or (
-            len(destination) == len(origin) and self.order == "destination"
-        )
+        gap = len(origin) - len(destination)
+        split_destination = gap > 0 or (gap == 0 and self.order == "destination")
         if split_destination:
             return [(origin, child) for child in below(destination, self.destinations)]
         return [(child, destination) for child in below(origin, self.origins)]

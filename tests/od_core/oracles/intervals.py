@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core import Budget, InfTDA, PrivacyUnit, Release, plan_release
+from od_core import Budget, Geography, InfTDA, NoiseSource, PrivacyUnit, Release, plan_release
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
-from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
@@ -148,10 +146,8 @@ class Dense:
         cells: dict[int, dict[Node, tuple[float, float]]] = {}
         for step in plan.steps:
             o_level, d_level = plan.tree.level_pair(step.level)
-            o_area, d_area = (
-                {area[-1] if area else "all": area for area in case.areas(side, level)}
-                for side, level in ((0, o_level), (1, d_level))
-            )
+            sides = (case.areas(0, o_level), case.areas(1, d_level))
+            o_area, d_area = ({area[-1] if area else "all": area for area in areas} for areas in sides)
             table = case.release.measurements_at(step.level)
             cells[step.level] = {
                 (o_area[o], d_area[d]): (float(noisy), float(step.variance))
@@ -240,16 +236,9 @@ def made(
     area_totals: Fraction | None = None,
 ) -> Case:
     """A release of some true flows, one row an origin, in the order of the zone lists."""
-    plan = plan_release(
-        geography_of(origins),
-        destination_geography=geography_of(destinations),
-        unit=unit,
-        budget=_with_levels(budget, mechanism),
-        mechanism=mechanism,
-        tree=order,
-        acceptance=NO_FAULTS,
-        area_totals=area_totals,
-    )
+    given = {"unit": unit, "budget": _with_levels(budget, mechanism), "mechanism": mechanism, "tree": order}
+    given |= {"destination_geography": geography_of(destinations), "acceptance": NO_FAULTS}
+    plan = plan_release(geography_of(origins), **given, area_totals=area_totals)
     o, d = (_numbers(g, z) for g, z in ((plan.tree.origin, origins), (plan.tree.destination, destinations)))
     pairs = np.array(list(product(o, d)), dtype=np.int32)
     there = truth.ravel() > 0

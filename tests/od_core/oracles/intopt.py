@@ -4,8 +4,6 @@ The problem: integers x and c >= 0 given, find integers y >= 0 with sum y = c mi
 Plain Python integers throughout. `# n:` names line n of the paper's pseudocode.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations, pairwise
 

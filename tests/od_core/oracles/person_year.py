@@ -122,9 +122,8 @@ class Year:
 
     def in_period(self, user: str, period: int) -> int:
         """Return how many of a user's records are counted in a period."""
-        return max(
-            (held.get(user, 0) for release, held in self.counters.items() if release.period == period), default=0
-        )
+        of_period = [held for release, held in self.counters.items() if release.period == period]
+        return max((held.get(user, 0) for held in of_period), default=0)
 
     def in_other_periods(self, user: str, release: Release) -> int:
         periods = {other.period for other in self.counters} - {release.period}
@@ -256,11 +255,8 @@ def breaches(year: Year) -> set[str]:
 def others_moved(one: Year, other: Year, changed: Iterable[str]) -> bool:
     """Return whether the counted records of a user who did not change differ between two neighbouring inputs."""
     users = set().union(*(draw.trips for year in (one, other) for draw in year.draws)) - set(changed)
-    return any(
-        a.trips.get(user, ()) != b.trips.get(user, ())
-        for a, b in zip(one.draws, other.draws, strict=True)
-        for user in users
-    )
+    draws = [*zip(one.draws, other.draws, strict=True)]
+    return any(a.trips.get(user, ()) != b.trips.get(user, ()) for a, b in draws for user in users)
 
 
 # The cost
@@ -331,10 +327,8 @@ def largest_replaced(root: Sequence[Fraction], below: Sequence[Fraction], m: int
     less. Each of the two users is in at most M / m periods.
     """
     assert most % m == 0
-    gains = sorted(
-        [r + c for r, c in zip(root, below, strict=True)] + [c - r for r, c in zip(root, below, strict=True)],
-        reverse=True,
-    )
+    both = [*zip(root, below, strict=True)]
+    gains = sorted([r + c for r, c in both] + [c - r for r, c in both], reverse=True)
     return m * m * sum((gain for gain in gains[: 2 * (most // m)] if gain > 0), start=ZERO)
 
 

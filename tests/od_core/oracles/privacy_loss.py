@@ -4,8 +4,6 @@ delta(eps) = sum over outcomes x of max(0, P(x) - exp(eps) Q(x)), with P the noi
 coordinate (Canonne, Kamath & Steinke 2020).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@
 problem that it solves where nothing is cut off at 0, in linear algebra without any tree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -20,11 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core import Budget, PrivacyUnit, plan_release
-from od_core.flows.mechanisms import InfTDARefined
+from od_core import Budget, InfTDARefined, NoiseSource, PrivacyUnit, plan_release
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
@@ -71,11 +69,8 @@ class SegmentCase(Released):
     def true(self, node: Node, name: str | None = None, category: str | None = None) -> int:
         """True trips of a node, or those in a category."""
         place = None if name is None else 2 + list(self.segments).index(name)
-        return sum(
-            trips
-            for cell, trips in self.truth.items()
-            if within(cell[:2], node) and (place is None or cell[place] == category)
-        )
+        of_category = [(cell, n) for cell, n in self.truth.items() if place is None or cell[place] == category]
+        return sum(trips for cell, trips in of_category if within(cell[:2], node))
 
     def cells(self, step: Any) -> list[Node]:
         """The measured nodes of a step: all public nodes of its level below the kept ones."""
@@ -103,9 +98,8 @@ class SegmentCase(Released):
         found: dict[int, dict[Node, tuple[float, float]]] = {}
         levels = {level for level, name, *_ in self.measured() if name is None}
         for level in sorted(levels):
-            own = [
-                (1 / (v * x.shape[1]), x.sum(axis=1), nodes) for at, _, v, x, nodes in self.measured() if at == level
-            ]
+            of_level = [(v, x, nodes) for at, _, v, x, nodes in self.measured() if at == level]
+            own = [(1 / (v * x.shape[1]), x.sum(axis=1), nodes) for v, x, nodes in of_level]
             precision = sum(w for w, _, _ in own)
             mean = sum(w * x for w, x, _ in own) / precision
             found[level] = {node: (value, 1 / precision) for node, value in zip(own[0][2], mean, strict=True)}
@@ -213,15 +207,8 @@ def segment_case(
         "segment_share": random.choice([None, None, "1/3", "0.9", Fraction(1, 1000)]),
         "order": random.choice(TREES),
     }
-    return made(
-        origins,
-        destinations,
-        segments,
-        truth,
-        mechanism=mechanism,
-        noise=noise or SeededNoise(random.randrange(2**32)),
-        **given | changes,
-    )
+    given = {"mechanism": mechanism, "noise": noise or SeededNoise(random.randrange(2**32))} | given
+    return made(origins, destinations, segments, truth, **given | changes)
 
 
 def made(
@@ -239,17 +226,9 @@ def made(
     order: str = "destination",
 ) -> SegmentCase:
     """A release of some true trips."""
-    plan = plan_release(
-        geography_of(origins),
-        destination_geography=geography_of(destinations),
-        unit=unit,
-        budget=Budget(**budget, delta=1e-8, shares=shares),
-        mechanism=mechanism,
-        tree=order,
-        acceptance=NO_FAULTS,
-        segments=segments,
-        segment_share=segment_share,
-    )
+    given = {"unit": unit, "mechanism": mechanism, "tree": order, "acceptance": NO_FAULTS, "segments": segments}
+    given |= {"budget": Budget(**budget, delta=1e-8, shares=shares), "segment_share": segment_share}
+    plan = plan_release(geography_of(origins), destination_geography=geography_of(destinations), **given)
     counts = count_trips(frame_of(truth, segments), plan.tree, breakdowns=plan.segments.breakdowns)
     release = run_plan(plan, counts, noise, MemoryMeasurements())
     return SegmentCase(origins, destinations, release, segments, +truth, counts)

@@ -4,8 +4,6 @@ Cells with trips get discrete Laplace noise, P(Z = k) = (1 - a) / (1 + a) a^|k| 
 the threshold is absent, and so is a cell without trips. delta(eps) = sum over outputs of max(0, P - exp(eps) Q).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

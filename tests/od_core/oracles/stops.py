@@ -1,7 +1,5 @@
 """Trees of boxes from their definitions: plain lists of cells, every count a count, nothing sorted in place."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,17 +1,14 @@
 """Variances of the numbers of a release by dense linear algebra over all pairs of zones and categories."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 
+from od_core import FlowTree, ReleasePlan
 from od_core.flows.optimal_shares import Quantity
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import SegmentStep
-from od_core.geography.flow_tree import FlowTree
 
 
 def members(tree: FlowTree, side: int, level: int) -> np.ndarray:
@@ -31,10 +28,8 @@ def wanted_rows(tree: FlowTree, quantity: Quantity) -> np.ndarray:
     rows = []
     for area in range(len(origins)):
         inside = pairs[area * width + area]
-        outflow, inflow = (
-            np.outer(origins[area], np.ones(origins.shape[1])).ravel(),
-            np.outer(np.ones(origins.shape[1]), destinations[area]).ravel(),
-        )
+        outflow = np.outer(origins[area], np.ones(origins.shape[1])).ravel()
+        inflow = np.outer(np.ones(origins.shape[1]), destinations[area]).ravel()
         rows.append({"within": inside, "outflow": outflow - inside, "inflow": inflow - inside}[quantity.part])
     return np.array(rows)
 

@@ -1,7 +1,5 @@
 """Conversions between rho and (epsilon, delta): published figures, other implementations, outward rounding."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

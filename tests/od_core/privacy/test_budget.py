@@ -1,7 +1,5 @@
 """Budgets: numbers read as people write them, shares that sum to 1, and what is refused."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -11,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, OdError
+from od_core import Budget, OdError, Spent
 from od_core.privacy.accounting import compute_tight_epsilon
-from od_core.privacy.budget import Spent
 from tests.od_core.oracles import conversions as oracle
 
 
@@ -34,9 +31,8 @@ def test_whole_numbers_of_any_type_give_the_same_budget(kind):
     assert budget.compute_total_rho("tight") == plain.compute_total_rho("tight")
     shares = Budget(rho=kind(3), delta=1e-8, shares=("geometric", kind(7))).compute_level_shares([2] * 40, "uniform")
     assert shares == Budget(rho=3, delta=1e-8, shares=("geometric", 7)).compute_level_shares([2] * 40, "uniform")
-    spent = Spent(
-        tuple(Budget(rho=kind(3), delta=1e-8).compute_total_rho("tight") * share for share in shares), budget.delta
-    )
+    rho = Budget(rho=kind(3), delta=1e-8).compute_total_rho("tight")
+    spent = Spent(tuple(rho * share for share in shares), budget.delta)
     assert spent.epsilon_tight == pytest.approx(oracle.epsilon_tight(3.0, 1e-8), rel=1e-12)
 
 

@@ -1,16 +1,13 @@
 """Caps and charges: what cannot be built, and what a cap allows, against the conversion computed apart."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from od_core import OdError
+from od_core import Cap, Charge, OdError
 from od_core.privacy.accounting import compute_tight_epsilon
-from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.posterior import Guarantee
 
 ONE = Fraction(1)

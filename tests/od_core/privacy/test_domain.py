@@ -1,16 +1,13 @@
 """The privacy domain, and the elementary periods that a release charges, against the standard library's calendar."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
 from fractions import Fraction
 
 import pytest
 
-from od_core import OdError, PrivacyUnit
+from od_core import Cap, OdError, PrivacyUnit
 from od_core.periods import Period
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain, list_charged_periods, list_periods_of_year, name_year
 
 DAY = datetime.timedelta(days=1)

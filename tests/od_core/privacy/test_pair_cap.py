@@ -1,7 +1,5 @@
 """A pair cap: at most c of a user's trips between the same two zones, and what a user costs at each level then."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
@@ -55,13 +53,8 @@ def test_sizes_of_nodes_are_numbers_of_leaf_pairs(order):
 @pytest.mark.parametrize(("m", "c"), [(2, 1), (3, 1), (3, 2), (4, 3)])
 def test_a_user_attains_the_sensitivity_of_every_level_and_no_user_exceeds_it(m, c, order):
     """All that one user may count, on a small tree and in the totals of its zones."""
-    plan = plan_release(
-        geography_of([("a", "a1"), ("a", "a2"), ("b", "b1")]),
-        unit=capped(m, c),
-        budget=BUDGET,
-        tree=order,
-        area_totals="1/10",
-    )
+    zones = geography_of([("a", "a1"), ("a", "a2"), ("b", "b1")])
+    plan = plan_release(zones, unit=capped(m, c), budget=BUDGET, tree=order, area_totals="1/10")
     tree, largest = plan.tree, Counter[int]()
     parents = {"a1": "a", "a2": "a", "b1": "b"}
     paths = [{zone: ("all", parents[zone], zone)[at] for zone in parents} for at in range(3)]

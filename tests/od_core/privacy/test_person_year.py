@@ -5,8 +5,6 @@ that. The rule holds in every order of counting, with revisions, several series,
 ``tests/od_core/ledger/test_year_mutants.py`` plants defects of it in the product.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
@@ -83,18 +81,14 @@ def with_kills(one: Release, two: Release, three: Release, revised: Release, car
 
 ORDERS: list[Callable[..., list[Step]]] = [in_time, backwards, with_kills]
 
-OTHERS: File = {
-    "v": tuple(Record(t, leaf) for t in PERIODS for leaf in ("aa", "ab")),
-    "w": (Record(1, "bb", "bus"), Record(2, "aa"), Record(2, "aa"), Record(2, "ab"), Record(3, "bb")),
-}
+W = (Record(1, "bb", "bus"), Record(2, "aa"), Record(2, "aa"), Record(2, "ab"), Record(3, "bb"))
+OTHERS: File = {"v": tuple(Record(t, leaf) for t in PERIODS for leaf in ("aa", "ab")), "w": W}
 
 
 def records_of(size: int, cells: Sequence[tuple[str, str]]) -> list[Records]:
     """All records of a user with at most ``size`` of them in each period."""
-    of_period = [
-        [tuple(Record(t, *cell) for cell in chosen) for k in range(size + 1) for chosen in multisets(cells, k)]
-        for t in PERIODS
-    ]
+    chosen = [cells_of for k in range(size + 1) for cells_of in multisets(cells, k)]
+    of_period = [[tuple(Record(t, *cell) for cell in one) for one in chosen] for t in PERIODS]
     return [tuple(chain(*parts)) for parts in product(*of_period)]
 
 
@@ -122,13 +116,8 @@ CELLS = {0: [""], 1: ["a", "b"], 2: ["aa", "ab", "bb"]}
 
 def answers(year: Year) -> tuple[int, ...]:
     """The counts of every cell of every measured level of every draw."""
-    return tuple(
-        counts[cell]
-        for draw in year.draws
-        for level in draw.release.variances
-        for counts in [table(draw, level)]
-        for cell in CELLS[level]
-    )
+    tables = [(level, table(draw, level)) for draw in year.draws for level in draw.release.variances]
+    return tuple(counts[cell] for level, counts in tables for cell in CELLS[level])
 
 
 class Explored:
@@ -153,12 +142,9 @@ class Explored:
 
     def largest_replaced(self, *, root: bool) -> Fraction:
         """The largest cost of a user who is replaced, over all pairs; the root counts or is left out."""
-        exact = [
-            1 / (2 * variance) if level or root else Fraction(0)
-            for draw in self.draws
-            for level, variance in draw.release.variances.items()
-            for _ in CELLS[level]
-        ]
+        levels = [(level, variance) for draw in self.draws for level, variance in draw.release.variances.items()]
+        parts = [(level, 1 / (2 * variance) if level or root else Fraction(0)) for level, variance in levels]
+        exact = [part for level, part in parts for _ in CELLS[level]]
         common = lcm(*(weight.denominator for weight in exact))
         factors = np.array([int(weight * common) for weight in exact], dtype=np.int64)
         values = np.array(list(self.years), dtype=np.int64) - np.array(answers(self.without), dtype=np.int64)

@@ -1,7 +1,5 @@
 """The facts of a plan are its whole: a plan that is made from them, after a round trip through JSON, is the same."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any
@@ -33,9 +31,8 @@ from od_core.flows.mechanisms import MECHANISMS
 from od_core.group_sizes.mechanisms import MECHANISMS as OF_GROUP_SIZES
 from od_core.stops.mechanisms import MECHANISMS as OF_STOPS
 
-ZONES = pd.DataFrame(
-    [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(4)], columns=["region", "zone"]
-)
+PAIRS = [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(4)]
+ZONES = pd.DataFrame(PAIRS, columns=["region", "zone"])
 GEOGRAPHY = Geography.from_frame(ZONES, levels=["region", "zone"])
 WITH_UNKNOWN = Geography.from_frame(ZONES.assign(zone="Q" + ZONES["zone"]), levels=["region", "zone"], unknown="QZ00")
 

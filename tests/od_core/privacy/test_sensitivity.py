@@ -6,8 +6,6 @@ record is replaced by any other of the same period, as the promise says it, whet
 relation in the code has to agree that these are neighbours.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -33,10 +31,8 @@ UNITS = [
 ]
 UNITS += [PrivacyUnit("trip", relation, max_weight=4) for relation in ("bounded", "unbounded")]
 CAPPED = [replace(u, max_trips_pair=c) for u in UNITS if u.kind != "trip" for c in range(1, u.max_trips)]
-OF_ONE_KIND = {
-    f"{u.kind} {u.neighbours}": [v for v in UNITS + CAPPED if (v.kind, v.neighbours) == (u.kind, u.neighbours)]
-    for u in UNITS
-}
+KIND_OF = [(unit, f"{unit.kind} {unit.neighbours}") for unit in UNITS + CAPPED]
+OF_ONE_KIND = {kind: [unit for unit, own in KIND_OF if own == kind] for _, kind in KIND_OF[: len(UNITS)]}
 NAMES = [f"{u.kind} {u.neighbours} m={u.contribution_bound}{' weighted' if u.max_weight else ''}" for u in UNITS]
 KEY = bytes(range(32))
 
@@ -49,9 +45,8 @@ def level_counts(tree: FlowTree, rows: list[Row], unit: PrivacyUnit) -> list[np.
     frame = pd.DataFrame(rows, columns=["person", "origin", "destination", "in_period", "weight"], dtype=object)
     if unit.max_weight is None:
         frame = frame.drop(columns="weight")
-    return node_counts(
-        tree, count_trips(frame, tree, unit=unit, key=KEY, period="2001-06", fault_threshold=1, one_row_a_trip=True)
-    )
+    given = {"unit": unit, "key": KEY, "period": "2001-06", "fault_threshold": 1, "one_row_a_trip": True}
+    return node_counts(tree, count_trips(frame, tree, **given))
 
 
 def node_counts(tree: FlowTree, counts: TripCounts) -> list[np.ndarray]:
@@ -101,21 +96,16 @@ WEIGHTS = st.sampled_from([None, -1.0, 0.0, 0.49, 0.5, 1.0, 2.5, 4.0, 7.0, 1e300
 def trips(world: World) -> st.SearchStrategy[tuple[str | None, str | None, bool | None, float | None]]:
     """Origin, destination, period and weight of records, faulty ones among them."""
     origins, destinations = ([zone[-1] for zone in zones] for zones in (world.origins, world.destinations))
-    return st.tuples(
-        st.sampled_from([*origins, *origins, "nowhere", None]),
-        st.sampled_from([*destinations, *destinations, "nowhere", None]),
-        st.sampled_from([True, True, True, False, None]),
-        WEIGHTS,
-    )
+    ends = (st.sampled_from([*zones, *zones, "nowhere", None]) for zones in (origins, destinations))
+    return st.tuples(*ends, st.sampled_from([True, True, True, False, None]), WEIGHTS)
 
 
 def standing(tree: FlowTree, row: Row, unit: PrivacyUnit) -> Standing:
     """How a release treats a record, by the words of docs/explanation/privacy.md."""
     user, origin, destination, in_period, weight = row
     sides = ((origin, tree.origin), (destination, tree.destination))
-    is_whole = (unit.kind == "trip" or bool(user and user.strip())) and (
-        unit.max_weight is None or (weight is not None and 0 <= weight < np.inf)
-    )
+    is_weight = unit.max_weight is None or (weight is not None and 0 <= weight < np.inf)
+    is_whole = (unit.kind == "trip" or bool(user and user.strip())) and is_weight
     if in_period is not True:
         return Standing.OTHER_PERIOD
     has_areas = all(code in side.zones or side.unknown is not None for code, side in sides)
@@ -189,10 +179,8 @@ def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
 def test_n_is_an_invariant_where_no_record_can_leave():
     """No categories; an unknown area on both sides, or a threshold of 0; and one record that counts 1 is replaced."""
     trip, one = PrivacyUnit("trip"), Fraction(1, 1000)
-    invariant = [
-        Neighbours(trip, Acceptance(one), has_unknown_areas=True),
-        Neighbours(trip, Acceptance(Fraction(0)), has_unknown_areas=False),
-    ]
+    invariant = [Neighbours(trip, Acceptance(one), has_unknown_areas=True)]
+    invariant.append(Neighbours(trip, Acceptance(Fraction(0)), has_unknown_areas=False))
     noisy = [
         Neighbours(trip, Acceptance(one), has_unknown_areas=False),
         Neighbours(trip, Acceptance(one, has_categories=True), has_unknown_areas=True),

@@ -5,8 +5,6 @@ prefixes and joined levels, sides of unequal depth, times with a zone or without
 oracle reads one record at a time, with Python's own calendar and clocks.
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 from fractions import Fraction
@@ -23,11 +21,10 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from od_core import FlowTree, PrivacyUnit
+from od_core import Acceptance, FlowTree, Neighbours, PrivacyUnit
 from od_core.geography.flow_tree import Pairs, equalise_depths
 from od_core.periods import Period
 from od_core.privacy.domain import list_charged_periods
-from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
@@ -36,16 +33,11 @@ from tests.od_core.privacy.test_sensitivity import KEY, OF_ONE_KIND, UNITS, most
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
-HOMES = build_geography(
-    pd.DataFrame({"zone": ["01a", "01b", "02a", "99x"]}),
-    ZoneList("homes.csv", ("county", "zone"), prefixes={"county": 2}, unknown_area="elsewhere"),
-)
-WORKS = build_geography(
-    pd.DataFrame(
-        [("N", "p", "n1"), ("N", "q", "n2"), ("S", "p", "s1"), ("S", "p", "99x")], columns=["region", "part", "zone"]
-    ),
-    ZoneList("works.csv", ("region", "town", "zone"), joined={"town": ("region", "part")}),
-)
+HOMES_LIST = ZoneList("homes.csv", ("county", "zone"), prefixes={"county": 2}, unknown_area="elsewhere")
+HOMES = build_geography(pd.DataFrame({"zone": ["01a", "01b", "02a", "99x"]}), HOMES_LIST)
+TOWNS = [("N", "p", "n1"), ("N", "q", "n2"), ("S", "p", "s1"), ("S", "p", "99x")]
+WORKS_LIST = ZoneList("works.csv", ("region", "town", "zone"), joined={"town": ("region", "part")})
+WORKS = build_geography(pd.DataFrame(TOWNS, columns=["region", "part", "zone"]), WORKS_LIST)
 TREE = FlowTree(*equalise_depths(HOMES, WORKS))
 QUIET = [*settings.default.suppress_health_check, HealthCheck.filter_too_much]
 OSLO = ZoneInfo("Europe/Oslo")
@@ -112,27 +104,14 @@ def counts(folder: Path, rows: list[Record], declared: Declared) -> list[np.ndar
     """Counts of every public node, through the file."""
     source, target = written(folder, rows, zoned=declared.zoned), folder / "raw_trips.parquet"
     unit = declared.unit
-    columns = RecordColumns(
-        date="time", weight="weight" if unit.max_weight else None, user="person" if unit.kind != "trip" else None
-    )
-    load_records(
-        source,
-        columns,
-        declared.period,
-        target,
-        record_format=TABLE.with_options(
-            one_row_a_trip=True,
-            categories=(("kind", ("1", "")),),
-            nowhere=("abroad", "", "99x"),
-            outside_period=declared.outside,
-        ),
-        geography=HOMES,
-        destination_geography=WORKS,
-        time_zone="Europe/Oslo",
-    )
-    found = count_records_in_memory(
-        target, TREE, unit=unit, key=KEY, period=declared.period, fault_threshold=Fraction(1)
-    )
+    weight, user = "weight" if unit.max_weight else None, "person" if unit.kind != "trip" else None
+    columns = RecordColumns(date="time", weight=weight, user=user)
+    options = {"categories": (("kind", ("1", "")),), "nowhere": ("abroad", "", "99x")}
+    form = TABLE.with_options(one_row_a_trip=True, outside_period=declared.outside, **options)
+    given = {"geography": HOMES, "destination_geography": WORKS, "time_zone": "Europe/Oslo"}
+    load_records(source, columns, declared.period, target, record_format=form, **given)
+    given = {"unit": unit, "key": KEY, "period": declared.period, "fault_threshold": Fraction(1)}
+    found = count_records_in_memory(target, TREE, **given)
     return node_counts(TREE, found)
 
 
@@ -187,10 +166,8 @@ def test_a_file_counts_what_each_record_alone_counts(tmp_path, rows, declared):
     wanted = expected_leaves(rows, declared)
     for (origin, destination), trips in wanted.items():
         numbers = ([HOMES.zones.index(origin)], [WORKS.zones.index(destination)])
-        assert (
-            leaves[TREE.compute_first_ranks(Pairs(TREE.depth, *(np.array(number, np.int32) for number in numbers)))]
-            == trips
-        )
+        pairs = Pairs(TREE.depth, *(np.array(number, np.int32) for number in numbers))
+        assert leaves[TREE.compute_first_ranks(pairs)] == trips
 
 
 @pytest.mark.representatives("trip bounded", "user_period unbounded")

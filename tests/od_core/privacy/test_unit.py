@@ -1,7 +1,5 @@
 """Units of privacy: the sensitivities of the published table, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -41,10 +39,8 @@ def test_sensitivities_of_the_table(kind, m, relation, level, root):
     assert [leaving.sensitivity_squared(number) for number in (0, 1, 9)] == [root, level, level]
     assert not leaving.have_equal_totals
     assert staying.have_equal_totals is (kind == "trip" and relation == "bounded")
-    assert [staying.sensitivity_squared(number) for number in (0, 9)] == [
-        0 if staying.have_equal_totals else root,
-        level,
-    ]
+    expected = [0 if staying.have_equal_totals else root, level]
+    assert [staying.sensitivity_squared(number) for number in (0, 9)] == expected
     assert unit.contribution_bound == (m or 1)
 
 

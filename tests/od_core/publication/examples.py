@@ -1,7 +1,5 @@
 """Releases of every kind, made from real noise, and their certificates."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import gzip
@@ -16,13 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
+from od_core import Balance, Budget, Geography, InfTDA, PrivacyUnit, Release, ReleaseKey, release_flows
 from od_core.files.durable import compute_file_digest
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
-from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.plan import Table
 from od_core.publication.bundle import CHECKSUMS, format_checksums, locate_zip, publish_folder, write_bundle, write_zip
@@ -47,11 +43,8 @@ HOMES = pd.DataFrame(
 )
 """Codes that a careless reader takes for numbers, for missing values, or for two columns; one in all three levels."""
 
-WORKS = pd.DataFrame(
-    [("d1", "d11", "001"), ("d1", "d12", "w2"), ("d2", "d21", "w3"), ("d2", "d21", "w4"), ("elsewhere", "away", "?")],
-    columns=LEVELS,
-    dtype="str",
-)
+WORKPLACES = [("d1", "d11", "001"), ("d1", "d12", "w2"), ("d2", "d21", "w3"), ("d2", "d21", "w4")]
+WORKS = pd.DataFrame([*WORKPLACES, ("elsewhere", "away", "?")], columns=LEVELS, dtype="str")
 
 
 TWO_LEVELS = ["region", "zone"]
@@ -63,13 +56,9 @@ def geography(zones: pd.DataFrame = HOMES, unknown: str | None = None, levels: S
 
 def flows(origins: pd.DataFrame, destinations: pd.DataFrame, seed: int = 4, size: int = 60) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "origin": generator.choice(origins["zone"].to_numpy(object), size),
-            "destination": generator.choice(destinations["zone"].to_numpy(object), size),
-            "trips": generator.integers(0, 200, size),
-        }
-    )
+    codes = {"origin": origins["zone"].to_numpy(object), "destination": destinations["zone"].to_numpy(object)}
+    ends = {side: generator.choice(zones, size) for side, zones in codes.items()}
+    return pd.DataFrame({**ends, "trips": generator.integers(0, 200, size)})
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -122,10 +111,8 @@ def drawn(kind: str, seed: int) -> Release:
 
 
 RECORD = ReleaseRecord("2001-07-03T09:00:00+00:00", 0, EntryName(7, "5" * 64))
-CHECKS = [
-    CheckResult(subject="flows", check="sum to n", passed=True),
-    CheckResult(subject="levels/estimate_1", check="whole numbers", passed=True),
-]
+SUBJECTS = {"flows": "sum to n", "levels/estimate_1": "whole numbers"}
+CHECKS = [CheckResult(subject=subject, check=check, passed=True) for subject, check in SUBJECTS.items()]
 
 
 ALL_FORMATS = ("csv", "gis", "omx", "sdmx", "spreadsheet")

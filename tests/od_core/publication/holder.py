@@ -1,7 +1,5 @@
 """A program that has a release database open, for reading or for writing, until its standard input ends."""
 
-from __future__ import annotations
-
 import sys
 
 import duckdb

@@ -1,7 +1,5 @@
 """A small release of every kind, published as the pipeline does it: ledger, bundle and database."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,14 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_stops
+from od_core import Budget, Cap, Geography, Ledger, MapGrid, NoiseSource, PrivacyUnit, ReleaseKey, release_stops
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.backends import NoiseSource
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate, read_release_context
@@ -31,10 +25,8 @@ from tests.od_core.group_sizes.test_release import released
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import ALL_FORMATS, released_trips
 
-CHECKS = [
-    CheckResult(subject="tables", check="as_promised", passed=True),
-    CheckResult(subject="figures", check="whole_numbers", passed=True),
-]
+SUBJECTS = {"tables": "as_promised", "figures": "whole_numbers"}
+CHECKS = [CheckResult(subject=subject, check=check, passed=True) for subject, check in SUBJECTS.items()]
 
 
 def locations(root: Path, key: ReleaseKey) -> Published:
@@ -52,9 +44,8 @@ def publish(
 ) -> tuple[Published, dict[str, Any]]:
     """Make a measured release public, or make it public again; return where it is, and its certificate."""
     place = locations(root, key)
-    facts = build_certificate(
-        kind, release, key, data_set, checks, record=place.ledger.record(key), formats=ALL_FORMATS
-    )
+    record = place.ledger.record(key)
+    facts = build_certificate(kind, release, key, data_set, checks, record=record, formats=ALL_FORMATS)
     context = read_release_context(kind, place.ledger, key, data_set, place.releases)
     return place, dict(publish_release(place, kind, release, facts, context))
 
@@ -77,14 +68,10 @@ def flows_by_category(neighbours: str = "bounded", geography: Geography = ledger
     """Flows by two breakdowns, of which only the second counts unlisted records. Nodes without trips are dropped."""
     trips = [(*row, MODES[k % 3], ("07", "7", "night")[k % 3]) for k, row in enumerate(ledger_rows.FLOWS.to_numpy())]
     trips += [("aa", "ba", 25, MODES[1], "7")]
-    return released_trips(
-        pd.DataFrame(trips, columns=[*ledger_rows.FLOWS.columns, "mode", "hour"]),
-        geography,
-        unit=PrivacyUnit("trip", neighbours),
-        segments={"mode": MODES, "hour": HOURS},
-        segment_unknown={"hour": "not stated"},
-        **{"mechanism": MECHANISMS.make("inftda_refined", keep_all_cap="1"), "noise": "table"} | changes,
-    )
+    table = pd.DataFrame(trips, columns=[*ledger_rows.FLOWS.columns, "mode", "hour"])
+    segments = {"segments": {"mode": MODES, "hour": HOURS}, "segment_unknown": {"hour": "not stated"}}
+    given = {"mechanism": MECHANISMS.make("inftda_refined", keep_all_cap="1"), "noise": "table"} | changes
+    return released_trips(table, geography, unit=PrivacyUnit("trip", neighbours), **segments, **given)
 
 
 def group_sizes(neighbours: str = "bounded", **changes: Any) -> Any:
@@ -96,9 +83,8 @@ POINTS = np.random.default_rng(4).integers(0, 8, (400, 4))
 
 def boxes(neighbours: str = "bounded", **changes: Any) -> Any:
     grid = MapGrid(-10, 30, 40, 60, 8, ("origin", "destination"))
-    return release_stops(
-        POINTS, grid, unit=PrivacyUnit("trip", neighbours), budget=Budget(2), mechanism="privtree", **changes
-    )
+    given = {"unit": PrivacyUnit("trip", neighbours), "budget": Budget(2), "mechanism": "privtree"}
+    return release_stops(POINTS, grid, **given, **changes)
 
 
 @dataclass(frozen=True)
@@ -161,15 +147,10 @@ EXAMPLES = {
 }
 
 
+IN_BUNDLE, IN_DATABASE = ("segments", "trips"), ("segment_flows", "trips")
+FINDING = frozenset({"files", "measurements", "database"})
 BY_CATEGORY = Example(
-    FLOWS,
-    flows_by_category,
-    "commuters",
-    ("segments", "trips"),
-    "segment_measurements",
-    ("segment_flows", "trips"),
-    frozenset({"files", "measurements", "database"}),
-    SeededNoise(1),
+    FLOWS, flows_by_category, "commuters", IN_BUNDLE, "segment_measurements", IN_DATABASE, FINDING, SeededNoise(1)
 )
 """Flows with two breakdowns, whose figures are those by category."""
 

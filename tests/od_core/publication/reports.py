@@ -1,7 +1,5 @@
 """A small release of every kind, from real noise, with its report; its codes are markup that a careless page runs."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,11 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
+from od_core import Balance, Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_group_sizes, release_stops
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.group_sizes.release import release_group_sizes
-from od_core.ledger.balance import Balance
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import build_certificate
 from od_core.publication.kind import Kind, ReleaseContext
@@ -24,15 +20,8 @@ from tests.od_core.publication.examples import CHECKS, RECORD
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&amp;b'</title>", "]]><b>")
 """Codes of zones that would be markup, were they not written as text."""
 
-ZONES = pd.DataFrame(
-    {
-        "region": ["<i>r</i>", "<i>r</i>", "s", "s"],
-        "zone": list(EVIL),
-        "latitude": ["45", "46.5", "-20", "10"],
-        "longitude": ["170", "-170", "179.5", "-178"],
-    },
-    dtype=object,
-)
+PLACES = {"latitude": ["45", "46.5", "-20", "10"], "longitude": ["170", "-170", "179.5", "-178"]}
+ZONES = pd.DataFrame({"region": ["<i>r</i>", "<i>r</i>", "s", "s"], "zone": list(EVIL), **PLACES}, dtype=object)
 """On both sides of the meridian where degrees begin anew."""
 
 
@@ -56,29 +45,18 @@ class Reported:
 
 def flows(seed: int = 1, size: int = 60, **changes: Any) -> Any:
     generator = np.random.default_rng(seed)
-    trips = pd.DataFrame(
-        {
-            "origin": generator.choice(EVIL, size),
-            "destination": generator.choice(EVIL, size),
-            "trips": generator.integers(0, 200, size),
-        }
-    )
+    ends = {side: generator.choice(EVIL, size) for side in ("origin", "destination")}
+    trips = pd.DataFrame({**ends, "trips": generator.integers(0, 200, size)})
     given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8"), "noise": "table"} | changes
     return release_flows(trips, given.pop("geography", geography()), **given, fault_threshold=0)
 
 
 def groups() -> Any:
     generator = np.random.default_rng(2)
-    table = pd.DataFrame(
-        {
-            "group": [f"g{k}" for k in range(80)],
-            "area": generator.choice(EVIL, 80),
-            "size": generator.integers(0, 12, 80),
-        }
-    )
-    return release_group_sizes(
-        table, geography(), unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="cumulative", top_code=10
-    )
+    areas, sizes = generator.choice(EVIL, 80), generator.integers(0, 12, 80)
+    table = pd.DataFrame({"group": [f"g{k}" for k in range(80)], "area": areas, "size": sizes})
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(2), "mechanism": "cumulative"}
+    return release_group_sizes(table, geography(), **given, top_code=10)
 
 
 def stops() -> Any:
@@ -102,7 +80,5 @@ def examples() -> dict[str, Reported]:
     """One of every kind."""
     made = (flows(), groups(), stops())
     previous = (flows(seed=7), None, None)
-    return {
-        kind.contents: reported(release, kind, before)
-        for kind, release, before in zip((FLOWS, GROUP_SIZES, STOPS), made, previous, strict=True)
-    }
+    each = zip((FLOWS, GROUP_SIZES, STOPS), made, previous, strict=True)
+    return {kind.contents: reported(release, kind, before) for kind, release, before in each}

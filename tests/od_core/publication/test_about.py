@@ -1,7 +1,5 @@
 """A series may have a title and words for its readers: they are on its pages, and no program is misled by them."""
 
-from __future__ import annotations
-
 import calendar
 import html
 import json

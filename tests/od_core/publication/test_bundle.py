@@ -1,7 +1,5 @@
 """The bundle: what is in it, that it appears whole or not at all, and that it is never replaced."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -305,20 +303,16 @@ def test_a_file_that_cannot_be_read_again_is_not_published(tmp_path, monkeypatch
     """All bytes that a library handed over were written; they are no file of their format."""
     image = tables.File.get_file_image
     monkeypatch.setattr(tables.File, "get_file_image", lambda file: image(file)[:-2000])
-    with (
-        pytest.raises(OdError, match=r"OD-FILE-DAMAGED: flows_zone_zone\.omx"),
-        staged_bundle(release(), facts(release()), tmp_path / "r1"),
-    ):
+    staged = staged_bundle(release(), facts(release()), tmp_path / "r1")
+    with pytest.raises(OdError, match=r"OD-FILE-DAMAGED: flows_zone_zone\.omx"), staged:
         pytest.fail("the body ran")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_zip_file_that_differs_from_its_folder_is_not_published(tmp_path, monkeypatch):
     monkeypatch.setattr(bundle_module, "check_zip", lambda *_: iter(["r1.zip: flows.parquet differs"]))
-    with (
-        pytest.raises(OdError, match=r"OD-FILE-DAMAGED: the zip file .* flows\.parquet differs"),
-        staged_bundle(release(), facts(release()), tmp_path / "r1"),
-    ):
+    staged = staged_bundle(release(), facts(release()), tmp_path / "r1")
+    with pytest.raises(OdError, match=r"OD-FILE-DAMAGED: the zip file .* flows\.parquet differs"), staged:
         pass
     assert not (tmp_path / "r1").exists()
 
@@ -412,10 +406,8 @@ def test_a_zip_file_that_was_lost_is_made_again(copied):
 
 def test_no_other_bundle_takes_the_place_of_a_lost_one(copied):
     """Its folder comes back from the zip file, if that has the published certificate."""
-    whole, published = (
-        content(copied),
-        compute_certificate_digest(json.loads((copied / "certificate.json").read_text("utf-8"))),
-    )
+    stated = json.loads((copied / "certificate.json").read_text("utf-8"))
+    whole, published = content(copied), compute_certificate_digest(stated)
     zipped = copied.with_name("r1.zip").read_bytes()
     shutil.rmtree(copied)
     for _ in ("zip file kept", "zip file lost"):

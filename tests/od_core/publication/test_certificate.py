@@ -1,7 +1,5 @@
 """The certificate: its numbers are those of the plan and of the ledger, and no promise is rounded down."""
 
-from __future__ import annotations
-
 import json
 import re
 from decimal import Decimal
@@ -10,12 +8,9 @@ from importlib.resources import files
 
 import pytest
 
-from od_core import Budget, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Cap, Ledger, PrivacyDomain, PrivacyUnit, Spent, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.ledger import Ledger
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.budget import Cap, Spent
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.publication.certificate import (
     Certificate,
@@ -83,12 +78,8 @@ def test_numbers_are_those_of_the_plan(kind):
     budget = chosen.get("budget", Budget(rho=2, delta="1e-8"))
     if budget.rho is not None:
         assert rho == budget.rho
-    assert (
-        rho
-        == Fraction(spent["rho_exact"])
-        == Fraction(spent["rho_planned_exact"])
-        == sum(map(Fraction, spent["rho_by_level_exact"]))
-    )
+    charged = sum(map(Fraction, spent["rho_by_level_exact"]))
+    assert rho == Fraction(spent["rho_exact"]) == Fraction(spent["rho_planned_exact"]) == charged
     assert Fraction(spent["rho"]) >= rho
     assert spent["rho"] == pytest.approx(float(rho), rel=1e-12)
     sizes = {"destination": HOMES, "origin": HOMES} | ({"destination": WORKS} if "destinations" in chosen else {})
@@ -196,10 +187,8 @@ SH = {"mechanism": "stability_histogram", "fault_threshold": 0}
 def test_a_stability_histogram_promises_a_group_what_it_can():
     """Forty trips: (40 epsilon, 40 e^(39 epsilon) delta), which is no promise once delta reaches 1; and no exact n."""
     unit, records = PrivacyUnit("trip"), flows(HOMES, HOMES)
-    weak, strong = (
-        facts(release_flows(records, geography(), unit=unit, budget=Budget(epsilon, "1e-8"), **SH))["guarantee"]
-        for epsilon in (1, "0.1")
-    )
+    made = [release_flows(records, geography(), unit=unit, budget=Budget(one, "1e-8"), **SH) for one in (1, "0.1")]
+    weak, strong = (facts(release)["guarantee"] for release in made)
     assert "one with 40 trips in the period: no promise" in weak["not_protected"]
     assert "all released like this one: epsilon 12 with delta 1.2e-7" in weak["not_protected"]
     delta = Fraction(Decimal(40) * Decimal("3.9").exp() * Decimal("1e-8"))

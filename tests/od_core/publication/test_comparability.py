@@ -1,7 +1,5 @@
 """Whether two releases are compared, and how: by the public facts of their certificates alone."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -9,12 +7,8 @@ import pytest
 
 from od_core.flows.publishing.changes import describe_cautions
 from od_core.meaning.subject import Subject
-from od_core.publication.comparability import (
-    Comparability,
-    check_comparability,
-    name_breakdown_categories,
-    read_category_definitions,
-)
+from od_core.publication import comparability
+from od_core.publication.comparability import check_comparability, name_breakdown_categories, read_category_definitions
 
 OF_TRIPS = Subject("flows", "trip", "bounded")
 
@@ -72,9 +66,8 @@ def test_periods_of_any_length_are_compared_per_day_unless_the_trips_of_users_ar
             lengths = f" {pair[0]} has {found.days[0]} days and {pair[1]} {found.days[1]}: changes are told per day."
             assert (lengths in said) == found.per_day
             assert ("however many days" in said) == (found.per_day and unit != "trip")
-            assert "told per day" not in describe_cautions(
-                Subject("flows", unit, "bounded"), first, second, lengths=False
-            )
+            alone = describe_cautions(Subject("flows", unit, "bounded"), first, second, lengths=False)
+            assert "told per day" not in alone
 
 
 def test_releases_of_other_areas_or_within_other_bounds_are_not_compared():
@@ -82,25 +75,22 @@ def test_releases_of_other_areas_or_within_other_bounds_are_not_compared():
     assert check_comparability(read() | areas, read()).differing == ("areas",)
     plans = [{"unit": "user", name: number} for number in (1, 2) for name in ("contribution_bound", "max_trips_pair")]
     for one, other in itertools.combinations([{"unit": "user"}, {"unit": "trip"}, *plans], 2):
-        assert (
-            "bounds of what is counted"
-            in check_comparability(read() | {"plan": one}, read() | {"plan": other}).differing
-        )
+        found = check_comparability(read() | {"plan": one}, read() | {"plan": other})
+        assert "bounds of what is counted" in found.differing
     said = describe_cautions(OF_TRIPS, read() | areas, read(columns={}))
     assert " different areas and different columns of what is counted, so every flow may have changed" in said
 
 
 def test_what_is_not_stated_makes_no_difference():
-    assert check_comparability({}, {}) == Comparability()
-    assert not Comparability().per_day
+    assert check_comparability({}, {}) == comparability.Comparability()
+    assert not comparability.Comparability().per_day
 
 
 def by_band(unknown: str | None = "old", column: str = "age", **bands: object) -> dict[str, object]:
     source = {"column": column, "derive": "number", "breaks": [20.0], "bands": ["young", "old"]} | bands
     breakdown = {"name": "ages", "categories": ["young", "old"], "unknown": unknown}
-    return read(columns={"segments": {"ages": source}}) | {
-        "plan": {"unit": "trip", "segments": {"breakdowns": [breakdown]}}
-    }
+    plan = {"unit": "trip", "segments": {"breakdowns": [breakdown]}}
+    return read(columns={"segments": {"ages": source}}) | {"plan": plan}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The release database: its view at every pair of levels, releases side by side, and readers that hold it."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -14,9 +12,8 @@ import duckdb
 import pandas as pd
 import pytest
 
-from od_core import OdError
+from od_core import OdError, ReleaseKey
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import database as store_module
 from tests.od_core.files.disks import room_for
 from tests.od_core.publication.examples import KEY, LEVELS, by_hand, facts, release
@@ -27,10 +24,8 @@ TABLES = ("releases", "areas", "flows", "measurements", "checks")
 def contents(database):
     """All rows of all tables and of the view, in a fixed order."""
     with duckdb.connect(str(database), read_only=True) as connection:
-        return {
-            table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
-            for table in (*TABLES, "flows_by_level")
-        }
+        rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in (*TABLES, "flows_by_level")}
+        return {name: sorted(found, key=repr) for name, found in rows.items()}
 
 
 SOME = ("unbounded origin tree", "unknown zones", "no trips")
@@ -224,9 +219,8 @@ def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):
     files = {file.name: file for file in FLOWS.list_files(made, certificate)}
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
         rows = connection.execute("SELECT * EXCLUDE release FROM indicators ORDER BY rowid").df()
-        uncommented = connection.execute(
-            "SELECT column_name FROM duckdb_columns() WHERE table_name = 'indicators' AND comment IS NULL"
-        ).fetchall()
+        without = "SELECT column_name FROM duckdb_columns() WHERE table_name = 'indicators' AND comment IS NULL"
+        uncommented = connection.execute(without).fetchall()
     assert uncommented == []
     if "indicators.parquet" not in files:
         assert (bundle_format, len(rows)) == (2, 0)

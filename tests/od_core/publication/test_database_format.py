@@ -1,7 +1,5 @@
 """Databases of other versions of the software: older ones are continued, newer ones are refused unchanged."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -10,9 +8,8 @@ import duckdb
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleaseKey, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.database import FORMAT, list_stored_releases
 from tests.od_core.publication.examples import KEY, facts
 
@@ -59,9 +56,8 @@ def test_a_database_of_version_0_1_0_is_read_verified_and_continued(old, july):
     assert list(FLOWS.find_differences(old, after, KEY, json.loads(certificate))) == []
     pd.testing.assert_frame_equal(after.flows, before.flows)
     pd.testing.assert_frame_equal(after.measurements, before.measurements)
-    totals = query(
-        old, "SELECT trips FROM flows_by_level WHERE (origin, destination) = ('all', 'all') ORDER BY release"
-    )
+    whole = "(origin, destination) = ('all', 'all')"
+    totals = query(old, f"SELECT trips FROM flows_by_level WHERE {whole} ORDER BY release")
     assert totals == [(before.flows["trips"].sum(),), (july.flows["trips"].sum(),)]
 
 
@@ -69,9 +65,8 @@ def test_a_database_of_a_newer_format_is_refused_unchanged(old, july):
     FLOWS.store(old, july, LATER, facts(july, LATER))
     with duckdb.connect(str(old)) as connection:
         connection.execute("UPDATE format SET version = version + 1")
-    refuse_everywhere(
-        old, july, rf"release\.duckdb has format {FORMAT + 1}, .* reads up to format {FORMAT} .*od-release that"
-    )
+    said = rf"release\.duckdb has format {FORMAT + 1}, .* reads up to format {FORMAT} .*od-release that"
+    refuse_everywhere(old, july, said)
 
 
 def test_a_file_of_a_newer_duckdb_is_refused_unchanged(old, july):
@@ -138,11 +133,12 @@ def checksum(block: bytes) -> int:
 def refuse_everywhere(database, july, message):
     """Refuse to open, to list, to verify and to store, by one code; and change nothing."""
     content = database.read_bytes()
+    certificate = facts(july, LATER)
     uses = (
         lambda: open_release(database),
         lambda: list_stored_releases(database),
-        lambda: list(FLOWS.find_differences(database, july, LATER, facts(july, LATER))),
-        lambda: FLOWS.store(database, july, LATER, facts(july, LATER)),
+        lambda: [*FLOWS.find_differences(database, july, LATER, certificate)],
+        lambda: FLOWS.store(database, july, LATER, certificate),
     )
     for use in uses:
         with pytest.raises(OdError, match=message) as refused:

@@ -1,7 +1,5 @@
 """Distances in the files of a bundle: the same numbers in every format, and none in bundles of earlier formats."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

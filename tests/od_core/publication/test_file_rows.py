@@ -1,7 +1,5 @@
 """Every file of a bundle has every row, column and level of its table: at publication, and in ``verify``."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import gzip
@@ -51,16 +49,9 @@ def released(**given: Any) -> Any:
     geography = Geography.from_frame(
         ZONES, ["land", "kreis"], coordinates=("north", "east"), names={"kreis": "title"}, boundaries="shape"
     )
-    return release_flows(
-        trips.assign(mode=generator.choice(["car", "b, us"], 4_000)),
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=2, delta="1e-8"),
-        noise="table",
-        one_row_a_trip=True,
-        segments={"mode": ["car", "b, us"]},
-        **given,
-    )
+    given |= {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8"), "noise": "table"}
+    given |= {"one_row_a_trip": True, "segments": {"mode": ["car", "b, us"]}}
+    return release_flows(trips.assign(mode=generator.choice(["car", "b, us"], 4_000)), geography, **given)
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +155,7 @@ def cut_geopackage(path: Path, how: str) -> bool:
         connection.create_function("ST_IsEmpty", 1, lambda _: 0)
         for name in [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]:
             connection.execute(f"DROP TRIGGER {name}")
-        cut = {
-            "row": "DELETE FROM desire_lines WHERE fid = 1",
-            "column": "ALTER TABLE desire_lines DROP COLUMN upper",
-        }
+        cut = {"row": "DELETE FROM desire_lines WHERE fid = 1", "column": "ALTER TABLE desire_lines DROP COLUMN upper"}
         connection.execute(cut.get(how, "SELECT 1"))
     return how != "level"
 

@@ -1,7 +1,5 @@
 """A published release of flows with two breakdowns: it keeps to the contract of its kind, and all files agree."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -65,15 +63,11 @@ def test_the_files_are_the_release_at_every_pair_of_levels(made):
         expected = made.release.flows_at(origin, destination, segment=name, interval=True)
         assert list(file.columns) == ["origin", "destination", name, "trips", "lower", "upper"]
         assert file.to_numpy().tolist() == expected.to_numpy().tolist()
-        part = whole[
-            (whole[["breakdown", "origin_level", "destination_level"]] == [name, origin, destination]).all(axis=1)
-        ]
-        assert part.drop(columns=["breakdown", "origin_level", "destination_level"]).to_numpy().tolist() == (
-            file.to_numpy().tolist()
-        )
-        totals = pd.read_csv(
-            bundle / f"tables/flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str}
-        )
+        columns = ["breakdown", "origin_level", "destination_level"]
+        part = whole[(whole[columns] == [name, origin, destination]).all(axis=1)]
+        assert part.drop(columns=columns).to_numpy().tolist() == file.to_numpy().tolist()
+        text = {"origin": str, "destination": str}
+        totals = pd.read_csv(bundle / f"tables/flows_{origin}_{destination}.csv", dtype=text)
         pairs = tree.origin.size(LEVELS.index(origin)) * tree.destination.size(LEVELS.index(destination))
         assert (len(totals), len(file)) == (pairs, pairs * len(categories))
         sums = file.groupby(["origin", "destination"])["trips"].sum()
@@ -136,10 +130,8 @@ def test_a_release_is_opened_from_the_database(made):
         assert one.step == other.step
         assert np.array_equal(one.noisy.read_values(), other.noisy.read_values())
     for name in CATEGORIES:
-        pd.testing.assert_frame_equal(
-            opened.flows_at("region", "zone", segment=name, interval=True),
-            made.release.flows_at("region", "zone", segment=name, interval=True),
-        )
+        both = (one.flows_at("region", "zone", segment=name, interval=True) for one in (opened, made.release))
+        pd.testing.assert_frame_equal(*both)
 
 
 @pytest.mark.usefixtures("written_once")
@@ -151,11 +143,8 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
         rows = table["breakdown"].eq("mode") & table[["origin_level", "destination_level"]].eq(list(pair)).all(axis=1)
         most = table.index[rows & (table["trips"] == table.loc[rows, "trips"].max())][0]
         table.loc[most, "trips"] -= 1
-        same = (
-            rows
-            & table["origin"].eq(table.loc[most, "origin"])
-            & table["destination"].eq(table.loc[most, "destination"])
-        )
+        ends = ["origin", "destination"]
+        same = rows & table[ends].eq(table.loc[most, ends]).all(axis=1)
         other = table.index[same & (table.index != most)][0]
         table.loc[other, "trips"] += 1
     table.to_parquet(path, index=False)
@@ -175,14 +164,10 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
     flows = pd.DataFrame({name: np.array(zones)[numbers] for name, numbers in columns.items()})
     geography, held, halved = Geography.from_frame(pd.DataFrame({"zone": zones}), ["zone"]), [], 0
     for seed in range(6):
-        made = examples.released_trips(
-            flows.assign(mode=np.array(categories)[category], trips=true[true > 0]),
-            geography,
-            budget=Budget("3/10", "1e-8"),
-            mechanism=InfTDARefined(keep_all_cap=cap),
-            segments={"mode": categories},
-            noise=RepeatableNoise(seed),
-        )
+        trips = flows.assign(mode=np.array(categories)[category], trips=true[true > 0])
+        given = {"mechanism": InfTDARefined(keep_all_cap=cap), "noise": RepeatableNoise(seed)}
+        given |= {"budget": Budget("3/10", "1e-8"), "segments": {"mode": categories}}
+        made = examples.released_trips(trips, geography, **given)
         for area in report._summarise_segments(made, made.plan.breakdowns[0], intervals=True)["areas"]:
             shares = np.array(area["shares"])
             assert (np.diff(shares[:, [1, 0, 2]]) >= 0).all()

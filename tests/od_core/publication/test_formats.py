@@ -1,7 +1,5 @@
 """The bundle of a month of flights, opened by the programs of others: all find the same numbers, and nothing amiss."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import io
@@ -28,19 +26,16 @@ from pysdmx.io.pd import PandasDataset
 from pysdmx.model import Schema
 from pysdmx.model.dataset import ActionType
 
-from od_core import Budget, Geography, open_release
+from od_core import Breakdown, Budget, FlowTree, Geography, ReleaseKey, open_release
 from od_core.files.durable import write_durably
 from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
 from od_core.flows.publishing.flow_tables import FlowTables, name_pair_files
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, format_area_identifier, format_time_period
-from od_core.geography.flow_tree import FlowTree
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import check_bundle
 from od_core.publication.certify import build_certificate
-from od_core.records.segments import Breakdown
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, publish_bundle, released_trips
 from tests.od_core.publication.test_workbook import read_workbook
@@ -51,9 +46,8 @@ COLUMNS = ["origin_level", "destination_level", "origin", "destination", "trips"
 
 
 def facts(release, **changes):
-    return build_certificate(
-        FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, **({"formats": ALL_FORMATS} | changes)
-    )
+    given = {"record": RECORD, "formats": ALL_FORMATS} | changes
+    return build_certificate(FLOWS, release, KEY, "us_flights", CHECKS, **given)
 
 
 def bundled(release, place, **changes):
@@ -135,26 +129,21 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
     rows = [task.stats.get("rows") for task in report.tasks if task.name.startswith("flows_")]
     assert sum(filter(None, rows)) == len(pd.read_csv(bundle / "tables/areas.csv")) ** 2
     package = json.loads((bundle / "datapackage.json").read_text(encoding="utf-8"))
-    package["resources"] = [
-        one for one in package["resources"] if one["path"] in ("tables/areas.csv", "tables/flows_region_all.csv")
-    ]
+    two = ("tables/areas.csv", "tables/flows_region_all.csv")
+    package["resources"] = [one for one in package["resources"] if one["path"] in two]
     (tmp_path / "datapackage.json").write_text(json.dumps(package), encoding="utf-8")
     (tmp_path / "tables").mkdir()
     shutil.copy(bundle / "tables/flows_region_all.csv", tmp_path / "tables")
-    (tmp_path / "tables/areas.csv").write_bytes(
-        (bundle / "tables/areas.csv").read_bytes().replace(b",Midwest,", b",Midwets,", 1)
-    )
+    areas = (bundle / "tables/areas.csv").read_bytes().replace(b",Midwest,", b",Midwets,", 1)
+    (tmp_path / "tables/areas.csv").write_bytes(areas)
     found = frictionless.validate(str(tmp_path / "datapackage.json"))
     assert {error for _, error in found.flatten(["name", "type"])} >= {"hash-count", "foreign-key"}
 
 
 def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
     assert format_time_period(Period("2018-01--2020-12")) == "2018-01-01/P1096D"
-    assert [format_time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == [
-        "2001",
-        "2001-Q2",
-        "2001-W23",
-    ]
+    usual = ["2001", "2001-Q2", "2001-W23"]
+    assert [format_time_period(Period(text)) for text in usual] == usual
 
 
 @pytest.mark.parametrize("kind", ["bounded", "unknown zones"])
@@ -188,10 +177,8 @@ def test_the_structure_in_xml_is_that_in_json(example_of, kind):
     stated = json.loads((bundle / "sdmx/flows.sdmx.json").read_text(encoding="utf-8"))["data"]
     message = ElementTree.parse(bundle / "sdmx/flows.sdmx.xml")  # noqa: S314  # our own
     assert message.getroot().tag == "{http://www.sdmx.org/resources/sdmxml/schemas/v2_1/message}Structure"
-    named = {
-        one.get("id"): [(code.get("id"), code.findtext("{*}Name")) for code in parts(one, "Code")]
-        for one in parts(message, "Codelist")
-    }
+    lists = {one.get("id"): parts(one, "Code") for one in parts(message, "Codelist")}
+    named = {name: [(code.get("id"), code.findtext("{*}Name")) for code in codes] for name, codes in lists.items()}
     assert named == {one["id"]: [(code["id"], code["name"]) for code in one["codes"]] for one in stated["codelists"]}
     concepts = {one.get("id"): one.findtext("{*}Description") for one in parts(message, "Concept") if len(one)}
     assert concepts == {one["id"]: one["description"] for one in stated["conceptSchemes"][0]["concepts"]}
@@ -211,16 +198,9 @@ def test_the_structure_in_xml_is_that_in_json(example_of, kind):
     assert codes == ([*named] * 2)[:2]
 
 
-GIVEN = pd.DataFrame(
-    {
-        "county": ["1", "1", "2"],
-        "zone": ["007", "010", "100"],
-        "title": ["A & <b>", "", "C"],
-        "north": [51.0, 51.5, None],
-        "east": [7.0, 9.5, None],
-        "shape": [None, *(shapely.to_wkb(shapely.box(k, 0, k + 1, 1)).hex() for k in range(2))],
-    }
-)
+CODES = {"county": ["1", "1", "2"], "zone": ["007", "010", "100"], "title": ["A & <b>", "", "C"]}
+SHAPES = [None, *(shapely.to_wkb(shapely.box(k, 0, k + 1, 1)).hex() for k in range(2))]
+GIVEN = pd.DataFrame({**CODES, "north": [51.0, 51.5, None], "east": [7.0, 9.5, None], "shape": SHAPES})
 
 
 @pytest.mark.parametrize("stated", [4, 6])

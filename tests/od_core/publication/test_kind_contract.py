@@ -1,7 +1,5 @@
 """What a published release of any kind keeps to: bundle, certificate, database, reading back and verification."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
@@ -22,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, Grid, OdError, PrivacyUnit, release_stops
-from od_core.ledger.release_key import ReleaseKey
+from od_core import Budget, Grid, OdError, PrivacyUnit, ReleaseKey, release_stops, verify_release
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
@@ -33,17 +30,9 @@ from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification
 from od_core.published.opening import KINDS
-from od_core.published.verification import verify_release
+from tests.od_core.publication import published_kinds
 from tests.od_core.publication.examples import ALL_FORMATS, RECORD, files_of
-from tests.od_core.publication.published_kinds import (
-    EXAMPLES,
-    POINTS,
-    Made,
-    faults,
-    locations,
-    publish,
-    publish_examples,
-)
+from tests.od_core.publication.published_kinds import EXAMPLES, POINTS, Made, faults, publish, publish_examples
 
 Damage = Callable[[Made], Any]
 
@@ -59,7 +48,7 @@ def copied(made: Made, tmp_path: Path) -> Made:
     """The same in a folder of its own, to be damaged."""
     root = tmp_path / "copy"
     shutil.copytree(made.root, root)
-    return replace(made, place=locations(root, made.example.key))
+    return replace(made, place=published_kinds.locations(root, made.example.key))
 
 
 def test_every_kind_is_held_to_this():
@@ -84,9 +73,8 @@ def assert_same(made: Made, found: Any, release: Any) -> None:
     for name, table in figures(made, found).items():
         assert table.equals(expected.pop(name)), name
     assert not expected
-    for (step, noisy), (own_step, own) in zip(
-        made.kind.list_measurements(found), made.kind.list_measurements(release), strict=True
-    ):
+    both = (made.kind.list_measurements(one) for one in (found, release))
+    for (step, noisy), (own_step, own) in zip(*both, strict=True):
         assert step == own_step
         assert np.array_equal(noisy.read_values(), own.read_values())
 
@@ -115,9 +103,9 @@ def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
     kind, opened = made.kind, made.kind.open(made.place.bundle)
     pd.testing.assert_frame_equal(kind.make_summary(opened), kind.make_summary(made.release))
     assert len(kind.make_summary(opened)) > 0
-    assert kind.facts(opened, Subject.from_plan(opened.plan)) == kind.facts(
-        made.release, Subject.from_plan(made.release.plan)
-    )
+    both = (opened, made.release)
+    facts, own = (kind.facts(one, Subject.from_plan(one.plan)) for one in both)
+    assert facts == own
     assert kind.make_row(opened) == kind.make_row(made.release)
     assert kind.describe_guarantee(opened.plan, opened.spent, Subject.from_plan(opened.plan)) == made.facts["guarantee"]
     assert kind.list_notes(opened, made.facts) == kind.list_notes(made.release, made.facts)
@@ -283,9 +271,8 @@ def everything(database: Path) -> dict[str, list[Any]]:
     with duckdb.connect(str(database), read_only=True) as connection:
         names = connection.execute("SELECT table_name FROM information_schema.tables ORDER BY table_name").fetchall()
         rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in names}
-        rows["comments"] = connection.execute(
-            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
-        ).fetchall()
+        columns = "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
+        rows["comments"] = connection.execute(columns).fetchall()
     return {name: sorted(found, key=repr) for name, found in rows.items()}
 
 
@@ -334,9 +321,8 @@ def test_rows_of_a_certificate_that_was_not_published_are_replaced(copied):
     copied.kind.store(database.with_name("new.duckdb"), copied.release, key, facts)
     of_key = {name: [row for row in rows if str(key) in row] for name, rows in everything(database).items()}
     new = everything(database.with_name("new.duckdb"))
-    assert {name: of_key[name] for name in new if of_key[name]} == {
-        name: rows for name, rows in new.items() if rows and str(key) in rows[0]
-    }
+    expected = {name: rows for name, rows in new.items() if rows and str(key) in rows[0]}
+    assert {name: of_key[name] for name in new if of_key[name]} == expected
 
 
 def differences(made: Made) -> list[str]:
@@ -492,10 +478,7 @@ MADE_ANEW, CERTIFIED = {"files", "bundle"}, {"files", "bundle", "ledger", "datab
 """Parts that find other files than the measurements give, and other facts than were certified."""
 
 DAMAGE: dict[str, tuple[Damage, set[str]]] = {
-    "a figure changed": (
-        lambda made: last_row(figures_file(made, "parquet"), made.example.figures[1]),
-        MADE_ANEW,
-    ),
+    "a figure changed": (lambda made: last_row(figures_file(made, "parquet"), made.example.figures[1]), MADE_ANEW),
     "a table cut": (lambda made: cut(figures_file(made, "parquet")), MADE_ANEW),
     "a table of other bytes": (lambda made: other_codec(figures_file(made, "parquet")), MADE_ANEW),
     "a line of CSV gone": (lambda made: last_line(figures_file(made, "csv")), MADE_ANEW),
@@ -551,17 +534,12 @@ def written_once(made, monkeypatch):
     monkeypatch.setattr(verification, "write_bundle", write_or_copy)
 
 
-OF_EACH_KIND = {
-    *("a figure changed", "a table cut", "a charge written smaller", "rho by zero", "no threshold", "no plan"),
-    *("figures of the database changed", "a smaller epsilon in the database"),
-}
+OF_EACH_KIND = {"a figure changed", "a table cut", "a charge written smaller", "rho by zero", "no threshold", "no plan"}
+OF_EACH_KIND |= {"figures of the database changed", "a smaller epsilon in the database"}
 """Damage that the code of a kind meets first; other damage is met by the code that all kinds share."""
 
-CASES = [
-    (kind, name)
-    for name, only in zip(DAMAGE, itertools.cycle(EXAMPLES), strict=False)
-    for kind in (EXAMPLES if name in OF_EACH_KIND else [only])
-]
+KINDS_OF = zip(DAMAGE, itertools.cycle(EXAMPLES), strict=False)
+CASES = [(kind, name) for name, only in KINDS_OF for kind in (EXAMPLES if name in OF_EACH_KIND else [only])]
 
 
 @pytest.mark.representatives
@@ -682,9 +660,8 @@ def test_boxes_have_the_intervals_of_their_format(tmp_path, monkeypatch, bundle_
 def certified(made: Made, release: Any) -> dict[str, Any]:
     """The certificate that the software would write today."""
     checks, record = made.facts["checks"], made.place.ledger.record(made.example.key)
-    return build_certificate(
-        made.kind, release, made.example.key, made.example.series, checks, record=record, formats=ALL_FORMATS
-    )
+    given = (made.kind, release, made.example.key, made.example.series, checks)
+    return build_certificate(*given, record=record, formats=ALL_FORMATS)
 
 
 def context_for(made: Made) -> Any:

@@ -1,7 +1,5 @@
 """Names on pages: whatever they hold, a page shows the name itself, and no reader takes it for Markdown or HTML."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -82,9 +80,8 @@ def test_names_that_are_html_are_text_on_every_page_of_a_bundle(tmp_path, monkey
     trips = pd.DataFrame({"origin": ["001", "<b>3</b>"], "destination": ["002", "001"], "trips": [40, 9]})
     made = release_flows(trips, geography, unit=PrivacyUnit("trip"), budget=Budget(rho=2, delta="1e-8"))
     publish_bundle(made, facts(made), tmp_path / "r1")
-    files = {
-        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "r1").rglob("*.*") if path.suffix in SHOWN
-    }
+    paths = [path for path in (tmp_path / "r1").rglob("*.*") if path.suffix in SHOWN]
+    files = {path.name: path.read_text(encoding="utf-8") for path in paths}
     pages = {name: text for name, text in files.items() if name.endswith(".html")}
     pages["codebook.md"] = MarkdownIt("gfm-like", {"linkify": False}).render(files["codebook.md"])
     package = json.loads(files["datapackage.json"])

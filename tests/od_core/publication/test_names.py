@@ -1,7 +1,5 @@
 """Names of areas in every published format: beside the codes, read back with them, and instead of them for people."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing
@@ -12,9 +10,8 @@ import openmatrix
 import pandas as pd
 import pytest
 
-from od_core import Geography, Release, open_release
+from od_core import Geography, Release, ReleaseKey, open_release
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.publication import examples
 from tests.od_core.publication.test_workbook import read_workbook
 
@@ -32,9 +29,8 @@ NAME_OF = dict(zip(ZONES["county"], ZONES["title"], strict=True))
 
 
 def released(**changes) -> Release:
-    geography = Geography.from_frame(
-        ZONES, ["state", "county"], coordinates=("latitude", "longitude"), **{"names": {"county": "title"}, **changes}
-    )
+    given = {"coordinates": ("latitude", "longitude"), "names": {"county": "title"}, **changes}
+    geography = Geography.from_frame(ZONES, ["state", "county"], **given)
     pairs = pd.MultiIndex.from_product([ZONES["county"], ZONES["county"]], names=["origin", "destination"])
     trips = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
     return examples.released_trips(trips, geography, noise="table")

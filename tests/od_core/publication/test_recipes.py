@@ -1,7 +1,5 @@
 """The SQL of the documents, run on a published database of two months of flights."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -72,9 +70,8 @@ def test_flows_at_an_end_of_their_interval_are_counted_as_in_the_report(var):
     report = (bundle / "report.html").read_text(encoding="utf-8")
     assert f"{at_end:,} of {flows:,} flows lie at the edge of their interval" in report
     cells = release.plan.tree.sum_trips(release.leaves, 4, 4)
-    lower, upper = release.intervals.compute_cell_bounds(
-        4, 4, *cells[:2], release.make_selection((4, 4)).make_lower_ends(cells[2])
-    )
+    own = release.make_selection((4, 4)).make_lower_ends(cells[2])
+    lower, upper = release.intervals.compute_cell_bounds(4, 4, *cells[:2], own)
     assert ((cells[2] <= lower) | (cells[2] >= upper)).sum() == at_end
     assert "was widened to contain it" in (bundle / "codebook.md").read_text(encoding="utf-8")
 
@@ -124,9 +121,8 @@ def test_the_change_is_that_of_the_library_for_every_pair_of_every_level(var):
         found = answer(var, sql("docs/how-to/read-a-release.md", 0), text.replace("'state'", f"'{level}'"))
         expected = told(before, after, level)
         order = ["origin", "destination"]
-        assert_the_same_changes(
-            found.sort_values(order, ignore_index=True), expected.sort_values(order, ignore_index=True)
-        )
+        both = (table.sort_values(order, ignore_index=True) for table in (found, expected))
+        assert_the_same_changes(*both)
 
 
 def test_the_example_of_the_front_page(var):
@@ -151,6 +147,5 @@ def test_the_database_has_the_intervals_of_every_pair_of_the_smaller_levels(var,
             if airport_geography.area_counts[o] * airport_geography.area_counts[d] <= MOST_STORED
         ]
     )[list(stored.columns)]
-    pd.testing.assert_frame_equal(
-        stored, expected.sort_values(list(stored.columns), ignore_index=True), check_dtype=False
-    )
+    expected = expected.sort_values(list(stored.columns), ignore_index=True)
+    pd.testing.assert_frame_equal(stored, expected, check_dtype=False)

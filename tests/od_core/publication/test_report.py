@@ -1,7 +1,5 @@
 """The report: well-formed, alone in the world, and its numbers are those of the release."""
 
-from __future__ import annotations
-
 import html
 import math
 import re
@@ -18,25 +16,15 @@ import pytest
 import shapely
 from markupsafe import escape
 
-from od_core import Budget, Geography, PrivacyUnit
-from od_core.errors import OdError
+from od_core import Budget, Cap, FlowTree, Geography, Ledger, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines, render_flow_map
-from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.publishing import BAND
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import write_bundle
 from od_core.publication.certify import build_certificate, read_release_context
-from od_core.publication.number_formats import (
-    format_change,
-    format_interval_and_word,
-    format_rounded,
-)
+from od_core.publication.number_formats import format_change, format_interval_and_word, format_rounded
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, released_trips
 from tests.od_core.publication.published_kinds import publish
@@ -177,9 +165,8 @@ def changes_of(built: Page) -> list[list[str]]:
     found = of_months(example)["change_per_day"]
     tables = [table[1:] for table in built.tables if table[0][2] == "2001-05 per day"]
     shown = [[changed_by(row[4]) for row in table] for table in tables]
-    assert shown == [
-        [format_change(change) for change in some.head(5)] for some in (found[found > 0], found[found < 0])
-    ]
+    changed = (found[found > 0], found[found < 0])
+    assert shown == [[format_change(change) for change in some.head(5)] for some in changed]
     return [row for table in tables for row in table]
 
 
@@ -246,9 +233,8 @@ def test_the_map_has_no_flow_that_may_be_none():
     (picture,) = example.kind.render_pictures(example.release, example.certificate).values()
     drawn = re.findall(r"<title>[^<]*: ([0-9,]+) \(([^)]*)\)</title>", picture)
     expected = found[found["lower"] > 0]
-    assert sorted(drawn) == sorted(
-        (f"{row.trips:,}", format_interval_and_word(row.trips, row.lower, row.upper)) for row in expected.itertuples()
-    )
+    rows = [(row.trips, row.lower, row.upper) for row in expected.itertuples()]
+    assert sorted(drawn) == sorted((f"{row[0]:,}", format_interval_and_word(*row)) for row in rows)
 
 
 def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
@@ -284,9 +270,8 @@ def test_group_sizes_are_those_of_the_release():
     at_most = release.at_most([0, 1, 3]).query("level == 'all'")
     assert [row[3] for row in distribution[1:]] == [*map(stated, at_most.to_dict("records")), str(whole.sum())]
     zones = release.members.query("level == 'zone'")
-    assert {row[0]: row[2] for row in members[1:]} == {
-        row["area"]: stated(row, "members") for row in zones.to_dict("records")
-    }
+    expected = {row["area"]: stated(row, "members") for row in zones.to_dict("records")}
+    assert {row[0]: row[2] for row in members[1:]} == expected
     zones = release.frame.geography.zones
     for row in by_area[1:]:
         histogram = release.histograms[1][zones.index(row[0])]
@@ -299,17 +284,14 @@ def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
     at_most = example.release.at_most().query("level == 'all'")
     picture = example.kind.render_pictures(example.release, example.certificate)[BAND]
     assert str(picture) in example.text
-    line, band = (
-        [point.split(",") for point in re.search(f'<{tag} points="([^"]+)"', picture)[1].split()]
-        for tag in ("polyline", "polygon")
-    )
+    found = [re.search(f'<{tag} points="([^"]+)"', picture)[1].split() for tag in ("polyline", "polygon")]
+    line, band = ([point.split(",") for point in points] for points in found)
     groups = int(example.release.frame.groups.sum())
     drawn = [*zip(at_most["size"], at_most["groups"], strict=True), (10, groups)]
     across, up = np.array(line, dtype=float).T
     left, right = across[[0, -1]]
-    np.testing.assert_allclose(
-        (across - left) / (right - left), [np.log1p(s) / np.log1p(10) for s, _ in drawn], atol=1e-3
-    )
+    expected = [np.log1p(size) / np.log1p(10) for size, _ in drawn]
+    np.testing.assert_allclose((across - left) / (right - left), expected, atol=1e-3)
     bottom, top = (float(y) for y in re.findall(r'<line x1="62" x2="662" y1="([0-9.]+)"', picture)[:5:4])
     np.testing.assert_allclose((bottom - up) / (bottom - top), [count / groups for _, count in drawn], atol=1e-3)
     ends = np.array(band, dtype=float)[:, 1]
@@ -424,15 +406,12 @@ def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_t
     """One code stands on both sides, at two places; a destination without coordinates is not drawn."""
     homes = pd.DataFrame({"zone": ["a", "b"], "north": [0.0, 10.0], "east": [0.0, 0.0]})
     works = pd.DataFrame({"block": ["a", "c", "d"], "north": [0.0, 10.0, None], "east": [20.0, 20.0, None]})
-    tree = FlowTree(
-        *(Geography.from_frame(table, [table.columns[0]], coordinates=("north", "east")) for table in (homes, works))
-    )
+    given = [(table, [table.columns[0]]) for table in (homes, works)]
+    tree = FlowTree(*(Geography.from_frame(*one, coordinates=("north", "east")) for one in given))
     pairs = [("a", "a", 5), ("b", "c", 3), ("b", "d", 9)]
     picture = map_of(tree, pairs)
-    assert [line for line in re.findall("<title>([^<]*)</title>", picture) if " to " in line] == [
-        "b to c: 3",
-        "a to a: 5",
-    ]
+    titles = [line for line in re.findall("<title>([^<]*)</title>", picture) if " to " in line]
+    assert titles == ["b to c: 3", "a to a: 5"]
     ends = [(float(x), float(u)) for x, u in re.findall(r'd="M([0-9.]+) [0-9.]+Q[^ ]+ [^ ]+ ([0-9.]+) ', picture)]
     assert len(ends) == 2
     assert all(x < 100 < 600 < u for x, u in ends)
@@ -463,9 +442,8 @@ def _coordinates(path: str) -> list[float]:
 
 
 def test_widths_are_in_proportion_and_arrowheads_at_destinations():
-    lines = drawn_lines(
-        far_map([("a", "b", 4000), ("b", "a", 1000), ("b", "c", 2000), ("d", "e", 100), ("f", "a", 90)])
-    )
+    pairs = [("a", "b", 4000), ("b", "a", 1000), ("b", "c", 2000), ("d", "e", 100), ("f", "a", 90)]
+    lines = drawn_lines(far_map(pairs))
     assert lines["ab"]["width"][0] / lines["bc"]["width"][0] == pytest.approx(2, rel=0.01)
     assert lines["ab"]["width"][0] / lines["ba"]["width"][0] == pytest.approx(4, rel=0.01)
     for line, opposite in (("ab", "ba"), ("ba", "ab")):

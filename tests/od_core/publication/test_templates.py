@@ -1,7 +1,5 @@
 """Templates: what a value holds stays a value, in every format, and a fact that is not there is an error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,14 +29,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_value_is_data_in_every_format(given: Any) -> None:
-    given(
-        {
-            "a.html": "<p>{{ x }}</p>",
-            "a.md": "| {{ x }} |",
-            "a.json": '{"x": {{ x }}, "of": [{{ "a " ~ x }}]}',
-            "a.yaml": "x: '{{ x }}'\n'y': a {{ x }}\nz: !fact x",
-        }
-    )
+    markup = {"a.html": "<p>{{ x }}</p>", "a.md": "| {{ x }} |"}
+    data = {"a.json": '{"x": {{ x }}, "of": [{{ "a " ~ x }}]}', "a.yaml": "x: '{{ x }}'\n'y': a {{ x }}\nz: !fact x"}
+    given(markup | data)
     assert render_template("a.html", x="<b>&") == "<p>&lt;b&gt;&amp;</p>"
     assert render_template("a.md", x="<b>|*") == "| &lt;b&gt;\\|\\* |"
     assert json.loads(render_template("a.json", x=HOSTILE)) == {"x": HOSTILE, "of": [f"a {HOSTILE}"]}
@@ -47,15 +40,8 @@ def test_a_value_is_data_in_every_format(given: Any) -> None:
 
 
 def test_a_name_that_is_not_there_is_an_error_like_that_of_a_dictionary(given: Any) -> None:
-    given(
-        {
-            "a.html": "{{ x.y }}",
-            "b.html": "{{ z }}",
-            "a.yaml": "a: '{{ x.y }}'",
-            "b.yaml": "a: !fact x.y.z",
-            "a.json": "{{ x.y }}",
-        }
-    )
+    data = {"a.yaml": "a: '{{ x.y }}'", "b.yaml": "a: !fact x.y.z", "a.json": "{{ x.y }}"}
+    given({"a.html": "{{ x.y }}", "b.html": "{{ z }}", **data})
     for name in ("a.html", "a.json", "a.yaml", "b.yaml"):
         with pytest.raises(KeyError, match="y"):
             (render_template if name.endswith("html") else render_data)(name, x={})
@@ -84,14 +70,8 @@ def test_texts_of_data_use_those_before_them_and_facts_that_are_none_are_left_ou
     """
     given({"a.yaml": text})
     again = "many, 2 again"
-    assert render_data("a.yaml", n=2) == {
-        "first": "many, 2",
-        "second": again,
-        "number": 3,
-        "none": None,
-        "inner": {"list": [again, 2]},
-        "lines": "- 2\n- end",
-    }
+    expected = {"first": "many, 2", "second": again, "number": 3, "none": None, "lines": "- 2\n- end"}
+    assert render_data("a.yaml", n=2) == expected | {"inner": {"list": [again, 2]}}
 
 
 def test_every_template_can_be_read() -> None:

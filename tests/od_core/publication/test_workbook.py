@@ -1,7 +1,5 @@
 """Excel workbooks, read by the standard library's zip and XML readers as a spreadsheet reads them."""
 
-from __future__ import annotations
-
 import io
 import re
 import xml.etree.ElementTree as ET

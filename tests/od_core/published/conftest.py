@@ -1,7 +1,5 @@
 """What the tests of sums and of model-assisted flows share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Model-assisted flows: made of public bundles alone, published once, and verified."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -10,8 +8,7 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from od_core import AssistedFlows, Geography, OdError, assist_release, data_contract, open_release
-from od_core.ledger.release_key import ReleaseKey
+from od_core import AssistedFlows, Geography, OdError, ReleaseKey, assist_release, data_contract, open_release
 from od_core.publication.bundle import locate_zip
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.published.derived import find_earlier_releases, find_release_key, publish_assisted, publish_sum
@@ -116,10 +113,8 @@ def test_which_releases_come_before_one(root: Path) -> None:
     assert find_earlier_releases(releases, later) == [KEYS[0], other, KEYS[2]]
     assert find_release_key(releases, SERIES) == later
     assert find_release_key(releases, SERIES, "2001-02") == other
-    assert [str(one.key) for one in (publish_assisted(releases, KEYS[0]), publish_assisted(releases, later, 1))] == [
-        "commuters_assisted/2001-01/r1",
-        "commuters_assisted/2001-07/r1",
-    ]
+    made = (publish_assisted(releases, KEYS[0]), publish_assisted(releases, later, 1))
+    assert [str(one.key) for one in made] == ["commuters_assisted/2001-01/r1", "commuters_assisted/2001-07/r1"]
     with pytest.raises(OdError, match="OD-RELEASE-ABSENT: no release of commuters for 2001-09"):
         find_release_key(releases, SERIES, "2001-09")
     shutil.copytree(releases / KEYS[0].folder, releases / SERIES / "2001-Q1" / "r1")

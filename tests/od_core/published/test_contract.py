@@ -4,8 +4,6 @@
 but for its blanks.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -15,8 +13,7 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from od_core import OdError
-from od_core.published.documents import data_contract
+from od_core import OdError, data_contract
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
 from tests.od_core.publication.examples import facts, publish_bundle, release
@@ -62,19 +59,3 @@ def test_a_bundle_without_its_data_package_is_refused(bundles: dict[str, Path], 
         package.write_text(content, encoding="utf-8")
         with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):
             data_contract(tmp_path / "r1")
-
-
-@pytest.mark.parametrize("kind", ["flows", "group_sizes", "stops"])
-def test_the_server_leads_to_the_tables_of_the_folder(bundles, kind):
-    """As the command line of the standard reads a contract: the name of a table stands for ``{model}``."""
-    contract = data_contract(bundles[kind])
-    server = next(one for one in contract["servers"] if one["format"] == "csv")
-    listed = tables_in_csv(contract)
-    paths = [bundles[kind] / server["path"].format(model=one["name"]) for one in listed]
-    assert [list(pd.read_csv(path, dtype=str)) for path in paths] == [columns(one) for one in listed]
-    assert len(listed) >= 1
-
-
-def tables_in_csv(contract: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tables of a contract but those in Parquet files alone."""
-    return [one for one in contract["schema"] if one["physicalName"].endswith(".csv")]

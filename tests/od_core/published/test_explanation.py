@@ -1,7 +1,5 @@
 """A release explained: other choices cost what algebra says, the ledger is used if it is the release's own."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -12,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from od_core import Budget, PrivacyUnit, plan_release, release_stops
-from od_core.flows.plan import ReleasePlan
-from od_core.ledger.ledger import Ledger
+from od_core import Budget, Ledger, Plan, PrivacyUnit, ReleasePlan, plan_release, release_stops
 from od_core.privacy.accounting import compute_tight_epsilon, round_up_to_float
-from od_core.privacy.plan import Plan
 from od_core.privacy.stability import compute_laplace_reach
 from od_core.published.explanation import PRIORS, Alternative, explain_release, list_alternatives, present
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
@@ -78,9 +73,8 @@ def test_a_period_of_a_year_keeps_the_pair_cap() -> None:
     """Without the bound of the year, the same noise protects the user of one period."""
     unit = PrivacyUnit("user_year", "unbounded", "who", 10, max_trips_pair=1, max_trips_year=10, id_pattern="[0-9]+")
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA, conversion="tight"))
-    [period] = [
-        one for (decision, choice), one in by_choice(plan).items() if "in a period" in choice and decision == "unit"
-    ]
+    units = {choice: one for (decision, choice), one in by_choice(plan).items() if decision == "unit"}
+    [period] = [one for choice, one in units.items() if "in a period" in choice]
     assert period.times == pytest.approx(1)
 
 
@@ -198,8 +192,7 @@ def test_an_explanation_is_ready_for_json_and_holds_for_every_kind(all_published
             assert row["best_guess_before"] <= row["best_guess_after"]
         assert [row["prior"] for row in found["attacker"]["beliefs"]] == [float(prior) for prior in PRIORS]
         assert [row["units"] for row in found["attacker"]["persons"]] == [1, 2, 5, 10, 40]
-        assert (
-            found["attacker"]["persons"][0]["epsilon"] == found["decisions"]["as_released"]["epsilon_at_the_same_noise"]
-        )
+        as_released = found["decisions"]["as_released"]["epsilon_at_the_same_noise"]
+        assert found["attacker"]["persons"][0]["epsilon"] == as_released
         decisions = {one["decision"] for one in found["decisions"]["alternatives"]}
         assert decisions == {"unit", "neighbours", "epsilon", *(["delta"] if made.facts["spent"]["delta"] else [])}

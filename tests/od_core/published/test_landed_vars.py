@@ -3,8 +3,6 @@
 Its next month, by Dagster, is in ``tests/jobs/test_update.py``.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile
@@ -15,22 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit
+from od_core import Budget, Cap, Ledger, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey, plan_release
 from od_core.files.durable import compute_file_digest
-from od_core.flows.plan import plan_release
 from od_core.ledger import ledger as ledger_module
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import (
-    CHECKSUMS,
-    format_checksums,
-    list_bundle_contents,
-    locate_zip,
-    read_certified_entries,
-    write_zip,
-)
+from od_core.publication import bundle
+from od_core.publication.bundle import CHECKSUMS, list_bundle_contents, locate_zip, read_certified_entries, write_zip
 from od_core.publication.certify import compute_package_digest, list_software_versions
 from od_core.published.derived import publish_sum
 from od_core.published.opening import find_bundle_folders
@@ -91,10 +78,8 @@ def test_every_release_of_an_earlier_state_is_verified(var: Path) -> None:
 @pytest.mark.parametrize("lost", ["zip file", "tables"])
 def test_a_published_release_is_repaired_from_its_own_certificate(var: Path, lost: str) -> None:
     """No declaration is there. Nothing is charged; what was sound or is made again has the certificate of before."""
-    before, certificates = (
-        entries(var),
-        {key: (var / "releases" / key.folder / "certificate.json") for key in keys(var)},
-    )
+    before = entries(var)
+    certificates = {key: var / "releases" / key.folder / "certificate.json" for key in keys(var)}
     stated = {key: json.loads(path.read_text(encoding="utf-8")) for key, path in certificates.items()}
     for key in keys(var):
         folder = var / "releases" / key.folder
@@ -133,10 +118,9 @@ def test_words_of_another_state_are_held_to_the_checksums_and_these_to_the_zip_f
     report = (folder / "report.html").read_text(encoding="utf-8")
     (folder / "report.html").write_text(report.replace("trips", "trlps"), encoding="utf-8")
     assert "report.html does not match its checksum" in faults(var, FIRST)["files"]
-    digests = {
-        name: compute_file_digest(path) for name, path in list_bundle_contents(folder).items() if name != CHECKSUMS
-    }
-    (folder / CHECKSUMS).write_text(format_checksums(digests), encoding="utf-8")
+    files = {name: path for name, path in list_bundle_contents(folder).items() if name != CHECKSUMS}
+    digests = {name: compute_file_digest(path) for name, path in files.items()}
+    (folder / CHECKSUMS).write_text(bundle.format_checksums(digests), encoding="utf-8")
     assert "r1/report.html differs from the file in the folder" in faults(var, FIRST)["files"]
     with suppress(OdError):  # OD-BUNDLE-CHANGED, unless files lack rows, so that all of them are made again
         repair_release(locations(var, FIRST))

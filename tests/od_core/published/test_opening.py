@@ -1,7 +1,5 @@
 """A published release of any kind is opened from its folder, its .zip file, or the database."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zipfile
@@ -13,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Mechanism, OdError, Release, StabilityHistogram, open_release
+from od_core import Budget, GroupSizeRelease, Mechanism, OdError, Release, StabilityHistogram, open_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication.read_back import read_bundle_certificate
 from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease
@@ -24,15 +21,8 @@ from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import (
-    KEY,
-    facts,
-    files_of,
-    publish_bundle,
-    release,
-    released_trips,
-    staged_bundle,
-)
+from tests.od_core.publication import examples
+from tests.od_core.publication.examples import KEY, facts, files_of, release, released_trips, staged_bundle
 from tests.od_core.stops.test_publication import published as stops
 
 
@@ -209,7 +199,7 @@ def test_a_bundle_that_lacks_a_fact_is_refused_with_its_name(shelf, tmp_path, ch
 def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str | Mechanism, tmp_path: Path) -> None:
     budget = Budget(epsilon=1, delta="1e-8")
     made = released_trips(ledger_rows.FLOWS, ledger_rows.ONE_LEVEL, budget=budget, mechanism=mechanism)
-    publish_bundle(made, facts(made), tmp_path / "r1")
+    examples.publish_bundle(made, facts(made), tmp_path / "r1")
     opened = open_release(tmp_path / "r1")
     assert opened.flows.equals(made.flows)
     assert opened.measurements.equals(made.measurements)

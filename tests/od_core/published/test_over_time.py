@@ -1,7 +1,5 @@
 """The page of a series' flows over time has the numbers of its bundles, and the one statistic of change."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -14,21 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import open_release
+from od_core import Ledger, ReleaseKey, open_release
 from od_core.flows.publishing.changes import PER_DAY, changes
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.templates import render_template
 from od_core.published import site
-from od_core.published.site import (
-    OverTime,
-    SiteDescription,
-    SiteRelease,
-    make_over_time_page,
-    render_series_page,
-    select_comparable_releases,
-)
+from od_core.published.site import OverTime, SiteDescription, SiteRelease, render_series_page
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import flows, publish
 
@@ -55,7 +44,7 @@ def newest(root: Path) -> list[SiteRelease]:
 
 
 def page_of(releases: list[SiteRelease]) -> str:
-    return make_over_time_page(SiteDescription("Trips"), releases[0], OverTime.from_releases(releases))
+    return site.make_over_time_page(SiteDescription("Trips"), releases[0], OverTime.from_releases(releases))
 
 
 def listed(data: dict[str, Any], side: int) -> list[tuple[str, str]]:
@@ -120,10 +109,8 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     assert not any("change" in way for one in page.list_largest_areas(2) for way in one["ways"])
     assert "No change is told between periods with different areas. The areas are" in page_of([newest[0], before])
     plan = newest[1].certificate["plan"]
-    others = {
-        "bounds of what is counted": {"plan": plan | {"max_trips_pair": 1}},
-        "selections of records": {"records": {"categories": {"mode": ["bike"]}}},
-    }
+    others = {"bounds of what is counted": {"plan": plan | {"max_trips_pair": 1}}}
+    others["selections of records"] = {"records": {"categories": {"mode": ["bike"]}}}
     for number, (differing, facts) in enumerate(others.items(), start=3):
         other = altered(newest[1], tmp_path / f"r{number}", lambda rows: rows, **facts)
         assert OverTime.from_releases([newest[0], other]).data["comparable"] == [False]
@@ -148,9 +135,8 @@ def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list
         series = {one.key.release: [one], other.key.release: [other]}
         page = render_series_page(SiteDescription("Trips"), one.key.release, [one], series)
         both = render_series_page(SiteDescription("Trips"), one.key.release, [one, newest[1]], series)
-        home = render_template(
-            "site/home.html", site=SiteDescription("Trips"), series=series, releases=[one], over_time={}
-        )
+        given = {"site": SiteDescription("Trips"), "series": series, "releases": [one], "over_time": {}}
+        home = render_template("site/home.html", **given)
         return link.format("../") in page, link.format("") in home, both.count("; " + link.format("../"))
 
     assert said(noisy, exact) == (True, True, 1)
@@ -184,9 +170,9 @@ def test_the_page_has_a_bound(
 
 def test_a_page_without_intervals_or_with_shared_noise_is_not_made(root: Path, newest: list[SiteRelease]) -> None:
     without = replace(newest[0], certificate=newest[0].certificate | {"interval": None})
-    assert select_comparable_releases([without, *newest[1:]]) == newest[1:]
+    assert site.select_comparable_releases([without, *newest[1:]]) == newest[1:]
     summed = replace(newest[0], certificate=newest[0].certificate | {"format": "od-release sum certificate 1"})
-    assert select_comparable_releases([summed]) == []
+    assert site.select_comparable_releases([summed]) == []
 
 
 def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:

@@ -1,7 +1,5 @@
 """Replicates that are written: the same files on every call, and nothing else is touched."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -14,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import tables
 
-from od_core import InfTDARefined, OdError, Release, open_release
+from od_core import Budget, InfTDARefined, OdError, Release, open_release
 from od_core.files.durable import compute_file_digest
 from od_core.flows.estimation import replicates as estimation
-from od_core.privacy.budget import Budget
 from od_core.published import replicate_files
 from od_core.published.replicate_files import write_replicates
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY

@@ -1,7 +1,5 @@
 """The rule of a series in published bundles: what they state, and what verification finds of a forged one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,15 +11,12 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from od_core import Budget, OdError, PrivacyUnit, Release, open_release, release_flows
+from od_core import Budget, Cap, InfTDARefined, Ledger, OdError, PrivacyUnit, Release, open_release, release_flows
 from od_core.flows.estimation import held_out
 from od_core.flows.estimation.held_out import RULES, Choice, _Losses
 from od_core.flows.estimation.shrinkage import Rule
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.published.publishing import Published
 from tests.od_core.ledger import ledger_rows

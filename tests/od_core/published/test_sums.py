@@ -1,7 +1,5 @@
 """Sums of published releases: made of public bundles alone, published once, refused where they would be wrong."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -52,11 +50,8 @@ CAP = Cap(rho=9)
 
 
 MODES = {"mode": ("car", "bus, tram"), "hour": ("07", "7", "not stated")}
-BY_CATEGORY = {
-    "trips": ledger_rows.FLOWS.assign(mode=["car", "bus, tram"] * 2, hour=["07", "7", "night", "07"]),
-    "segments": MODES,
-    "segment_unknown": {"hour": "not stated"},
-}
+TRIPS = ledger_rows.FLOWS.assign(mode=["car", "bus, tram"] * 2, hour=["07", "7", "night", "07"])
+BY_CATEGORY = {"trips": TRIPS, "segments": MODES, "segment_unknown": {"hour": "not stated"}}
 """What makes flows by two breakdowns, of which only the second counts unlisted records."""
 
 
@@ -108,9 +103,8 @@ def root(whole: Path, tmp_path: Path) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {file.name: compute_file_digest(file) for file in sorted(folder.rglob("*.*"))} | {
-        "zip": compute_file_digest(locate_zip(folder))
-    }
+    files = {file.name: compute_file_digest(file) for file in sorted(folder.rglob("*.*"))}
+    return files | {"zip": compute_file_digest(locate_zip(folder))}
 
 
 def certificate_of(root: Path, key: ReleaseKey) -> dict[str, Any]:
@@ -130,9 +124,8 @@ def test_the_bundle_has_the_sums_and_their_intervals_in_every_table(whole: Path)
         expected = total.flows_at(origin, destination, interval=True)
         mine = table[(table["origin_level"] == origin) & (table["destination_level"] == destination)]
         assert mine[list(expected)].to_numpy().tolist() == expected.to_numpy().tolist()
-        each = pd.read_csv(
-            bundle / f"tables/flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str}
-        )
+        text = {"origin": str, "destination": str}
+        each = pd.read_csv(bundle / f"tables/flows_{origin}_{destination}.csv", dtype=text)
         assert each.to_numpy().tolist() == expected.to_numpy().tolist()
     parts = [open_release(whole / "releases" / key.folder).flows for key in KEYS]  # type: ignore[union-attr]
     assert total.flows["trips"].sum() == sum(part["trips"].sum() for part in parts)
@@ -284,9 +277,8 @@ def refused(code: str, root: Path, keys: list[ReleaseKey], period: str | None = 
 
 def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path) -> None:
     assert "no release is published for 2001-02" in refused("OD-SUM-PERIOD", root, [KEYS[0], KEYS[2]])
-    with pytest.raises(
-        OdError, match="OD-SUM-PERIOD: no release is published for 2001-04, 2001-05, 2001-06 and 6 more"
-    ):
+    said = "OD-SUM-PERIOD: no release is published for 2001-04, 2001-05, 2001-06 and 6 more"
+    with pytest.raises(OdError, match=said):
         find_newest_in_period(root / "releases", SERIES, Period("2001"))
     with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2000-12"):
         find_newest_in_period(root / "releases", SERIES, Period("2000-12--2001-02"))
@@ -300,9 +292,8 @@ def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path)
     refused("OD-SUM-FEW", root, KEYS[:1])
     refused("OD-SUM-FEW", root, [])
     refused("OD-SUM-OVERLAP", root, [KEYS[0], KEYS[0]])
-    with pytest.raises(
-        OdError, match=r"OD-RELEASE-ABSENT: no release of journeys is published here; published releases: com"
-    ):
+    said = r"OD-RELEASE-ABSENT: no release of journeys is published here; published releases: com"
+    with pytest.raises(OdError, match=said):
         find_newest_in_period(root / "releases", "journeys", QUARTER)
 
 
@@ -337,13 +328,8 @@ def test_other_columns_and_categories_derived_in_another_way_are_not_summed(tmp_
         release(tmp_path, key, records={"columns": columns}, formats=(), **BY_CATEGORY)
     assert "have different categories of 'hour', as" in refused("OD-DERIVED-OTHER", tmp_path, KEYS[:2])
     assert "have different columns of what is counted, as" in refused("OD-DERIVED-OTHER", tmp_path, KEYS[1:])
-    release(
-        tmp_path,
-        ReleaseKey(SERIES, "2001-01", 2),
-        records={"columns": {"trips": "all", "segments": {"hour": hours}}},
-        formats=(),
-        **BY_CATEGORY,
-    )
+    records = {"columns": {"trips": "all", "segments": {"hour": hours}}}
+    release(tmp_path, ReleaseKey(SERIES, "2001-01", 2), records=records, formats=(), **BY_CATEGORY)
     publish_sum(tmp_path / "releases", [ReleaseKey(SERIES, "2001-01", 2), KEYS[1]])
 
 
@@ -357,14 +343,8 @@ def test_other_kinds_sums_and_thresholds_are_refused(all_published: dict[str, Ma
         assert f"{key} is not a release of flows" in refused("OD-DERIVED-KIND", tmp_path, [key, later])
     for month in ("2001-04", "2001-05"):
         with ledger_rows.baselines_charged():
-            release(
-                tmp_path,
-                ReleaseKey("hidden", month),
-                mechanism="stability_histogram",
-                budget=Budget(epsilon=1, delta="1e-8"),
-                cap=Cap(epsilon=9, delta="1e-6"),
-                formats=(),
-            )
+            given = {"budget": Budget(epsilon=1, delta="1e-8"), "cap": Cap(epsilon=9, delta="1e-6"), "formats": ()}
+            release(tmp_path, ReleaseKey("hidden", month), mechanism="stability_histogram", **given)
     keys = [ReleaseKey("hidden", month) for month in ("2001-04", "2001-05")]
     assert "stability_histogram" in refused("OD-SUM-THRESHOLD", tmp_path, keys)
 

@@ -1,7 +1,5 @@
 """Verification of flows: what only they have. What it finds in every kind is in ``test_kind_contract.py``."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 from fractions import Fraction
@@ -12,12 +10,9 @@ import duckdb
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
-from od_core.flows.mechanisms import Mechanism
+from od_core import Budget, Geography, Ledger, Mechanism, OdError, PrivacyUnit, ReleaseKey, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.chain import EntryName
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import read_certified_entries
@@ -43,17 +38,8 @@ def published(
     unit = unit or PrivacyUnit("trip", neighbours)
     ledger = Ledger(root / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(9)), "a test"))
-    release = release_flows(
-        flows,
-        geography,
-        unit=unit,
-        budget=Budget(rho=2, delta="1e-8"),
-        mechanism=mechanism,
-        ledger=ledger,
-        release_id=str(KEY),
-        fault_threshold=0,
-        **changes,
-    )
+    asked = {"budget": Budget(rho=2, delta="1e-8"), "mechanism": mechanism, "fault_threshold": 0} | changes
+    release = release_flows(flows, geography, unit=unit, ledger=ledger, release_id=str(KEY), **asked)
     return publish(FLOW_KIND, release, KEY, "commuters", root)[0]
 
 

@@ -4,12 +4,11 @@ A forger here has everything: he edits entries and certificates as he likes, and
 every certificate name its new entry, and the ledger the new certificate. What is found is found by arithmetic.
 """
 
-from __future__ import annotations
-
 import copy
 import datetime
 import hashlib
 import importlib.util
+import itertools
 import json
 import re
 import shutil
@@ -26,10 +25,9 @@ import numpy as np
 import pytest
 
 import od_core.ledger.measurements
-from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, Uncounted, release_flows, release_stops
+from od_core import Budget, Ledger, OdError, PrivacyUnit, StabilityHistogram, Uncounted, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table_sampler import TableNoise
 from od_core.periods import iterate_periods
@@ -99,10 +97,8 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return var
 
 
-COMMUTERS, DATA_SETS = (
-    "commuters",
-    {"rides": "riders", "ride_pairs": "riders", "people": "riders", "trains": "trains", "walks": "walkers"},
-)
+COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "ride_pairs": "riders", "people": "riders"}
+DATA_SETS |= {"trains": "trains", "walks": "walkers"}
 
 
 def release_all(var: Path) -> None:
@@ -114,12 +110,8 @@ def release_all(var: Path) -> None:
     def flows(
         key: str, domain: str, unit: PrivacyUnit, budget: Budget = BY_EPSILON, trips: Any = FLOWS, **changes: Any
     ) -> None:
-        of_unit = {
-            USER: with_user,
-            PEOPLE: with_user,
-            SEASON: with_user,
-            LOADED: lambda table: table.rename(columns={"trips": "weight"}),
-        }
+        of_unit = dict.fromkeys((USER, PEOPLE, SEASON), with_user)
+        of_unit[LOADED] = lambda table: table.rename(columns={"trips": "weight"})
         table = of_unit.get(unit, lambda table: table)(trips)
         given = {"unit": unit, "budget": budget, "noise": "table", "ledger": ledger, "release_id": key} | changes
         geography = given.pop("geography", ONE_LEVEL)
@@ -130,9 +122,8 @@ def release_all(var: Path) -> None:
     modes = {"segments": {"mode": ["car", "bus"], "leg": ["1", "2", "3"]}}
     table = FLOWS.assign(mode=["car", "bus", "bus", "car"], leg=["1", "3", "1", "2"])
     flows("modes/2001-05/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), table, **modes)
-    flows(
-        "areas/2001-05/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), geography=GEOGRAPHY, area_totals="1/5"
-    )
+    budget = Budget(rho="1/30", delta="1e-8")
+    flows("areas/2001-05/r1", "commuters", TRIP, budget, geography=GEOGRAPHY, area_totals="1/5")
     flows("flows/2001-Q2/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), mechanism="inftda")
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
@@ -169,9 +160,8 @@ def release_all(var: Path) -> None:
     points = np.random.default_rng(4).integers(0, 8, (400, 4))
     for mechanism in ("privtree", "eug", "daf_homogeneity"):
         key = f"{mechanism}/2001-04/r1"
-        stops = release_stops(
-            points, (8, 8, 8, 8), mechanism=mechanism, release_id=key, budget=Budget("1/2"), noise="table", **charged
-        )
+        asked = {"mechanism": mechanism, "release_id": key, "budget": Budget("1/2"), "noise": "table"}
+        stops = release_stops(points, (8, 8, 8, 8), **asked, **charged)
         publish(var, STOPS, stops, key, "commuters")
 
 
@@ -435,14 +425,8 @@ def test_both_programs_cut_time_into_the_same_years(elementary, year):
     unit = PrivacyUnit("user_year", "bounded", "id", 2, max_trips_year=3, id_pattern="[0-9]+")
     domain = PrivacyDomain("trips", unit, Cap(rho=Fraction(1)), "a test", elementary, year=year).facts()
     names: dict[str, str] = {}
-    periods = [
-        period
-        for period, _ in zip(
-            iterate_periods(datetime.date(1998, 1, 7), elementary),
-            range(2600 if elementary == "day" else 400),
-            strict=False,
-        )
-    ]
+    most = 2600 if elementary == "day" else 400
+    periods = [*itertools.islice(iterate_periods(datetime.date(1998, 1, 7), elementary), most)]
     for period in periods[:: 7 if elementary == "day" else 1]:
         parts = list_periods_of_year(period, elementary, year or CALENDAR)
         own = verify_spending.year_of(period.text, domain)

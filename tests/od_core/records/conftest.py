@@ -1,7 +1,5 @@
 """Files to read, and the closed folder into which records are read."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Callable, Iterable

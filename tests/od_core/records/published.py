@@ -3,8 +3,6 @@
 Names and order of the columns are those of each agency's documentation; see the module of each reader for the source.
 """
 
-from __future__ import annotations
-
 import csv
 import datetime
 import gzip
@@ -64,22 +62,16 @@ def istat_line(home: str, work: str, count: object, *, record: str = "S", reason
     """One record in columns of fixed width; the fields that S records lack are a plus sign."""
     place, country = (3, "229") if work == "000000" else (1 if home == work else 2, "000")
     how = "+  + +" if record == "S" else "07 2 1"
-    return (
-        f"{record} 1 {home[:3]} {home[3:]} 1 {reason} {place} {work[:3]} {work[3:]} {country} {how}"
-        f" {estimate:>15} {count!s:>10}"
-    )
+    ends = f"{home[:3]} {home[3:]} 1 {reason} {place} {work[:3]} {work[3:]}"
+    return f"{record} 1 {ends} {country} {how} {estimate:>15} {count!s:>10}"
 
 
 def write_istat(path: Path, flows: Flows) -> None:
     """Each S record, and its estimate for those who drive, in fractions."""
-    lines = [
-        line
-        for home, work, n in flows
-        for line in (
-            istat_line(str(home), str(work), f"{n:07}" if isinstance(n, int) else n),
-            istat_line(str(home), str(work), "ND", record="L", estimate="1234.56"),
-        )
-    ]
+    lines = []
+    for home, work, n in flows:
+        lines.append(istat_line(str(home), str(work), f"{n:07}" if isinstance(n, int) else n))
+        lines.append(istat_line(str(home), str(work), "ND", record="L", estimate="1234.56"))
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
 
 

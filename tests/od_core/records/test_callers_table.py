@@ -1,7 +1,5 @@
 """Tables of any form and with any column names give the same release, and every fault names the caller's own column."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,10 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, evaluate, release_flows, release_stops
+from od_core import Breakdown, Budget, FlowTree, Geography, OdError, PrivacyUnit, evaluate, release_flows, release_stops
 from od_core.group_sizes.groups import GroupSizes
 from od_core.records.counting import count_trips
-from od_core.records.segments import Breakdown
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.doubles import ListedLaplace, no_noise

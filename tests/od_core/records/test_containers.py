@@ -1,7 +1,5 @@
 """One table in every container, through the library and the pipeline: the same counts, or refused by the same code."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter
@@ -22,14 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
+from od_core import Budget, FlowTree, Geography, Grid, OdError, PrivacyUnit, Trajectories, release_flows
 from od_core.group_sizes.groups import GroupSizes
 from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
-from od_core.stops.geometry import Grid
-from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.conftest import OnlyAStream
 from tests.od_core.truth import pairs_of
 

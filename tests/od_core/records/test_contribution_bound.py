@@ -1,7 +1,5 @@
 """At most m trips of a user: the same ones whatever the order, the other users and the form of the records."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import hmac
@@ -133,15 +131,8 @@ def test_trips_of_unlisted_zones_share_the_pair_to_which_they_are_counted():
     """Though their codes differ; and a cap of 1 counts people, whatever they do between the two zones."""
     rows: list[Row] = [("u1", f"x{k}", "02", "2001-06-05") for k in range(9)]
     rows += [("u2", "01", "10", "2001-06-05")] * 3
-    counts = count_trips(
-        frame_of(rows),
-        TREES[1],
-        unit=unit(99, of_pair=1),
-        key=KEYS[0],
-        period=PERIOD,
-        fault_threshold=ALL,
-        one_row_a_trip=True,
-    )
+    given_ = {"key": KEYS[0], "period": PERIOD, "fault_threshold": ALL, "one_row_a_trip": True}
+    counts = count_trips(frame_of(rows), TREES[1], unit=unit(99, of_pair=1), **given_)
     assert pairs_of(TREES[1], counts) == Counter({("?", "02"): 1, ("01", "10"): 1})
 
 
@@ -208,9 +199,8 @@ def test_ids_are_text_or_whole_numbers(tmp_path, name):
     """The same user in each; a whole number is its text, in memory and in a file."""
     values, kind = IDS[name]
     frame = pd.DataFrame({"origin": ["01", "02", "01", "10"], "destination": ["10"] * 4})
-    expected = by_hand(
-        [(str(v), o, "10", "2001-06-01") for v, o in zip(values, frame["origin"], strict=True)], TREES[0], 1, KEYS[0]
-    )
+    rows: list[Row] = [(str(v), o, "10", "2001-06-01") for v, o in zip(values, frame["origin"], strict=True)]
+    expected = by_hand(rows, TREES[0], 1, KEYS[0])
     frame["person"] = pd.Series(values, dtype=kind)
     given_ = {"unit": unit(1), "key": KEYS[0], "period": PERIOD}
     assert pairs_of(TREES[0], count_trips(frame, TREES[0], **given_)) == expected
@@ -241,15 +231,8 @@ def test_a_release_counts_at_most_m_trips_of_a_user():
     """Measured with no noise: 4 of 500; each call without a ledger has a key of its own."""
     totals, leaves = set(), set()
     for _ in range(8):
-        release = release_flows(
-            frame_of(busy()),
-            PLAIN,
-            unit=unit(4),
-            budget=BUDGET,
-            noise=ListedNoise([0]),
-            fault_threshold=0,
-            one_row_a_trip=True,
-        )
+        given_ = {"budget": BUDGET, "noise": ListedNoise([0]), "fault_threshold": 0, "one_row_a_trip": True}
+        release = release_flows(frame_of(busy()), PLAIN, unit=unit(4), **given_)
         totals.add(int(release.measurements_at(0)["noisy"].iloc[0]))
         leaves.add(tuple(release.flows.itertuples(index=False, name=None)))
     assert totals == {4}

@@ -1,7 +1,5 @@
 """Counts in files are the counts, however they are cut into files and whatever of them is read."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets
@@ -35,9 +33,8 @@ def some_counts(most: int = 60) -> st.SearchStrategy[tuple[np.ndarray, np.ndarra
     """Ranks, far apart or side by side, and trips."""
     ranks = st.sets(st.integers(0, 50) | st.integers(0, 2**62 - 1), max_size=most).map(sorted)
     trips = st.lists(st.integers(1, 3) | st.integers(1, 2**45), min_size=most, max_size=most)
-    return st.tuples(ranks, trips).map(
-        lambda both: (np.array(both[0], np.int64), np.array(both[1][: len(both[0])], np.int64))
-    )
+    both = st.tuples(ranks, trips)
+    return both.map(lambda one: (np.array(one[0], np.int64), np.array(one[1][: len(one[0])], np.int64)))
 
 
 def in_memory(rank: np.ndarray, trips: np.ndarray) -> TripCounts:

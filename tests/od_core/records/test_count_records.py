@@ -1,7 +1,5 @@
 """Counting out of core equals counting in memory, record by record, and leaves nothing beside its result."""
 
-from __future__ import annotations
-
 import tempfile
 import traceback
 from fractions import Fraction
@@ -44,18 +42,13 @@ def trees(draw: st.DrawFn) -> FlowTree:
 @st.composite
 def record_tables(draw: st.DrawFn, tree: FlowTree, counts: st.SearchStrategy | None, kind: pa.DataType) -> pa.Table:
     """Records as the reader leaves them, with faults of all kinds among them."""
-    fields = [
-        st.sampled_from([*tree.origin.zones, *JUNK]),
-        st.sampled_from([*tree.destination.zones, *JUNK]),
-        st.sampled_from([True, True, True, False, None]),
-        counts if counts is not None else st.none(),
-    ]
+    ends = [st.sampled_from([*geography.zones, *JUNK]) for geography in (tree.origin, tree.destination)]
+    fields = [*ends, st.sampled_from([True, True, True, False, None]), st.none() if counts is None else counts]
     rows = draw(st.lists(st.tuples(*fields), max_size=25))
     names = {"origin": pa.string(), "destination": pa.string(), "in_period": pa.bool_(), "trips": kind}
-    columns = {
-        name: pa.array([row[k] for row in rows], kind, from_pandas=False)
-        for k, (name, kind) in enumerate(names.items())
-    }
+    columns = {}
+    for k, (name, kind) in enumerate(names.items()):
+        columns[name] = pa.array([row[k] for row in rows], kind, from_pandas=False)
     if counts is None:
         del columns["trips"]
     return pa.table(columns)
@@ -123,19 +116,14 @@ def test_ranks_of_a_nation_do_not_overflow(tmp_path):
 
 def many_records(number: int) -> tuple[pa.Table, FlowTree]:
     """Records whose pairs are nearly all distinct, over 2,000 zones."""
-    zones = pd.DataFrame(
-        {"region": [f"{k // 100:02d}" for k in range(2000)], "zone": [f"{k:012d}" for k in range(2000)]}
-    )
+    zones = pd.DataFrame({"region": [f"{k // 100:02d}" for k in range(2000)]})
+    zones["zone"] = [f"{k:012d}" for k in range(2000)]
     geography = Geography.from_frame(zones, ["region", "zone"])
     generator = np.random.default_rng(3)
     codes = zones["zone"].to_numpy(object)
-    table = pa.table(
-        {
-            "origin": codes[generator.integers(0, 2000, number)],
-            "destination": codes[generator.integers(0, 2000, number)],
-            "in_period": np.ones(number, dtype=bool),
-        }
-    )
+    origins, destinations = (codes[generator.integers(0, 2000, number)] for _ in range(2))
+    columns = {"origin": origins, "destination": destinations, "in_period": np.ones(number, dtype=bool)}
+    table = pa.table(columns)
     return table, FlowTree(geography, geography)
 
 

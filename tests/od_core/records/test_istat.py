@@ -1,8 +1,7 @@
 """ISTAT's commuting matrix of 2011, made to its "Tracciato record dei file": fixed columns, blanks between fields."""
 
-from __future__ import annotations
-
 import gzip
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -18,9 +17,8 @@ pytestmark = pytest.mark.usefixtures("one_scratch_database")
 ISTAT = FORMATS["istat"]
 
 CODES = st.integers(1, 110).flatmap(lambda province: st.integers(1, 316).map(lambda one: f"{province:03}{one:03}"))
-RECORDS = st.tuples(
-    CODES, CODES | st.just("000000"), st.integers(1, 2), st.integers(0, 9_999_999), st.sampled_from("SL")
-)
+COUNTS = st.integers(0, 9_999_999)
+RECORDS = st.tuples(CODES, CODES | st.just("000000"), st.integers(1, 2), COUNTS, st.sampled_from("SL"))
 
 
 def line(home, work, reason, n, record) -> str:
@@ -70,17 +68,17 @@ def test_the_fields_by_their_places(tmp_path, loaded):
             assert loaded(tmp_path / "matrix.txt", ISTAT.columns, record_format=form)["trips"].tolist() == [k + 1]
 
 
-@pytest.mark.parametrize("columns", [RecordColumns("residence", "workplace", trips="estimate"), None])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        partial(RecordColumns, "residence", "workplace", trips="estimate"),
+        partial(ISTAT.rename_columns, trips="estimate"),
+    ],
+)
 def test_estimates_are_never_trips(tmp_path, target, columns):
     (tmp_path / "matrix.txt").write_text(line("001001", "001002", 2, 7, "L") + "\n")
     with pytest.raises(OdError, match=r"OD-READER-OPTIONS.*'estimate' of reader 'istat' holds fractional estimates"):
-        load_records(
-            tmp_path / "matrix.txt",
-            columns or ISTAT.rename_columns(trips="estimate"),
-            "2011",
-            target,
-            record_format=ISTAT,
-        )
+        load_records(tmp_path / "matrix.txt", columns(), "2011", target, record_format=ISTAT)
 
 
 @pytest.mark.parametrize(

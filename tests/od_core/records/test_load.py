@@ -1,7 +1,5 @@
 """Records that come through: the same codes, dates and counts as pandas sees, each marked for its period."""
 
-from __future__ import annotations
-
 import datetime
 import stat
 from pathlib import Path
@@ -35,9 +33,8 @@ def test_a_parquet_file_comes_through(tmp_path, loaded, target, kind):
     generator = np.random.default_rng(8)
     codes = np.array(["aa", "ab", "ba", "zz", " aa", "AA", "", None], dtype=object)
     frame = pd.DataFrame({"from": generator.choice(codes, 5000), "to": generator.choice(codes, 5000)})
-    table = pa.table(
-        {"x": range(5000), "from": pa.array(frame["from"]).cast(kind), "to": pa.array(frame["to"]).cast(kind)}
-    )
+    ends = {name: pa.array(frame[name]).cast(kind) for name in ("from", "to")}
+    table = pa.table({"x": range(5000), **ends})
     pq.write_table(table, tmp_path / "trips.parquet", row_group_size=700)
     columns, form = RecordColumns(origin="from", destination="to"), TABLE.with_options(one_row_a_trip=True)
     read = loaded(tmp_path / "trips.parquet", columns, record_format=form)
@@ -83,14 +80,12 @@ def test_text_dates_are_local_or_faults(tmp_path, loaded, written, target, form)
         source = written([("day", "origin", "destination"), *((text, "aa", "ba") for text in texts)])
     else:
         source = tmp_path / "trips.parquet"
-        pq.write_table(
-            pa.table({"day": texts, "origin": ["aa"] * len(texts), "destination": ["ba"] * len(texts)}), source
-        )
+        table = {"day": texts, "origin": ["aa"] * len(texts), "destination": ["ba"] * len(texts)}
+        pq.write_table(pa.table(table), source)
     read = loaded(source, DATED)
     assert dict(zip(texts, read["in_period"], strict=True)) == {text: june is True for text, june in TEXT_DATES.items()}
-    assert dict(zip(texts, read["date"].isna(), strict=True)) == {
-        text: june is None for text, june in TEXT_DATES.items()
-    }
+    no_dates = {text: june is None for text, june in TEXT_DATES.items()}
+    assert dict(zip(texts, read["date"].isna(), strict=True)) == no_dates
     assert count_records_in_memory(target, TREE, fault_threshold=1).total == 3
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
         count_records_in_memory(target, TREE)

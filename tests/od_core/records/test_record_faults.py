@@ -1,7 +1,5 @@
 """Files of records that are refused: by name and column, with no value of a record and nothing left behind."""
 
-from __future__ import annotations
-
 import datetime
 import errno
 import gzip
@@ -18,14 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import od_core.files.duckdb_session as duckdb_session
-from od_core import Budget, FlowTree, Geography, OdError, release_flows
+from od_core import Budget, FlowTree, Geography, OdError, Trajectories, release_flows
 from od_core.group_sizes.groups import GroupSizes
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.counting import _replace_reading_errors, count_trips
 from od_core.records.formats import FORMATS, TABLE, find_column
 from od_core.records.load import RecordColumns, find_likely_count_columns, has_dates, load_records
 from od_core.records.open_file import RecordFile, has_header, record_schema
-from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -185,28 +182,22 @@ FAULTY = {
     "an open quote": f'"{CANARY},ba,1\n'.encode(),
     "another encoding": f"{CANARY},\xe9,1\n".encode("latin-1"),
 }
-CASES = [
-    (layout, fault, rows)
-    for layout in LAYOUTS
-    for fault in FAULTY
-    for rows in CHUNKS
-    if layout == "table" or fault == "a field too many"
-]
+EVERY = [(layout, fault, rows) for layout in LAYOUTS for fault in FAULTY for rows in CHUNKS]
+CASES = [case for case in EVERY if case[0] == "table" or case[1] == "a field too many"]
 
 
 def readers(source, form, target):
     """Every way in which a file of records is read, by name."""
     columns = RecordColumns(trips="n") if form is TABLE else form.columns
+
+    def start():
+        return find_column(columns.origin, tuple(record_schema(source, form)))
+
     yield "load", lambda: load_records(source, columns, "2001-06", target, record_format=form)
     yield "schema", lambda: record_schema(source, form)
     yield "header", lambda: has_header(source, form)
-    yield "dates", lambda: has_dates(source, find_column(columns.origin, tuple(record_schema(source, form))), form)
-    yield (
-        "meaning",
-        lambda: find_likely_count_columns(
-            source, [str(find_column(columns.origin, tuple(record_schema(source, form))))], form
-        ),
-    )
+    yield "dates", lambda: has_dates(source, start(), form)
+    yield "meaning", lambda: find_likely_count_columns(source, [str(start())], form)
     if form is TABLE:
         groups = dict(zip(("group", "area", "size"), (*ENDS, "n"), strict=True))
         yield "counts", lambda: count_trips(source, TREE, columns={"trips": "n"})

@@ -3,8 +3,6 @@
 The files are made to the layouts that are published (see ``published``); what they should count is added up in Python.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import traceback

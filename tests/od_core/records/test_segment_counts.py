@@ -1,7 +1,5 @@
 """Counts by segment: equal to a plain group-by, for every unit, whatever the order of the records."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections import Counter, defaultdict
@@ -14,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import FlowTree, Geography, OdError, PrivacyUnit
+from od_core import Breakdown, FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from od_core.records.segments import Breakdown
 from tests.od_core.truth import pairs_of
 
 ZONES = ["01", "02", "10", "?"]
@@ -42,18 +39,9 @@ def of_users(max_trips: int, kind: str = "user") -> PrivacyUnit:
 some_zones = st.sampled_from([*ZONES, "03", " 01", None])
 some_modes = st.sampled_from(["car", "bus", "walk", "Car", " bus", "", None])
 some_hours = st.sampled_from(["00", "01", "0", None])
-some_rows = st.lists(
-    st.tuples(
-        some_zones,
-        some_zones,
-        some_modes,
-        some_hours,
-        st.integers(0, 5),
-        st.sampled_from(["a", "b", "c", " ", None]),
-        st.booleans(),
-    ),
-    max_size=25,
-)
+some_users = st.sampled_from(["a", "b", "c", " ", None])
+some_fields = (some_zones, some_zones, some_modes, some_hours, st.integers(0, 5), some_users, st.booleans())
+some_rows = st.lists(st.tuples(*some_fields), max_size=25)
 
 
 def table(rows: list[tuple]) -> pd.DataFrame:
@@ -104,11 +92,8 @@ def test_counts_of_records_equal_a_group_by(rows, tree, lists, data):
     frame = table(rows)
     kept = placed(frame, tree, lists)
     given_ = {"fault_threshold": ALL, "breakdowns": lists}
-    for unit, flows, trips in (
-        (TRIP, True, kept["trips"]),
-        (TRIP, False, kept["trips"] * 0 + 1),
-        (WEIGHTED, True, kept["trips"].clip(upper=3)),
-    ):
+    ones, cut = kept["trips"] * 0 + 1, kept["trips"].clip(upper=3)
+    for unit, flows, trips in ((TRIP, True, kept["trips"]), (TRIP, False, ones), (WEIGHTED, True, cut)):
         records = for_unit(frame, unit, lists, flows=flows)
         counts = count_trips(records, tree, unit=unit, **given_)
         assert pairs_of(tree, counts) == summed(kept, trips)
@@ -203,14 +188,12 @@ def test_an_unlisted_category_is_a_fault_unless_a_category_is_declared_for_it():
 def test_the_fingerprint_covers_segments(tmp_path: Path):
     """A trip of another mode changes it, though all totals are the same; the order of records does not."""
     folder = ConfidentialFolder(tmp_path)
-    frame = pd.DataFrame(
-        {"origin": ["01", "01", "10", "10"], "destination": "02", "mode": ["car", "bus", "bus", "car"]}
-    )
+    modes = ["car", "bus", "bus", "car"]
+    frame = pd.DataFrame({"origin": ["01", "01", "10", "10"], "destination": "02", "mode": modes})
 
     def fingerprint(records: pd.DataFrame, *lists: Breakdown) -> str:
-        return folder.compute_fingerprint(
-            count_trips(records, TREES[0], breakdowns=lists, one_row_a_trip=True).iterate_column_pieces()
-        )
+        counts = count_trips(records, TREES[0], breakdowns=lists, one_row_a_trip=True)
+        return folder.compute_fingerprint(counts.iterate_column_pieces())
 
     once = fingerprint(frame, MODE)
     assert fingerprint(frame[::-1], MODE) == once

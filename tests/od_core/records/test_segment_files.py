@@ -1,7 +1,5 @@
 """Counts by segment of records in files: equal to those of the same records in memory, fingerprints included."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import secrets
@@ -55,9 +53,8 @@ def random_rows(number: int, seed: int) -> pd.DataFrame:
         "person": ["a", "b", "c", "d", " ", None],
         "in_period": [True, True, True, False],
     }
-    columns = {
-        name: [values[k] for k in generator.integers(0, len(values), number)] for name, values in choices.items()
-    }
+    numbers = {name: generator.integers(0, len(values), number) for name, values in choices.items()}
+    columns = {name: [values[k] for k in numbers[name]] for name, values in choices.items()}
     return table(list(zip(*columns.values(), strict=True)))
 
 
@@ -73,13 +70,8 @@ def read(frame: pd.DataFrame, unit: PrivacyUnit, lists: tuple[Breakdown, ...], f
         columns = {name: column.astype(object).where(column.notna(), None) for name, column in named.items()}
         kinds = {name: pa.int64() if name == "trips" else pa.string() for name in columns}
         pq.write_table(pa.table({name: pa.array(columns[name], kinds[name]) for name in columns}), source)
-    columns_of_file = RecordColumns(
-        date="date",
-        trips="trips" if unit == TRIP else None,
-        weight="trips" if unit == WEIGHTED else None,
-        user="person" if unit.kind != "trip" else None,
-        segments=tuple(SOURCES[one.name] for one in lists),
-    )
+    counted = {TRIP: {"trips": "trips"}, WEIGHTED: {"weight": "trips"}}.get(unit, {"user": "person"})
+    columns_of_file = RecordColumns(date="date", segments=tuple(SOURCES[one.name] for one in lists), **counted)
     form = TABLE.with_options(one_row_a_trip=columns_of_file.counts_rows)
     load_records(source, columns_of_file, PERIOD, target, record_format=form)
     return target
@@ -112,10 +104,8 @@ def test_files_give_the_counts_and_the_fingerprint_of_memory(tmp_path, unit, for
         assert_same(files.read_all(), expected)
         assert files.breakdowns == lists
         assert files.total == expected.total > 0
-        prints = {
-            confidential.compute_fingerprint(counts.iterate_column_pieces())
-            for counts in (files, files.read_all(), expected)
-        }
+        each = (files, files.read_all(), expected)
+        prints = {confidential.compute_fingerprint(counts.iterate_column_pieces()) for counts in each}
         assert len(prints) == 1
 
 
@@ -132,18 +122,14 @@ def test_counts_without_breakdowns_are_stored_as_before(tmp_path):
     files = write_count_files(store, "counts/", [(np.array([3, 8]), np.array([1, 2]))])
     whole = finish_count_files(store, "counts", files).read_all()
     assert whole.by_segment == {}
-    assert json.loads((tmp_path / "counts" / "counted.json").read_text()) == [
-        {"name": "counts/000000.parquet", "first": 3, "last": 8, "pairs": 2, "trips": 3}
-    ]
+    listed = {"name": "counts/000000.parquet", "first": 3, "last": 8, "pairs": 2, "trips": 3}
+    assert json.loads((tmp_path / "counts" / "counted.json").read_text()) == [listed]
     assert pq.read_schema(tmp_path / files[0].name).names == ["rank", "trips"]
 
 
 SIZES = len(MODE.categories) * len(HOUR.categories)
-some_cells = st.dictionaries(
-    st.tuples(st.integers(0, 12) | st.integers(0, 2**62 - 1), st.integers(0, SIZES - 1)),
-    st.integers(1, 3) | st.integers(1, 2**40),
-    max_size=40,
-)
+some_places = st.tuples(st.integers(0, 12) | st.integers(0, 2**62 - 1), st.integers(0, SIZES - 1))
+some_cells = st.dictionaries(some_places, st.integers(1, 3) | st.integers(1, 2**40), max_size=40)
 
 
 @given(cells=some_cells, batch=st.integers(1, 20), ends=st.lists(st.integers(-1, 14), min_size=2, max_size=2))

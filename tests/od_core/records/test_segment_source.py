@@ -1,7 +1,5 @@
 """Where categories come from: what each rule gives for each kind of column, and what is refused."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
@@ -191,18 +189,10 @@ def test_a_rule_that_cannot_hold_is_refused(rule, cause):
 
 def test_sources_and_breakdowns_belong_together():
     """Some hours alone may be listed, and a category may have no source of its own: its trips are none."""
-    lists = [
-        Breakdown("hour", ("07", "08", "other"), "other"),
-        Breakdown("mode", ("car", "tram")),
-        Breakdown("purpose", ("work", "leisure")),
-        Breakdown("daily", HOURS),
-    ]
-    sources = [
-        SegmentSource("hour", "time", "hour"),
-        SegmentSource("mode", "mode", lookup=(("1", "car"),)),
-        SegmentSource("purpose", "purpose"),
-        SegmentSource("daily", "time", "hour"),
-    ]
+    lists = [Breakdown("hour", ("07", "08", "other"), "other"), Breakdown("mode", ("car", "tram"))]
+    lists += [Breakdown("purpose", ("work", "leisure")), Breakdown("daily", HOURS)]
+    sources = [SegmentSource("hour", "time", "hour"), SegmentSource("mode", "mode", lookup=(("1", "car"),))]
+    sources += [SegmentSource("purpose", "purpose"), SegmentSource("daily", "time", "hour")]
     check_sources(sources, lists)
     with pytest.raises(OdError, match=r"OD-SEGMENT-SOURCE: no column is declared for the categories of 'mode'"):
         check_sources(sources[:1], lists[:2])

@@ -1,7 +1,5 @@
 """The value type of breakdowns: what is refused, and that facts give the same breakdown again."""
 
-from __future__ import annotations
-
 import pytest
 
 from od_core import OdError

@@ -1,7 +1,5 @@
 """Tables of any columns: every stated delimiter and encoding, DuckDB files, categories, periods and time zones."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import gzip
@@ -18,12 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import FlowTree, Geography, OdError, PrivacyUnit
+from od_core import FlowTree, Geography, OdError, PrivacyUnit, Trajectories
 from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.segments import SegmentSource
-from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -67,9 +64,8 @@ def test_any_delimiter_and_encoding_that_are_stated(
     rows = data.draw(st.lists(st.tuples(fields, fields), max_size=30))
     source = tmp_path / ("trips.csv.gz" if packed else "trips.csv")
     with (gzip.open if packed else open)(source, "wt", encoding=encoding, newline="") as file:
-        csv.writer(file, delimiter=delimiter, lineterminator=lines, quoting=quoting).writerows(
-            [("destination", "x", "origin"), *((d, "é", o) for o, d in rows)]
-        )
+        table = [("destination", "x", "origin"), *((d, "é", o) for o, d in rows)]
+        csv.writer(file, delimiter=delimiter, lineterminator=lines, quoting=quoting).writerows(table)
     read = loaded(source, record_format=TABLE.with_options(**declared, encoding=encoding))
     assert pairs_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
 
@@ -89,10 +85,9 @@ def test_lines_within_a_field_are_no_records_wherever_they_stand(loaded, written
 def refused(source, form=TABLE, columns=None, **options) -> OdError:
     folder = source.parent / "refused"
     folder.mkdir(exist_ok=True)
+    columns = columns or RecordColumns()
     with pytest.raises(OdError) as error:
-        load_records(
-            source, columns or RecordColumns(), "2001-06", folder / "raw.parquet", record_format=form, **options
-        )
+        load_records(source, columns, "2001-06", folder / "raw.parquet", record_format=form, **options)
     shown = "".join(traceback.format_exception(error.value)) + repr(error.value)
     assert CANARY not in shown
     assert "\n" not in str(error.value)
@@ -183,18 +178,11 @@ def test_a_table_of_a_duckdb_file(tmp_path, loaded):
     assert error.code == "OD-TRIPS-TABLE"
     assert "'trip' (did you mean 'trips'?)" in error.message
     assert "write table:" in refused(source).next_step
-    assert (
-        "it has 'origin', 'destination', 'n'"
-        in refused(source, TABLE.with_options(table="trips"), RecordColumns(origin="from")).message
-    )
+    unnamed = refused(source, TABLE.with_options(table="trips"), RecordColumns(origin="from"))
+    assert "it has 'origin', 'destination', 'n'" in unnamed.message
     assert source.read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "trips.duckdb",
-        "other.csv",
-        "confidential",
-        "refused",
-        "here",
-    }
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there == {"trips.duckdb", "other.csv", "confidential", "refused", "here"}
 
 
 ALIKE = ["\u00c9vora", "E\u0301vora", "Evora", "evora"]
@@ -230,9 +218,8 @@ def test_a_collation_of_a_duckdb_column_has_no_effect(tmp_path, loaded, target, 
     assert pairs_of(read, "user") == [(chosen,)]
     there = form.with_options(nowhere=(chosen,))
     read = loaded(tmp_path / "trips.duckdb", columns, record_format=there, geography=GEOGRAPHY)
-    assert pairs_of(read, "origin", "segment_purpose", "user") == [
-        ("unknown", "this", one) if one == chosen else (one, None, one) for one in ALIKE
-    ]
+    expected = [("unknown", "this", one) if one == chosen else (one, None, one) for one in ALIKE]
+    assert pairs_of(read, "origin", "segment_purpose", "user") == expected
     options = {"unit": PrivacyUnit("user", column="user", max_trips=1), "key": bytes(32), "fault_threshold": 1}
     assert count_records_in_memory(target, TREE, **options).total == len(ALIKE)
 
@@ -241,14 +228,9 @@ def test_a_collation_of_a_duckdb_column_has_no_effect(tmp_path, loaded, target, 
 def test_only_rows_of_the_categories_are_records(tmp_path, loaded, target, form):
     """Rows of others are no faults, whatever stands in them; pandas chooses the same."""
     generator = np.random.default_rng(3)
-    frame = pd.DataFrame(
-        {
-            "origin": generator.choice(["01", "02", "zz"], 400, p=[0.5, 0.4, 0.1]),
-            "destination": "03",
-            "mode": generator.choice(["1", "2", "3", None], 400),
-            "paid": generator.choice([1, 2, 3], 400),
-        }
-    )
+    frame = pd.DataFrame({"origin": generator.choice(["01", "02", "zz"], 400, p=[0.5, 0.4, 0.1]), "destination": "03"})
+    frame["mode"] = generator.choice(["1", "2", "3", None], 400)
+    frame["paid"] = generator.choice([1, 2, 3], 400)
     frame.loc[frame["origin"] == "zz", "paid"] = 3
     source = tmp_path / f"trips.{form}"
     frame.to_csv(source, index=False) if form == "csv" else frame.to_parquet(source)
@@ -266,9 +248,8 @@ def test_fractions_and_texts_of_another_type_are_no_categories(tmp_path):
     table = {"origin": ["01"], "destination": ["01"], "x": [1.0], "paid": [True]}
     pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
     for column, value, cause in (("x", "1", "DOUBLE, not"), ("paid", "True", "BOOLEAN, which never gives .* 'True'")):
-        error = refused(
-            tmp_path / "t.parquet", TABLE.with_options(categories=((column, (value,)),), one_row_a_trip=True)
-        )
+        form = TABLE.with_options(categories=((column, (value,)),), one_row_a_trip=True)
+        error = refused(tmp_path / "t.parquet", form)
         assert error.code == "OD-TRIPS-CATEGORY"
         assert re.search(f"'{column}' holds {cause}", error.message)
 

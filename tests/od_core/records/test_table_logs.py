@@ -1,7 +1,5 @@
 """Files of a table with a log, and files that hold what another one holds, are refused before they are read."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path
@@ -141,9 +139,10 @@ def test_a_table_that_is_there_twice_is_refused_unless_it_has_no_rows(tmp_path, 
     contents, why = REPEATED[what]
     for name, content in contents.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content) if isinstance(content, bytes) else os.link(
-            tmp_path / content, tmp_path / name
-        )
+        if isinstance(content, bytes):
+            (tmp_path / name).write_bytes(content)
+        else:
+            os.link(tmp_path / content, tmp_path / name)
     files = [(tmp_path / name, None) for name in contents]
     if why is None:
         refuse_repeated(files, TABLE)

@@ -1,7 +1,5 @@
 """TLC's monthly files, made to the layouts of its data dictionaries: yellow, green, for-hire, high-volume."""
 
-from __future__ import annotations
-
 import datetime
 
 import pandas as pd
@@ -31,14 +29,9 @@ def write(path, kind, ids, times, id_type=ID_TYPES[1]) -> None:
     start, end, home, work = KINDS[kind]
     before = dict.fromkeys(EARLIER if kind == "fhvhv" else (), pa.array([JUNE] * len(ids), pa.timestamp("us")))
     codes = [pa.array([None if i is None else i for i in side]) for side in ([o for o, _ in ids], [d for _, d in ids])]
-    columns = {
-        **before,
-        start: pa.array(times, pa.timestamp("us")),
-        end: pa.array([JUNE] * len(ids), pa.timestamp("us")),
-        home: codes[0].cast(id_type),
-        work: codes[1].cast(id_type),
-        "SR_Flag": pa.nulls(len(ids)),
-    }
+    stamps = {start: pa.array(times, pa.timestamp("us")), end: pa.array([JUNE] * len(ids), pa.timestamp("us"))}
+    ends = {home: codes[0].cast(id_type), work: codes[1].cast(id_type)}
+    columns = {**before, **stamps, **ends, "SR_Flag": pa.nulls(len(ids))}
     pq.write_table(pa.table(columns), path)
 
 
@@ -60,11 +53,8 @@ def test_ids_of_any_type_are_the_same_codes(tmp_path, loaded, kind, id_type):
 def test_numbers_that_are_no_zones_stay_faults(tmp_path, loaded):
     """A fraction is not cut, infinity is not missing, and NaN is."""
     values = [7.0, 7.5, float("inf"), float("-inf"), 1e300, -0.0, float("nan"), None]
-    columns = {
-        "PULocationID": pa.array(values, pa.float64()),
-        "DOLocationID": pa.nulls(len(values)),
-        "pickup_datetime": pa.array([JUNE] * len(values)),
-    }
+    columns = {"PULocationID": pa.array(values, pa.float64()), "DOLocationID": pa.nulls(len(values))}
+    columns["pickup_datetime"] = pa.array([JUNE] * len(values))
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     read = loaded(tmp_path / "t.parquet", TLC.columns, "2019-06", record_format=TLC)
     origins = [None if pd.isna(code) else code for code in read["origin"]]

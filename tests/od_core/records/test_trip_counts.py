@@ -1,7 +1,5 @@
 """Counting: equal to a plain group-by at every level, record by record, and silent about what it sees."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from fractions import Fraction
@@ -66,10 +64,8 @@ def test_each_record_is_placed_or_dropped_by_itself_alone(rows, origins, destina
     """A record whose zone is not listed goes to the unknown zone; without one, it is dropped."""
     tree, expected = FlowTree(origins, destinations), Counter[tuple[str | None, ...]]()
     for *zones, number in rows:
-        pair = [
-            zone if isinstance(zone, str) and zone in geography.zones else geography.unknown
-            for zone, geography in zip(zones, (origins, destinations), strict=True)
-        ]
+        both = zip(zones, (origins, destinations), strict=True)
+        pair = [zone if isinstance(zone, str) and zone in known.zones else known.unknown for zone, known in both]
         if None not in pair:
             expected[tuple(pair)] += number
     assert pairs_of(tree, count_trips(records(*rows), tree, fault_threshold=Fraction(1))) == +expected
@@ -108,9 +104,8 @@ def test_ranks_of_any_width_are_sorted_and_those_that_are_equal_summed(rows):
     expected = Counter[int]()
     for rank, number in rows:
         expected[rank] += number
-    assert dict(zip(counts.rank.tolist(), np.diff(counts.before).tolist(), strict=True)) == {
-        rank: number for rank, number in sorted(expected.items()) if number
-    }
+    found = dict(zip(counts.rank.tolist(), np.diff(counts.before).tolist(), strict=True))
+    assert found == {rank: number for rank, number in sorted(expected.items()) if number}
 
 
 def test_a_row_with_an_unused_column_is_refused_until_its_meaning_is_said():

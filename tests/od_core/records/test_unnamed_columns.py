@@ -1,7 +1,5 @@
 """Where rows are counted and a column is unused, the records are refused until somebody says what a row is."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import re
@@ -107,10 +105,8 @@ def test_columns_without_a_name_of_their_own_are_left_unread(tmp_path, loaded, n
     """Nothing reads one by a name that a library made up; a refusal says where it stands."""
     source = table_of(tmp_path, names, container)
     ends = ["origin", "destination"]
-    assert (
-        loaded(source, record_format=SAID)[ends].to_numpy().tolist()
-        == [[f"{names.index(end) + 1}" for end in ends]] * 3
-    )
+    places = [f"{names.index(end) + 1}" for end in ends]
+    assert loaded(source, record_format=SAID)[ends].to_numpy().tolist() == [places] * 3
     with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*column \d: it") as error:
         loaded(source, unstated=True)
     places = [int(place) for place in re.findall(r"\(column (\d): it", error.value.message)]

@@ -1,7 +1,5 @@
 """Weights of records: rounded by exact fractions, files as frames, faults one by one, refusals, what is said."""
 
-from __future__ import annotations
-
 import csv
 import math
 from decimal import Decimal
@@ -15,9 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, PrivacyUnit, plan_release
-from od_core.errors import OdError
-from od_core.geography.flow_tree import FlowTree
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
 from od_core.privacy.domain import list_unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT

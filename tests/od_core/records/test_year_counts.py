@@ -1,7 +1,5 @@
 """Unit ``user_year`` in files and in memory: the same counts and the same counters, month after month."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,9 +8,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import FlowTree, Geography, OdError
+from od_core import FlowTree, Geography, OdError, ReleaseKey
 from od_core.ledger.object_store import LocalStore
-from od_core.ledger.release_key import ReleaseKey
 from od_core.records.counting import count_records, count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.formats import TABLE
@@ -41,16 +38,9 @@ def records(key: ReleaseKey, number: int = 120) -> pd.DataFrame:
         return [values[k] for k in generator.integers(0, len(values), number)]
 
     days = [f"{key.period}-15", f"{key.period}-28", "2001-01-01"]
-    return pd.DataFrame(
-        {
-            "person": drawn(USERS),
-            "origin": drawn([*CODES, "03"]),
-            "destination": drawn(CODES),
-            "mode": drawn(["car", "bus", "tram", None]),
-            "date": drawn(days),
-        },
-        dtype=object,
-    )
+    columns = {"person": USERS, "origin": [*CODES, "03"], "destination": CODES}
+    columns |= {"mode": ["car", "bus", "tram", None], "date": days}
+    return pd.DataFrame({name: drawn(values) for name, values in columns.items()}, dtype=object)
 
 
 def counted(
@@ -62,14 +52,8 @@ def counted(
     breakdowns: tuple[Breakdown, ...] = (),
     fault_threshold: Fraction = Fraction(1),
 ) -> TripCounts:
-    given = {
-        "unit": year.unit,
-        "key": year.confidential.read_or_make_key(),
-        "period": key.period,
-        "fault_threshold": fault_threshold,
-        "breakdowns": breakdowns,
-        "counters": year.counters(key),
-    }
+    given = {"unit": year.unit, "key": year.confidential.read_or_make_key(), "period": key.period}
+    given |= {"fault_threshold": fault_threshold, "breakdowns": breakdowns, "counters": year.counters(key)}
     if form == "memory":
         in_period = frame["date"].str.startswith(key.period)
         return count_trips(frame.assign(in_period=in_period.astype(bool)), tree, one_row_a_trip=True, **given)

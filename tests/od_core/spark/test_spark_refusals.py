@@ -1,7 +1,5 @@
 """What is refused before Spark is started, and what works where it is not installed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_core import FlowTree, Geography
-from od_core.errors import OdError
+from od_core import FlowTree, Geography, OdError
 from od_core.ledger.object_store import LocalStore
 from od_core.records.formats import RecordColumns
 from od_core.records.segments import SegmentSource

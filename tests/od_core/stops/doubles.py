@@ -1,7 +1,5 @@
 """Noise sources for tests of trees; none of them protects anybody."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Grids of nearly equal boxes: formulas against the problems they solve, partition, counts and charges."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
-from od_core import OdError
+from od_core import Grid, OdError
 from od_core.stops import mechanisms as equal_grid
-from od_core.stops.geometry import Grid
 from od_core.stops.mechanisms import EBP, EUG, MKM, Identity, Path, Uniform
 from tests.od_core.stops.doubles import Recorded
 from tests.od_core.stops.worlds import covered

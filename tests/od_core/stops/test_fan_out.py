@@ -1,7 +1,5 @@
 """Into how many parts: the formula, its roundings, its limits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,10 +24,8 @@ def test_the_noise_is_as_large_as_what_the_cut_loses(n, epsilon, dimensions, len
         middle = (low + high) / 2
         low, high = (middle, high) if noise_beyond_loss(middle) < 0 else (low, middle)
     exact = 2**low
-    found = {
-        rounding: int(compute_fan_out(np.array([n]), epsilon, dimensions, length, rounding)[0])
-        for rounding in ROUNDINGS
-    }
+    given = (np.array([n]), epsilon, dimensions, length)
+    found = {rounding: int(compute_fan_out(*given, rounding)[0]) for rounding in ROUNDINGS}
     wanted = {"nearest": exact, "up": exact + 0.5, "down": exact - 0.5, "times_1.5": 1.5 * exact}
     for rounding, m in found.items():
         assert 1 <= m <= length

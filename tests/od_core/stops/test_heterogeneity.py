@@ -1,7 +1,5 @@
 """How uneven parts are: the sum over all cells, its sensitivity, and what is chosen by it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
@@ -23,9 +21,8 @@ def score_of(points, sizes, cuts, dimension=0):
     grid = Grid(sizes)
     rows = count_trips_by_cell(np.array(points, dtype=np.int32).reshape(-1, len(sizes)), grid)
     candidates = np.array([[0, *cuts]], dtype=np.int32)
-    return int(
-        compute_heterogeneity(rows, Nodes.make_root(rows, grid), dimension, np.array([len(cuts) + 1]), candidates)[0, 0]
-    )
+    root, number = Nodes.make_root(rows, grid), np.array([len(cuts) + 1])
+    return int(compute_heterogeneity(rows, root, dimension, number, candidates)[0, 0])
 
 
 def parts_of(sizes, cuts, dimension=0):
@@ -110,16 +107,13 @@ def test_without_noise_the_most_even_parts_are_chosen_for_every_node(seed):
     nodes = Nodes.make_root(rows, grid).divide(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
     source = Recorded(width=0)
     parts = np.array([2, 1, 2])
-    begins = DAFHomogeneity(candidates=200).choose_cuts(
-        rows, nodes, 1, parts, 8, Fraction(1), Path(source, 1, Fraction(1))
-    )
+    path = Path(source, 1, Fraction(1))
+    begins = DAFHomogeneity(candidates=200).choose_cuts(rows, nodes, 1, parts, 8, Fraction(1), path)
     assert begins[[0, 2, 3]].tolist() == [0, 0, 0]
     for node, cut in ((0, begins[1]), (2, begins[4])):
         box = ((node, 0, 0), (node, 7, 1))
-        scores = {
-            k: sum(math.floor(unevenness(trips, part_of(box, 1, *ends))) for ends in ((0, k - 1), (k, 7)))
-            for k in range(2, 6)
-        }
+        halves = {k: [part_of(box, 1, 0, k - 1), part_of(box, 1, k, 7)] for k in range(2, 6)}
+        scores = {k: sum(math.floor(unevenness(trips, half)) for half in both) for k, both in halves.items()}
         assert scores[int(cut)] == min(scores.values())
     assert source.scales == [4]
     assert source.sizes == [2 * 200]  # a node of one part has nothing to choose

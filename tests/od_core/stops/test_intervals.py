@@ -1,7 +1,5 @@
 """Intervals of boxes: the noise that they allow for, and their ends by adding probabilities."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -43,9 +41,8 @@ def released(unit, sizes, mechanism, epsilon):
     given = {"unit": unit, "budget": Budget(epsilon=epsilon), "mechanism": mechanism, "noise": Recorded(1)}
     release = release_stops(points, sizes, **given)
     plan = release.plan
-    return release, plan.mechanism.compute_count_scale(
-        release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity
-    )
+    step = plan.step
+    return release, plan.mechanism.compute_count_scale(release.measured, plan.grid, step.epsilon, step.sensitivity)
 
 
 @pytest.mark.representatives
@@ -78,9 +75,8 @@ def test_counts_of_every_stop_condition_have_wide_enough_intervals(name, unit, s
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_an_interval_is_the_noisy_count_and_the_least_reach_of_nine_tenths(unit):
-    release = release_stops(
-        clustered(2, 16), Grid((16, 16)), unit=unit, budget=Budget(epsilon="0.5"), mechanism="identity", noise="table"
-    )
+    given = {"unit": unit, "budget": Budget(epsilon="0.5"), "mechanism": "identity", "noise": "table"}
+    release = release_stops(clustered(2, 16), Grid((16, 16)), **given)
     a = math.exp(-0.5 / (2 if unit.neighbours == "bounded" else 1))
     reach, inside = 0, (1 - a) / (1 + a)
     while inside < 0.9:

@@ -1,7 +1,5 @@
 """Maps, lists of places, and records that are placed on them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,18 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, release_stops
+from od_core import Budget, MapGrid, OdError, PrivacyUnit, release_stops
 from od_core.records.load import TABLE, RecordColumns, load_records
-from od_core.stops.geometry import MapGrid
 from od_core.stops.trajectories import PlaceColumns, PlaceList, Trajectories, place_records
 
-PLACES = pd.DataFrame(
-    {
-        "zone": ["SW", "NE", "middle", "01"],
-        "longitude": ["-10", "30", "10", "29.9"],
-        "latitude": ["40", "60", "50", "40.1"],
-    }
-)
+DEGREES = {"longitude": ["-10", "30", "10", "29.9"], "latitude": ["40", "60", "50", "40.1"]}
+PLACES = pd.DataFrame({"zone": ["SW", "NE", "middle", "01"], **DEGREES})
 STAGES = ("origin", "stop", "destination")
 
 
@@ -81,13 +73,8 @@ def test_trips_of_one_place_are_points_of_two_dimensions(tmp_path):
     """The only place is read as the origin and as the destination, and counts once."""
     listed, records = places(stages=("stop",)), trips(300)
     records.to_csv(tmp_path / "given.csv", index=False)
-    load_records(
-        tmp_path / "given.csv",
-        RecordColumns("via", "via", date="day"),
-        "2001-02",
-        tmp_path / "one.parquet",
-        record_format=replace(TABLE, one_row_a_trip=True),
-    )
+    columns, form = RecordColumns("via", "via", date="day"), replace(TABLE, one_row_a_trip=True)
+    load_records(tmp_path / "given.csv", columns, "2001-02", tmp_path / "one.parquet", record_format=form)
     placed = place_records(tmp_path / "one.parquet", listed)
     cell = dict(zip(PLACES["zone"], listed.cells.tolist(), strict=True))
     assert sorted(placed.points.tolist()) == sorted(cell[code] for code in records["via"])
@@ -144,9 +131,8 @@ def test_points_off_the_map_are_faults_and_so_are_swapped_degrees(tmp_path):
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
         gps(tmp_path, both)
     assert not any(text in str(refused.value) for text in ("40,7", "-74", "10 of"))
-    assert sorted(gps(tmp_path, both, threshold=Fraction(1, 10)).points.tolist()) == sorted(
-        gps(tmp_path, degrees(90)).points.tolist()
-    )
+    found = gps(tmp_path, both, threshold=Fraction(1, 10)).points.tolist()
+    assert sorted(found) == sorted(gps(tmp_path, degrees(90)).points.tolist())
     swapped = degrees(50).rename(columns={"x_1": "y_1", "y_1": "x_1"})
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
         gps(tmp_path, swapped, threshold=Fraction(98, 100))
@@ -159,26 +145,15 @@ def test_the_library_refuses_points_off_the_map_and_says_what_comes_first():
     for grid, bounds in ((POINTS, [axis[:2] for axis in AXES] * 3), (POINTS.grid, None)):
         with pytest.raises(OdError, match=r"OD-STOPS-BOUNDS.*a map has edges in their place"):
             Trajectories.from_coordinates(degrees(5).to_numpy(), grid, bounds)
-    release = release_stops(
-        Trajectories.from_coordinates(degrees(50).to_numpy(), POINTS),
-        POINTS,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1),
-        noise="table",
-    )
+    trips = Trajectories.from_coordinates(degrees(50).to_numpy(), POINTS)
+    release = release_stops(trips, POINTS, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1), noise="table")
     assert release.plan.map == POINTS
 
 
 def test_faults_are_dropped_one_by_one_or_refused(tmp_path):
     """An unlisted origin, a missing stop, a day of another month; no message quotes them."""
-    faulty = pd.DataFrame(
-        {
-            "from": ["QQ", "SW", "SW"],
-            "via": ["NE", None, "NE"],
-            "to": ["NE", "NE", "NE"],
-            "day": ["2001-02-03"] * 2 + ["2001-03-01"],
-        }
-    )
+    stops = {"from": ["QQ", "SW", "SW"], "via": ["NE", None, "NE"], "to": ["NE", "NE", "NE"]}
+    faulty = pd.DataFrame({**stops, "day": ["2001-02-03"] * 2 + ["2001-03-01"]})
     file = loaded(tmp_path, pd.concat([trips(97), faulty]))
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
         place_records(file, places())

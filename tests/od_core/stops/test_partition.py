@@ -1,7 +1,5 @@
 """Whether boxes fill a grid, against a count of every cell; by NumPy and by the SQL of the checks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,11 +12,8 @@ from tests.od_core.stops.worlds import covered, cut
 
 
 def violations_in_sql(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> int:
-    columns = {
-        f"{end}_{i + 1}": ends[:, i]
-        for end, ends in (("lower", lower), ("upper", upper))
-        for i in range(grid.dimensions)
-    }
+    sides, dimensions = {"lower": lower, "upper": upper}, range(grid.dimensions)
+    columns = {f"{end}_{i + 1}": ends[:, i] for end, ends in sides.items() for i in dimensions}
     counts = np.ones(len(lower), dtype=np.int64)
     return count_box_violations(grid, pa.table({**columns, "count": counts, "noisy": counts}))["fill_the_grid"]
 

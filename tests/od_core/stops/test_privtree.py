@@ -1,7 +1,5 @@
 """What the splits of a path can tell: the proven bound against every sequence of counts, and the scales in use."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
@@ -12,9 +10,8 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import OdError
+from od_core import Grid, OdError
 from od_core.stops import mechanisms as privtree
-from od_core.stops.geometry import Grid
 from od_core.stops.mechanisms import Path, PrivTree, compute_path_cost, find_scale_and_decay
 from tests.od_core.oracles.privacy_loss import precision, rational
 from tests.od_core.stops.doubles import Recorded
@@ -92,9 +89,8 @@ def test_lambda_is_the_least_that_is_proven(sensitivity, share):
 
 def test_the_cost_covers_scales_that_a_backend_rounds_up():
     scale, decay = find_scale_and_decay(Fraction(1, 3), 1)
-    assert compute_path_cost(scale * (1 + Fraction(1, 1 << 31)), decay, 1) - compute_path_cost(
-        scale, decay, 1
-    ) < Fraction(1, 1 << 29)
+    wider = compute_path_cost(scale * (1 + Fraction(1, 1 << 31)), decay, 1)
+    assert wider - compute_path_cost(scale, decay, 1) < Fraction(1, 1 << 29)
     narrow = compute_path_cost(Fraction(1), 1, 1)
     a = math.exp(-1)
     exact = 2 + sum(math.log((1 + a - a ** (k + 1)) / (1 + a - a**k)) for k in range(1, 60))

@@ -1,7 +1,5 @@
 """What is published of trips with stops alone; what all kinds have in common is in ``test_kind_contract.py``."""
 
-from __future__ import annotations
-
 import functools
 import json
 from fractions import Fraction
@@ -9,10 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core import Budget, MapGrid, PrivacyUnit, release_stops
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.published.publishing import Published
+from od_core import Budget, Cap, MapGrid, PrivacyUnit, Published, ReleaseKey, release_stops
 from od_core.stops.publishing import STOPS, open_stops
 from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.publication.published_kinds import publish
@@ -25,9 +20,8 @@ POINTS = np.random.default_rng(4).integers(0, 4, (400, 4))
 def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
     unit = PrivacyUnit("trip", "bounded")
     ledger = declared(folder, "journeys", unit, Cap(rho=Fraction(9)))
-    release = release_stops(
-        POINTS, grid, unit=unit, budget=Budget(2), mechanism=mechanism, ledger=ledger, release_id=str(KEY)
-    )
+    given = {"unit": unit, "budget": Budget(2), "mechanism": mechanism, "ledger": ledger}
+    release = release_stops(POINTS, grid, **given, release_id=str(KEY))
     return publish(STOPS, release, KEY, "journeys", folder)[0]
 
 

@@ -1,7 +1,5 @@
 """Range queries: every answer against the cells of a small space, one by one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,12 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.range_queries import random_ranges, sized_ranges
 from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_stops
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, count_trips_by_cell, validate_ranges
-from od_core.stops.release import (
-    StopsRelease,
-    count_trips_in_ranges,
-    evaluate_stops,
-    evaluate_stops_entropy,
-)
+from od_core.stops.release import StopsRelease, count_trips_in_ranges, evaluate_stops, evaluate_stops_entropy
 from tests.od_core.stops import worlds
 
 
@@ -39,9 +32,8 @@ class Partition:
         return StopsRelease(plan, plan.spent, None, Boxes(self.lower, self.upper, self.noisy))
 
     def answers(self, ranges) -> np.ndarray:
-        return BoxIndex.from_boxes(self.lower, self.upper).answer_queries(
-            self.noisy, validate_ranges(ranges, self.sizes)
-        )
+        index = BoxIndex.from_boxes(self.lower, self.upper)
+        return index.answer_queries(self.noisy, validate_ranges(ranges, self.sizes))
 
     def spread(self) -> np.ndarray:
         """The count of every cell, exactly: that of its box over the box's cells."""
@@ -160,15 +152,11 @@ def test_dimensions_of_other_places_are_refused(dimensions, origin, destination,
 def test_a_place_on_a_map_has_two_dimensions_and_one_place_no_destination():
     """Without the map, two dimensions would be two places of one each."""
     unit, budget = PrivacyUnit("trip"), Budget(epsilon=1)
-    for places, origin, why in (
-        ("a", 1, "does not fit 1 places"),
-        ("a", 2, "does not fit 1"),
-        ("ab", 1, "each of the 2"),
-    ):
+    cases = (("a", 1, "does not fit 1 places"), ("a", 2, "does not fit 1"), ("ab", 1, "each of the 2"))
+    for places, origin, why in cases:
         on_map = MapGrid(0, 1, 0, 1, 4, tuple(places))
-        release = release_stops(
-            np.zeros((3, 2 * len(places)), dtype=int), on_map, unit=unit, budget=budget, noise="table"
-        )
+        zeros = np.zeros((3, 2 * len(places)), dtype=int)
+        release = release_stops(zeros, on_map, unit=unit, budget=budget, noise="table")
         with pytest.raises(OdError, match=why):
             release.od([(0, 1)] * origin, [(0, 1)] * origin)
     assert release.od([(0, 3)] * 2, [(0, 3)] * 2) == pytest.approx(release.counts.sum())
@@ -202,14 +190,8 @@ def test_entropy_is_that_of_every_cell_and_box(sizes, cuts, seed, count):
     """Equation 4, with its logarithms summed trip by trip: the mean over the trips of log2 of one over their share."""
     partition = cut(tuple(sizes), cuts, seed)
     points = (np.random.default_rng(seed).random((count, len(sizes))) ** 2 * sizes).astype(np.int32)
-    box_of = [
-        next(
-            b
-            for b in range(len(partition.lower))
-            if (partition.lower[b] <= p).all() and (p <= partition.upper[b]).all()
-        )
-        for p in points
-    ]
+    boxes = [*zip(partition.lower, partition.upper, strict=True)]
+    box_of = [next(b for b, (low, high) in enumerate(boxes) if ((low <= p) & (p <= high)).all()) for p in points]
     released = np.repeat(np.arange(len(partition.lower)), partition.release.counts).tolist()
 
     def bits(names):

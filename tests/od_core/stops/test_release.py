@@ -1,7 +1,5 @@
 """The façade: boxes, charges, replay, the guard, and what is refused before anything is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -78,15 +76,13 @@ def test_a_release_is_a_function_of_its_measurement_alone():
     release = released(noise=ListedLaplace([5, -3, 0, 2, -8]))
     measured = release.measured
     flat = np.hstack([measured.lower, measured.upper, measured.noisy[:, np.newaxis]]).astype(np.int64).ravel()
-    again = estimate_release(
-        release.plan, [(release.plan.step, NoisyVector.from_arrays([flat]))], spent=release.spent, noise=None
-    )
+    measured = [(release.plan.step, NoisyVector.from_arrays([flat]))]
+    again = estimate_release(release.plan, measured, spent=release.spent, noise=None)
     pd.testing.assert_frame_equal(again.boxes, release.boxes)
     for damaged in (flat[:-1], flat[:0], np.append(flat, [0] * 3 + [8] + [0] * 3), np.append(flat, [1] + [0] * 6)):
+        measured = [(release.plan.step, NoisyVector.from_arrays([damaged]))]
         with pytest.raises(OdError, match="OD-STOPS-BOXES"):
-            estimate_release(
-                release.plan, [(release.plan.step, NoisyVector.from_arrays([damaged]))], spent=release.spent, noise=None
-            )
+            estimate_release(release.plan, measured, spent=release.spent, noise=None)
 
 
 @dataclass(frozen=True)

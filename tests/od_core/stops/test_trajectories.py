@@ -1,7 +1,5 @@
 """Trips as points of a grid: three ways to give them, and what is refused without quoting a trip."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -133,9 +131,8 @@ def test_equal_inputs_have_equal_columns_in_any_order(sizes):
     shuffled = generator.permutation(points)
     other = points.copy()
     other[0, 0] = (other[0, 0] + 1) % 4
-    columns, same, different = (
-        next(Trajectories(each, Grid(sizes)).iterate_column_pieces()) for each in (points, shuffled, other)
-    )
+    every = [Trajectories(each, Grid(sizes)) for each in (points, shuffled, other)]
+    columns, same, different = (next(each.iterate_column_pieces()) for each in every)
     assert all(np.array_equal(one, two) for one, two in zip(columns, same, strict=True))
     assert not all(np.array_equal(one, two) for one, two in zip(columns, different, strict=True))
     assert all(column.dtype == np.int64 for column in columns)

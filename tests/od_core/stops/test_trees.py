@@ -1,7 +1,5 @@
 """Every tree partitions the grid, charges every path epsilon, and is the tree of its definition."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import partial
 
@@ -40,12 +38,8 @@ def test_without_noise_every_box_has_its_trips(world, mechanism):
 @given(worlds(dimensions=3, side=9, trips=200))
 def test_trees_are_those_of_their_definitions(world):
     """The same noise, asked for with the same scales, gives the same boxes and counts."""
-    stops = [
-        ("count", Fraction(5, 2)),
-        ("depth", Fraction(1)),
-        ("entropy", Fraction(1, 10)),
-        ("extent", Fraction(1, 6)),
-    ]
+    limits = {"count": "5/2", "depth": "1", "entropy": "1/10", "extent": "1/6"}
+    stops = [(name, Fraction(limit)) for name, limit in limits.items()]
     trees = [(DAFEntropy(stop=s, threshold=t), partial(oracle.daf_entropy, stop=s, threshold=t)) for s, t in stops]
     for mechanism, plain in (*trees, (DAFEntropy(), oracle.daf_entropy), (PrivTree(), oracle.privtree)):
         source, other = Recorded(world.seed), Recorded(world.seed)
@@ -128,13 +122,8 @@ def test_daf_homogeneity_charges_all_that_it_draws():
 
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity"])
 def test_a_stop_condition_that_never_stops_is_refused(name):
-    for stop, threshold, sizes in (
-        ("depth", 2, (5, 5)),
-        ("depth", 1, (5,)),
-        ("extent", "1/6", (5, 5)),
-        ("extent", "99/100", (5,)),
-        ("extent", "1/21", (4, 5, 2)),
-    ):
+    cases = (("depth", 2, (5, 5)), ("depth", 1, (5,)), ("extent", "1/6", (5, 5)), ("extent", "99/100", (5,)))
+    for stop, threshold, sizes in (*cases, ("extent", "1/21", (4, 5, 2))):
         with pytest.raises(OdError, match=r"OD-STOPS-CONDITION.*never stops in this space"):
             plan_stops(
                 sizes,

@@ -1,7 +1,5 @@
 """Whole counts of at least 0 with the same total: against taking away one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

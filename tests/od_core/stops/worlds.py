@@ -1,7 +1,5 @@
 """Grids and trips for tests of trees, and what must hold of every tree over them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -42,15 +40,8 @@ def worlds(draw, dimensions=6, side=19, trips=5000, epsilons=("1/10", "1", "7/3"
     return World(points, Grid(sizes), Fraction(draw(st.sampled_from(epsilons))), draw(st.sampled_from([1, 2])), seed)
 
 
-STOPS = st.sampled_from(
-    [
-        {},
-        {"stop": "count", "threshold": "5/2"},
-        {"stop": "depth", "threshold": 2},
-        {"stop": "entropy", "threshold": "1/50"},
-        {"stop": "extent", "threshold": "1/30"},
-    ]
-)
+CONDITIONS = {"count": "5/2", "depth": 2, "entropy": "1/50", "extent": "1/30"}
+STOPS = st.sampled_from([{}, *({"stop": stop, "threshold": least} for stop, least in CONDITIONS.items())])
 
 
 def made(mechanism, stop, **options):

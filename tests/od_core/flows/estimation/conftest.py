@@ -1,7 +1,5 @@
 """What tests of several estimators share."""
 
-from __future__ import annotations
-
 import pytest
 
 from od_core.flows.estimation import families

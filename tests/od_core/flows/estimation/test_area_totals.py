@@ -1,7 +1,5 @@
 """Measured area totals: the fit against dense linear algebra; and what holds of every estimator, also without them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -147,13 +145,11 @@ def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, t
             if side not in sides or len(of_level) == 1 or not len(levels[-1].nodes) or position < (fixed or 0):
                 continue
             found.add(position)
-            zones = [
-                sum(zone[:number] == area for zone in (case.origins, case.destinations)[side]) for area in of_level
-            ]
-            np.testing.assert_allclose(totals[position].noise, np.array(zones) * sides[side])
-            np.testing.assert_allclose(
-                totals[position].trips, oracle.of_areas(side, of_level), rtol=0, atol=1e-9 * scale
-            )
+            zones = (case.origins, case.destinations)[side]
+            sizes = [sum(zone[:number] == area for zone in zones) for area in of_level]
+            np.testing.assert_allclose(totals[position].noise, np.array(sizes) * sides[side])
+            expected = oracle.of_areas(side, of_level)
+            np.testing.assert_allclose(totals[position].trips, expected, rtol=0, atol=1e-9 * scale)
         assert set(totals) == found
         seen |= {(tree.order, len(areas)), ("exact root", plan.publishes_total), ("drops", case.drops)}
         seen |= {("unmeasured", bool(plan.unmeasured_levels)), ("no leaves", not len(levels[-1].nodes))}

@@ -1,7 +1,5 @@
 """The trips of dropped nodes by exact enumeration of the noise, and over random families with the library's own."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -18,9 +16,8 @@ def level_of(noisy, kept, offsets, noise) -> FittedLevel:
     values, areas = np.asarray(noisy, dtype=np.float64), np.zeros(len(noisy), dtype=np.int32)
     same, parents = np.full(len(values), float(noise)), np.ones(len(offsets) - 1)
     offsets, divided = np.asarray(offsets, dtype=np.int64), np.flatnonzero(kept)
-    return FittedLevel(
-        Pairs(1, areas, areas), offsets, divided, values, float(noise), same, parents, values, same, values
-    )
+    own = (divided, values, float(noise), same, parents, values, same, values)
+    return FittedLevel(Pairs(1, areas, areas), offsets, *own)
 
 
 def without_density(level: FittedLevel):

@@ -1,7 +1,5 @@
 """Leaves by empirical Bayes against plain NumPy and SciPy, step by step, and what must always hold of the release."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import partial
@@ -38,16 +36,10 @@ UNITS = [PrivacyUnit("trip", "bounded"), PrivacyUnit("user", "unbounded", column
 def plan_of_world(world, tree="destination", unit=UNITS[0], **given):
     """A plan over the zones of a world; options of its mechanism and of its budget are among those given."""
     options = {name: given.pop(name) for name in ("estimate", "leaves", "u") if name in given}
-    return plan_release(
-        world.origin,
-        destination_geography=world.destination,
-        unit=unit,
-        budget=Budget(given.pop("epsilon", "1"), "1e-8", conversion="tight", shares=given.pop("shares", None)),
-        mechanism=InfTDARefined(keep_all_cap=given.pop("cap", KEEP_ALL_CAP), **options),
-        tree=tree,
-        acceptance=NO_FAULTS,
-        **given,
-    )
+    budget = Budget(given.pop("epsilon", "1"), "1e-8", conversion="tight", shares=given.pop("shares", None))
+    mechanism = InfTDARefined(keep_all_cap=given.pop("cap", KEEP_ALL_CAP), **options)
+    given |= {"destination_geography": world.destination, "acceptance": NO_FAULTS, "tree": tree}
+    return plan_release(world.origin, unit=unit, budget=budget, mechanism=mechanism, **given)
 
 
 plan_of = partial(plan_of_world, leaves="empirical_bayes")
@@ -95,11 +87,8 @@ def grid_world(width=9, depth_two=7, seed=4):
     zones = [(f"s{k:02}", f"s{k:02}z{z}") for k in range(width) for z in range(1 + (k * 5) % depth_two)]
     random = np.random.default_rng(seed)
     size = random.pareto(1.0, len(zones)) + 0.1
-    flows = {
-        (a, b): int(random.poisson(40 * size[i] * size[j]))
-        for (i, a), (j, b) in product(enumerate(zones), repeat=2)
-        if random.random() < 0.15
-    }
+    pairs = ((one, other) for one, other in product(enumerate(zones), repeat=2) if random.random() < 0.15)
+    flows = {(a, b): int(random.poisson(40 * size[i] * size[j])) for (i, a), (j, b) in pairs}
     return World(zones, zones, {pair: trips for pair, trips in flows.items() if trips})
 
 
@@ -132,18 +121,15 @@ def leaves_of_the_rule(plan, measurement, totals):
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
     rows, families = {}, {}
     for cells, noisy in measurement.iterate_pieces(plan):
-        for origin, destination, x in zip(
-            cells.origin.tolist(), cells.destination.tolist(), noisy.tolist(), strict=True
-        ):
+        columns = (cells.origin.tolist(), cells.destination.tolist(), noisy.tolist())
+        for origin, destination, x in zip(*columns, strict=True):
             area, other = (origin, destination) if side == 0 else (destination, origin)
             rows.setdefault(area, []).append(x)
             families.setdefault((int(mine[area]), other), {})[area] = x
     priors = {}
     for key, family in families.items():
-        part = {
-            area: max(sum(rows[area]) - x, 0) + noise.sigma / 2 * (len(rows[area]) - 1) ** 0.5
-            for area, x in family.items()
-        }
+        reach = {area: noise.sigma / 2 * (len(rows[area]) - 1) ** 0.5 for area in family}
+        part = {area: max(sum(rows[area]) - x, 0) + reach[area] for area, x in family.items()}
         whole = sum(part.values())
         for area in family:
             priors[key, area] = totals.get(key, 0) * (part[area] / whole if whole else 1 / len(family))
@@ -305,9 +291,7 @@ def lumped(w, least, lump):
 
 
 @given(
-    eighths=st.lists(st.integers(0, 400), min_size=1, max_size=9),
-    least=st.integers(1, 300),
-    lump=st.integers(1, 40),
+    eighths=st.lists(st.integers(0, 400), min_size=1, max_size=9), least=st.integers(1, 300), lump=st.integers(1, 40)
 )
 def test_lumps_go_to_the_largest_and_what_is_less_than_one_to_the_rounded(eighths, least, lump):
     """Eighths are exact as real numbers too."""

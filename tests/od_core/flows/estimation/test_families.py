@@ -1,7 +1,5 @@
 """Shares that are blended with another table: whether a level learns from it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from od_core.flows.estimation.families import Families, blend_shares

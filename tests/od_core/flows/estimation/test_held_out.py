@@ -1,7 +1,5 @@
 """Held-out noise: two independent measurements of one, the errors they estimate, and the rule that they choose."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

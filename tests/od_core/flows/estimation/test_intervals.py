@@ -1,7 +1,5 @@
 """Intervals against linear algebra, against each other, by enumeration of the noise, and where they have edges."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import product
@@ -40,10 +38,8 @@ def bounds_at(case: Case, o_level: int, d_level: int, release: Any = None) -> di
 
 def summed(case: Case, origins, destinations) -> tuple[int, int]:
     """Bounds of the sum over some zones, by their areas."""
-    sides = [
-        np.array([zone in chosen for zone in case.areas(side, case.tree.origin.depth)])
-        for side, chosen in enumerate((origins, destinations))
-    ]
+    zones, chosen = (case.areas(side, case.tree.origin.depth) for side in (0, 1)), (origins, destinations)
+    sides = [np.array([zone in mine for zone in own]) for own, mine in zip(zones, chosen, strict=True)]
     return case.release.intervals.compute_sum_bounds(*sides)
 
 
@@ -73,9 +69,8 @@ def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Ran
         for cell, found in bounds_at(case, o_level, d_level).items():
             assert_is_interval(found, *dense.of_node(cell))
     for _ in range(3):
-        origins, destinations = (
-            [z for z in zones if random.random() < 0.5] for zones in (case.origins, case.destinations)
-        )
+        sides = (case.origins, case.destinations)
+        origins, destinations = ([zone for zone in zones if random.random() < 0.5] for zones in sides)
         taken = np.array([o in origins and d in destinations for o, d in dense.columns])
         assert_is_interval(summed(case, origins, destinations), *dense.sum_of(taken))
 
@@ -96,9 +91,8 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
     for o_level, d_level in case.level_pairs():
         finest = min(level for level in dense.cells if _is_below(case.tree.level_pair(level), (o_level, d_level)))
         measured = dense.cells[finest]
-        on_the_tree = [
-            level for level in range(case.tree.depth + 1) if _is_below((o_level, d_level), case.tree.level_pair(level))
-        ]
+        pair, depths = (o_level, d_level), range(case.tree.depth + 1)
+        on_the_tree = [level for level in depths if _is_below(pair, case.tree.level_pair(level))]
         known = [0] * case.release.plan.publishes_total + list(dense.cells)
         hub = min(level for level in known if level >= max(on_the_tree))
         for cell, found in bounds_at(case, o_level, d_level).items():
@@ -115,9 +109,8 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
             elif hub == finest:  # the cells are measured nodes, by this name or another
                 assert_is_interval(found, *fitted[mine[0]])
             else:
-                x, s2 = (
-                    np.array([sum(column)]) for column in zip((0, 0), *(measured[node] for node in mine), strict=True)
-                )
+                columns = zip((0, 0), *(measured[node] for node in mine), strict=True)
+                x, s2 = (np.array([sum(column)]) for column in columns)
                 most = int(compute_upper_bound(x, s2)[0])
                 assert found[0] == int(compute_lower_bound(x, s2)[0])
                 assert most <= found[1] <= most + sum(tops[n] for n in dropped if n not in measured and meets(n, cell))
@@ -157,9 +150,8 @@ def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Ran
         zeros = every[every["trips"] == 0]
         assert release.zero_bound(*levels) == zeros["upper"].max() if len(zeros) else True
     if release.plan.publishes_total:
-        assert release.flows_at("all", "all", interval=True)[["lower", "upper"]].to_numpy().tolist() == [
-            [case.trips] * 2
-        ]
+        whole = release.flows_at("all", "all", interval=True)
+        assert whole[["lower", "upper"]].to_numpy().tolist() == [[case.trips] * 2]
         whole = release.trips_between("all", ["all"], names[1][-1], case.tree.destination.zones)
         assert whole == (case.trips, case.trips, case.trips)
 
@@ -254,9 +246,8 @@ def few(truth: np.ndarray, noise: Any, **changes: Any) -> Case:
 def test_a_large_public_total_stays_the_only_number():
     """Rounding of floats is not made up for by a thousand trips where n is 10^12: the total is known."""
     case = few(np.full((3, 3), 10**12), no_noise())
-    assert (
-        case.release.intervals.compute_sum_bounds(np.ones(3, dtype=bool), np.ones(3, dtype=bool)) == (9 * 10**12,) * 2
-    )
+    every = np.ones(3, dtype=bool)
+    assert case.release.intervals.compute_sum_bounds(every, every) == (9 * 10**12,) * 2
     widths = case.release.flows_at("level_2", "level_2", interval=True)
     assert (widths["upper"] - widths["lower"]).max() <= 100
 

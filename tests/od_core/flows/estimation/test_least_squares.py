@@ -1,7 +1,5 @@
 """Least squares on the flow tree against dense linear algebra: the estimate and the variance of every node."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np
@@ -44,6 +42,5 @@ def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanis
         scale = 1 + np.abs(dense.estimate).sum() + float(max(step.variance for step in plan.steps))
         np.testing.assert_allclose(level.estimate, expected[:, 0], rtol=1e-7, atol=1e-9 * scale)
         np.testing.assert_allclose(level.variance, expected[:, 1], rtol=1e-7, atol=1e-9 * scale)
-    assert levels[0].nodes.level == (
-        plan.steps[0].level if not plan.publishes_total and len(levels) == len(plan.steps) else 0
-    )
+    begins = not plan.publishes_total and len(levels) == len(plan.steps)
+    assert levels[0].nodes.level == (plan.steps[0].level if begins else 0)

@@ -1,7 +1,5 @@
 """Sums of fitted nodes carried to the root, against linear algebra: estimate and variance of any sum."""
 
-from __future__ import annotations
-
 import tracemalloc
 from types import SimpleNamespace
 
@@ -13,12 +11,8 @@ from od_core.flows.estimation.fitted_tree import NodeSums
 def test_sums_of_dropped_children_take_no_memory():
     """Sums of their own would take 960 MB: 200,000 children overlap 100 areas each, and one of them is divided."""
     children, areas = 200_000, 100
-    level = SimpleNamespace(
-        offsets=np.array([0, children]),
-        own=np.ones(children),
-        siblings=np.array([float(children)]),
-        divided=np.array([7]),
-    )
+    own, siblings = np.ones(children), np.array([float(children)])
+    level = SimpleNamespace(offsets=np.array([0, children]), own=own, siblings=siblings, divided=np.array([7]))
     sums, unseen = NodeSums(np.array([0, areas]), np.ones((6, areas))), np.ones((3, children))
     first, count = np.zeros(children, np.int64), np.full(children, areas)
     tracemalloc.start()

@@ -1,7 +1,5 @@
 """The refinement against a second one written as dictionaries, against linear algebra, and what must always hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,11 +12,10 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.estimation.levels import Measurement, make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
-from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_parents import ORDERS
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes, Pairs
@@ -114,9 +111,8 @@ def zones(seed: int, depth: int) -> tuple[tuple[Area, ...], Geography]:
     tree: list[Area] = [()]
     for _ in range(depth):
         most = generator.integers(1, 4)
-        tree = [
-            (*area, f"{'/'.join(area)}/{child}") for area in tree for child in range(generator.integers(1, most + 1))
-        ]
+        children = [(area, child) for area in tree for child in range(generator.integers(1, most + 1))]
+        tree = [(*area, f"{'/'.join(area)}/{child}") for area, child in children]
     return tuple(tree), geography_of(tree)
 
 
@@ -125,15 +121,9 @@ def case_of(random: Random, noise: str = "any", most_trips: int = 12) -> Case:
     depth = random.randint(1, 3)
     (origins, origin), (destinations, destination) = (zones(random.randrange(30), depth) for _ in range(2))
     pairs = [(random.choice(origins), random.choice(destinations)) for _ in range(random.choice([0, 1, 6, 12]))]
-    plan = plan_release(
-        origin,
-        destination_geography=destination,
-        unit=random.choice(UNITS),
-        budget=random.choice(BUDGETS),
-        mechanism=InfTDARefined(random.choice(ORDERS), keep_all_cap=random.choice([0, 0, 12, KEEP_ALL_CAP])),
-        tree=random.choice(TREES),
-        acceptance=NO_FAULTS,
-    )
+    given = {"destination_geography": destination, "unit": random.choice(UNITS), "budget": random.choice(BUDGETS)}
+    mechanism = InfTDARefined(random.choice(ORDERS), keep_all_cap=random.choice([0, 0, 12, KEEP_ALL_CAP]))
+    plan = plan_release(origin, **given, mechanism=mechanism, tree=random.choice(TREES), acceptance=NO_FAULTS)
     world = World(list(origins), list(destinations), {pair: random.randint(0, most_trips) for pair in pairs})
     return Case(world, plan, NOISES[random.choice(list(NOISES)) if noise == "any" else noise](random))
 
@@ -197,15 +187,9 @@ def test_where_nothing_is_cut_it_is_the_least_squares_solution(random):
     case.world.flows = {leaf: 10**6 + random.randrange(10**6) for leaf in leaves}
     case.noise = ListedNoise([random.randint(-3000, 3000) for _ in range(101)])
     shares = random.choice(["uniform", "geography", ("geometric", Fraction(1, 3)), ("geometric", 3)])
-    case.plan = plan_release(
-        case.plan.tree.origin,
-        destination_geography=case.plan.tree.destination,
-        unit=case.plan.unit,
-        budget=Budget(epsilon=random.choice([1, 10]), delta=1e-8, shares=shares),
-        mechanism=case.plan.mechanism,
-        tree=case.plan.tree.order,
-        acceptance=NO_FAULTS,
-    )
+    plan, budget = case.plan, Budget(epsilon=random.choice([1, 10]), delta=1e-8, shares=shares)
+    given = {"unit": plan.unit, "mechanism": plan.mechanism, "tree": plan.tree.order, "acceptance": NO_FAULTS}
+    case.plan = plan_release(plan.tree.origin, destination_geography=plan.tree.destination, budget=budget, **given)
     queries = case.queries()
     fitted = least_squares(case.reference, queries, case.total)
     found = {nodes.level: case.areas_of([nodes])[0] for nodes in case.released()[1]}
@@ -227,14 +211,9 @@ def refined_by_hand(plan: ReleasePlan, root: Nodes | None, kept: list[list[int]]
 
 def one_level(unit: PrivacyUnit, origins: str, destinations: str) -> ReleasePlan:
     """A plan over so many zones, of equal variances."""
-    return plan_release(
-        geography_of([(zone,) for zone in origins]),
-        destination_geography=geography_of([(zone,) for zone in destinations]),
-        unit=unit,
-        budget=Budget(rho=1, delta=1e-8, shares="uniform"),
-        mechanism=InfTDARefined(keep_all_cap=0),
-        acceptance=NO_FAULTS,
-    )
+    homes, works = (geography_of([(zone,) for zone in zones]) for zones in (origins, destinations))
+    given = {"budget": Budget(rho=1, delta=1e-8, shares="uniform"), "mechanism": InfTDARefined(keep_all_cap=0)}
+    return plan_release(homes, destination_geography=works, unit=unit, **given, acceptance=NO_FAULTS)
 
 
 def test_a_dropped_node_speaks_about_its_parent_but_gets_no_trips():

@@ -1,7 +1,5 @@
 """Replicates: their errors by dense linear algebra, their spread, and that they are the same everywhere."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import cached_property
 from random import Random
@@ -160,9 +158,8 @@ def test_the_noise_of_nodes_has_variance_1_and_no_correlation() -> None:
     for other in noise[1:]:
         assert abs(np.mean(noise[0] * other)) < 5 / n**0.5
     for first, end in ((0, 1), (3, 18), (16, 32), (31, 33), (5, 5)):
-        assert np.array_equal(
-            found._draw_level_noise(0, last, first, end), found._draw_level_noise(0, last, 0, n)[first:end]
-        )
+        every = found._draw_level_noise(0, last, 0, n)
+        assert np.array_equal(found._draw_level_noise(0, last, first, end), every[first:end])
 
 
 def test_replicates_are_the_same_for_any_number_of_them_of_threads_and_of_leaves_at_a_time(

@@ -3,8 +3,6 @@
 The oracle knows nothing of the two fits into which it falls apart.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import groupby
 from random import Random
@@ -49,9 +47,8 @@ def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, ran
     for counts in combine_totals(plan, measured):
         expected = combined[counts.step.level]
         assert_close(counts.reals(), [value for value, _ in expected.values()])
-        rounded = [
-            value - noisy for (value, _), noisy in zip(expected.values(), counts.noisy.read_values(), strict=True)
-        ]
+        both = zip(expected.values(), counts.noisy.read_values(), strict=True)
+        rounded = [value - noisy for (value, _), noisy in both]
         assert np.abs(rounded).max(initial=0) <= 0.5 + 1e-9
         assert_close([float(counts.step.variance)] * len(expected), [variance for _, variance in expected.values()])
     totals = fit_least_squares(plan, n, combine_totals(plan, measured))
@@ -99,9 +96,8 @@ def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Ran
             nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
             own = [category.estimate_cells(*levels)[2] for category in fit.categories]
             bounds = [np.array(ends) for ends in found.compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])]
-            for s, (category, estimates) in enumerate(
-                zip(listed, intervals._adjust_categories_to_total(total, own), strict=True)
-            ):
+            adjusted = intervals._adjust_categories_to_total(total, own)
+            for s, (category, estimates) in enumerate(zip(listed, adjusted, strict=True)):
                 expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
                 assert_close(estimates.estimate, [h for h, _ in expected], largest)
                 assert_close(estimates.variance, [v for _, v in expected], widest)
@@ -109,10 +105,8 @@ def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Ran
                     assert_is_interval((lower, upper), *dense.segment(dense.inside(area), name, category))
         for _ in range(3):
             chosen = [[zone for zone in zones if random.random() < 0.5] for zones in (case.origins, case.destinations)]
-            masks = [
-                np.array([zone in mine for zone in case.areas(side, case.tree.origin.depth)])
-                for side, mine in enumerate(chosen)
-            ]
+            zones = [case.areas(side, case.tree.origin.depth) for side in (0, 1)]
+            masks = [np.array([zone in mine for zone in own]) for own, mine in zip(zones, chosen, strict=True)]
             taken = [o in chosen[0] and d in chosen[1] for o, d in dense.columns]
             own_estimates = fit.sum_between(*masks)
             lower, upper = found.compute_sum_bounds(*masks)
@@ -141,11 +135,8 @@ def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: 
         found, k = case.release.segment_intervals(name), len(listed)
         for levels in case.level_pairs():
             areas, numbers = cells_of(case, levels)
-            finest = next(
-                nodes
-                for level, nodes in known.items()
-                if all(mine >= theirs for mine, theirs in zip(case.tree.level_pair(level), levels, strict=True))
-            )
+            deep = [(case.tree.level_pair(level), nodes) for level, nodes in known.items()]
+            finest = next(nodes for pair, nodes in deep if pair[0] >= levels[0] and pair[1] >= levels[1])
             lower, upper = found.compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])
             for cell, low, high in zip(areas, lower, upper, strict=True):
                 mine = [node for node in finest if within(node, cell)]
@@ -165,18 +156,12 @@ def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: 
                     total = sum(combined_at(combined, node)[0] for node in mine)
                     noise = sum(combined_at(combined, node)[1] for node in mine)
                     about = (np.array([contrast + total / k + error]) for error in (-1e-6, 1e-6))
-                    below, above_it = (
-                        [
-                            int(bound(end, np.array([doubt + noise / k**2]))[0])
-                            for bound in (compute_lower_bound, compute_upper_bound)
-                        ]
-                        for end in about
-                    )
+                    ends, spread = (compute_lower_bound, compute_upper_bound), np.array([doubt + noise / k**2])
+                    below, above_it = ([int(bound(end, spread)[0]) for bound in ends] for end in about)
                     assert below[0] <= low[s] <= above_it[0]
                     unseen = [node for node in dropped if meets(node, cell) and node not in mine]
-                    assert (
-                        below[1] <= high[s] <= above_it[1] + sum(top_of(dense, node, name, category) for node in unseen)
-                    )
+                    most = sum(top_of(dense, node, name, category) for node in unseen)
+                    assert below[1] <= high[s] <= above_it[1] + most
 
 
 def top_of(dense, node, name: str, category: str) -> int:
@@ -198,9 +183,8 @@ def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
     for (origin, destination, *_), trips in case.truth.items():
         flows[origin, destination] = flows.get((origin, destination), 0) + trips
     steps = [counts.step.level for counts in combine_totals(case.plan, case.release.measured)]
-    noisy = dict(
-        zip(steps, (c.noisy.read_values() for c in combine_totals(case.plan, case.release.measured)), strict=True)
-    )
+    totals = combine_totals(case.plan, case.release.measured)
+    noisy = dict(zip(steps, (counts.noisy.read_values() for counts in totals), strict=True))
     for _, same in groupby(case.release.measured, lambda m: m.step.level):
         assert len({tuple(case.cells(m.step)) for m in same}) == 1
     nodes = {step.level: case.cells(step) for step in case.plan.steps}

@@ -3,15 +3,12 @@
 The oracle has its own estimates (``conditional``: the solution of normal equations), and its own sizes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, plan_release
+from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.estimation.refinement import move_to_profile
-from od_core.flows.plan import ReleasePlan
 from tests.od_core.flows.projection.margin_families import BITS, Family, conditional, margin_matrix, noisy_family
 from tests.od_core.strategies import geography_of
 
@@ -25,16 +22,11 @@ def moved(families: list[Family], most: float = 1.0) -> list[NDArray[np.float64]
     truth = [family.truth for family in families]
     offsets = np.cumsum([0, *map(len, truth)])
     weights = np.concatenate([family.weights for family in families])
-    result = move_to_profile(
-        np.concatenate([family.fixed for family in families]),
-        weights,
-        weights / 2**20 * VARIANCE,
-        np.concatenate([table.sum(axis=1) for table in truth]),
-        np.array([table.sum(axis=0) for table in truth]),
-        offsets,
-        BITS,
-        most,
-    )
+    fixed = np.concatenate([family.fixed for family in families])
+    totals = np.concatenate([table.sum(axis=1) for table in truth])
+    by_category = np.array([table.sum(axis=0) for table in truth])
+    variances = weights / 2**20 * VARIANCE
+    result = move_to_profile(fixed, weights, variances, totals, by_category, offsets, BITS, most)
     return np.split(result / 2**BITS, offsets[1:-1])
 
 
@@ -115,14 +107,8 @@ def test_families_without_a_choice_are_unchanged():
 
 def planned(**options) -> ReleasePlan:
     bands, segments = options.pop("bands", None), options.pop("segments", {"mode": ["car", "bus"]})
-    return plan_release(
-        geography_of(ZONES),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta="1e-8"),
-        mechanism=InfTDARefined(**options),
-        segments=segments,
-        bands=bands,
-    )
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=1, delta="1e-8"), "mechanism": InfTDARefined(**options)}
+    return plan_release(geography_of(ZONES), **given, segments=segments, bands=bands)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 They are compared with releases without segments, where segments say nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -66,9 +64,8 @@ def risen(case: SegmentCase, name: str, s: int) -> dict:
 @given(random=RANDOMS)
 def test_released_segments_are_nearly_the_conditional_least_squares(random: Random):
     """Far from 0, where no estimate is cut: children, given their totals and their parent's segments, to two trips."""
-    case = segment_case(
-        random, least_trips=10**6, most_trips=2 * 10**6, budget={"rho": Fraction(1, 1000)}, most_pairs=12
-    )
+    given = {"least_trips": 10**6, "most_trips": 2 * 10**6, "budget": {"rho": Fraction(1, 1000)}}
+    case = segment_case(random, **given, most_pairs=12)
     leaves = dict(zip(case.named(case.tree.depth, case.release.leaves), range(10**6), strict=False))
     for name in case.segments:
         k, released = len(case.segments[name]), case.release.segments[name]
@@ -141,10 +138,8 @@ def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechani
         assert np.array_equal(segments[name], release.segments[name])
         for pair in case.level_pairs():
             _, numbers = cells_of(case, pair)
-            same = (
-                each.release.segment_intervals(name).compute_cell_bounds(*pair, numbers[:, 0], numbers[:, 1])
-                for each in (case, plain)
-            )
+            both = (each.release.segment_intervals(name) for each in (case, plain))
+            same = (each.compute_cell_bounds(*pair, numbers[:, 0], numbers[:, 1]) for each in both)
             assert all(map(np.array_equal, *same))
 
 

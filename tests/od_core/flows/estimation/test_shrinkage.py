@@ -1,7 +1,5 @@
 """Shrunk estimates against plain NumPy and linear algebra, and what must always hold of the release."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -13,12 +11,11 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from od_core import OdError
+from od_core import InfTDARefined, OdError
 from od_core.flows.estimation import families
 from od_core.flows.estimation.families import compute_gravity_shares, iterate_families, sum_trips_by_node
 from od_core.flows.estimation.least_squares import fit_least_squares
 from od_core.flows.estimation.shrinkage import Division, Rule, shrink, shrink_children
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -69,10 +66,8 @@ def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_littl
         mixed = dense(plan, before)[zones][:, random.permutation(zones)]
         public = plan.tree.list_public_nodes(plan.tree.depth)
         shuffled = Nodes(plan.tree.depth, public.origin, public.destination, mixed[public.origin, public.destination])
-        tables = [
-            dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
-            for earlier in (None, before.leaves, shuffled)
-        ]
+        learned = [leaves_of(plan, fitted, earlier) for earlier in (None, before.leaves, shuffled)]
+        tables = [dense(plan, replace(release, leaves=leaves)) for leaves in learned]
         found += [np.abs(table - truth).sum() for table in tables]
         same += np.array_equal(tables[0], tables[2])
     without, learned, misled = found
@@ -329,9 +324,8 @@ def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
     """Where the shares predict exactly and the noise is large, in proportion to the shares of those that are left."""
     p, trusted = np.array([0.5, 0.3, 0.2]), np.full(families.SIZES, 1e-12)
     noise = np.full(3, 1e6)
-    given = families.PredictedFamilies(
-        np.array([0, 3]), 100 * p, noise, np.array([3e6]), p, np.array([100.0]), np.array([0.0]), 1e3
-    )
+    known = (p, np.array([100.0]), np.array([0.0]), 1e3)
+    given = families.PredictedFamilies(np.array([0, 3]), 100 * p, noise, np.array([3e6]), *known)
     kept, estimate = np.array([0, 2]), np.empty(2)
     shrink_children(given, trusted, Division(kept, np.array([0, 2]), np.zeros(3), noise, np.array([70])), estimate)
     assert np.allclose(estimate, [50, 20])
@@ -350,12 +344,8 @@ def test_trips_of_nodes_are_those_of_the_table():
     full[given.origin, given.destination] = given.trips
     measured[fitted[-1].nodes.origin, fitted[-1].nodes.destination] = 1
     for level, found in zip(fitted[1:], sum_trips_by_node(plan, fitted, given), strict=True):
-        o, d = (
-            g.ancestors(at)
-            for g, at in zip(
-                (plan.tree.origin, plan.tree.destination), plan.tree.level_pair(level.nodes.level), strict=True
-            )
-        )
+        sides = zip((plan.tree.origin, plan.tree.destination), plan.tree.level_pair(level.nodes.level), strict=True)
+        o, d = (geography.ancestors(at) for geography, at in sides)
         sums = np.zeros((o.max() + 1, d.max() + 1))
         np.add.at(sums, (o[:, None], d[None, :]), full * measured)
         assert np.allclose(found, sums[level.nodes.origin, level.nodes.destination])
@@ -365,10 +355,8 @@ def test_levels_too_small_to_learn_from_leave_least_squares_as_they_are(monkeypa
     """But for what is rounded, which is at most 1 at each of four levels: least squares round in fixed point."""
     monkeypatch.setattr(families, "_LEAST_LEARNED", 10**9)
     counts = counts_of(plan_of(GRID), GRID)
-    leaves = [
-        dense(plan, run_plan(plan, counts, SeededNoise(5), MemoryMeasurements()))
-        for plan in (plan_of(GRID, estimate=estimate) for estimate in ("shrunk", "least_squares"))
-    ]
+    plans = (plan_of(GRID, estimate=estimate) for estimate in ("shrunk", "least_squares"))
+    leaves = [dense(plan, run_plan(plan, counts, SeededNoise(5), MemoryMeasurements())) for plan in plans]
     assert np.abs(leaves[0] - leaves[1]).max() <= 4
     assert np.count_nonzero(leaves[0] != leaves[1]) < 0.05 * np.count_nonzero(leaves[0])
 

@@ -1,18 +1,15 @@
 """A release does not tell how its work was cut: the same files, byte for byte, for any pieces and any threads."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest
 
-from od_core import Budget, InfTDA, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, InfTDA, PrivacyUnit, ReleaseKey, plan_release, release_flows
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger import measurements as noisy_vector
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
-from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise
@@ -31,9 +28,8 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     monkeypatch.setattr(noisy_vector, "ROW_GROUP", 3000)
     noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
     budget = Budget(epsilon=1, delta="1e-8")
-    plan = plan_release(
-        airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism="inftda", tree=order, acceptance=NO_FAULTS
-    )
+    given = {"unit": PrivacyUnit("trip"), "budget": budget, "mechanism": "inftda", "acceptance": NO_FAULTS}
+    plan = plan_release(airport_geography, **given, tree=order)
     trips = count_trips(flights["2001-06"], plan.tree, one_row_a_trip=True)
     found = set()
     for number, (chunk, threads) in enumerate(WORK):

@@ -1,7 +1,5 @@
 """The top-down pass against a second InfTDA written as dictionaries, with the same noise injected into both."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pandas as pd
@@ -67,15 +65,8 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
     release = released_by(walk, world, order, neighbours, noise, budget)
     _, reference = world.trees(order)
     variances = {step.level: step.variance for step in release.plan.steps}
-    queries = first_pass(
-        reference,
-        world.flows,
-        lambda _, level, position: noise.at(level, position),
-        variances,
-        total_is_public=neighbours == "bounded",
-        keeps_all=False,
-        order=walk,
-    )
+    given = {"total_is_public": neighbours == "bounded", "keeps_all": False, "order": walk}
+    queries = first_pass(reference, world.flows, lambda _, level, k: noise.at(level, k), variances, **given)
     expected = [
         (query.level, *(area[-1] if area else "all" for area in node), value, pytest.approx(float(query.variance)))
         for query in queries

@@ -3,8 +3,6 @@
 The threshold itself and the promise that it gives are tested in ``tests/od_core/privacy/test_stability.py``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction
@@ -15,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, plan_release, release_flows
-from od_core.ledger.ledger import Ledger
+from od_core import Budget, Cap, Charge, Ledger, OdError, PrivacyUnit, StabilityHistogram, plan_release, release_flows
 from od_core.noise.opendp import OpenDPNoise
-from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted, SeededNoise
@@ -133,36 +129,24 @@ def test_caps_that_cannot_hold_it(tmp_path):
     ],
 )
 def test_what_is_refused_before_the_trips_are_read(budget, noise, code):
+    asked = {"budget": budget, "mechanism": "stability_histogram", "noise": noise, "fault_threshold": 0}
     with pytest.raises(OdError) as error:
-        release_flows(
-            None, GEOGRAPHY, unit=TRIP, budget=budget, mechanism="stability_histogram", noise=noise, fault_threshold=0
-        )
+        release_flows(None, GEOGRAPHY, unit=TRIP, **asked)
     assert error.value.code == code
 
 
 def test_the_plan_states_its_law():
     user = PrivacyUnit("user", column="user", max_trips=4, neighbours="unbounded")
-    plan = plan_release(
-        GEOGRAPHY,
-        unit=user,
-        budget=Budget(epsilon="0.5", delta="1e-6"),
-        mechanism="stability_histogram",
-        acceptance=NO_FAULTS,
-    )
+    given = {"unit": user, "budget": Budget(epsilon="0.5", delta="1e-6"), "acceptance": NO_FAULTS}
+    plan = plan_release(GEOGRAPHY, **given, mechanism="stability_histogram")
     [step] = plan.steps
     assert plan.charge == step.charge == Charge(epsilon=Fraction(1, 2), delta=Fraction(1, 10**6))
     assert step.scale == 8
     a = math.exp(-1 / 8)
     assert float(step.variance) == pytest.approx(2 * a / (1 - a) ** 2)
     [stated] = plan.facts()["steps"]
-    assert stated == {
-        "level": 4,
-        "sensitivity": 4,
-        "scale": "8",
-        "threshold": step.threshold,
-        "epsilon": "1/2",
-        "delta": "1/1000000",
-    }
+    law = {"scale": "8", "threshold": step.threshold, "epsilon": "1/2", "delta": "1/1000000"}
+    assert stated == {"level": 4, "sensitivity": 4, **law}
     assert not plan.publishes_total
     assert math.isnan(plan.to_frame()["expected_error"].item())
 
@@ -171,10 +155,8 @@ def test_the_rule_of_the_threshold_is_stated_and_decides_what_comes_out():
     """At epsilon 1, 37 trips by the least and 40 by the paper's; flows of 37 to 40 trips, without noise."""
     flows = FLOWS.head(4).assign(trips=[37, 38, 39, 40])
     given = {"unit": TRIP, "budget": BUDGET, "fault_threshold": 0}
-    releases = [
-        release_flows(flows, GEOGRAPHY, mechanism=StabilityHistogram(*rule), noise=ListedLaplace([0]), **given)
-        for rule in ((), ("bun_nissim_stemmer",))
-    ]
+    rules = (StabilityHistogram(), StabilityHistogram("bun_nissim_stemmer"))
+    releases = [release_flows(flows, GEOGRAPHY, mechanism=rule, noise=ListedLaplace([0]), **given) for rule in rules]
     assert [sorted(release.flows["trips"]) for release in releases] == [[37, 38, 39, 40], [40]]
     stated = [release.plan.facts() for release in releases]
     assert [facts["mechanism_options"] for facts in stated] == [{}, {"threshold": "bun_nissim_stemmer"}]

@@ -1,7 +1,5 @@
 """What the mechanisms that measure every level promise: whole numbers of at least 0, child sums, and n."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

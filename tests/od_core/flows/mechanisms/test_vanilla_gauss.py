@@ -1,27 +1,20 @@
 """Noise on every public pair of zones: nothing is cut, nothing sums to n, and it is refused where it is too large."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
-from od_core.flows.mechanisms import VanillaGauss
+from od_core import Budget, Geography, OdError, PrivacyUnit, VanillaGauss, plan_release
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released, usual_release
+from tests.od_core.oracles.intervals import within
 from tests.od_core.strategies import TREES, noises, worlds
 
 USER = PrivacyUnit("user", column="user", max_trips=3, neighbours="unbounded")
 
 
-@given(
-    world=worlds(),
-    order=st.sampled_from(TREES),
-    neighbours=st.sampled_from(NEIGHBOUR_RELATIONS),
-    values=noises(),
-)
+@given(world=worlds(), order=st.sampled_from(TREES), neighbours=st.sampled_from(NEIGHBOUR_RELATIONS), values=noises())
 def test_every_public_pair_is_its_count_plus_its_noise(world, order, neighbours, values):
     noise = ListedNoise(values)
     release = released(world, order, neighbours, noise, "vanilla_gauss")
@@ -44,19 +37,11 @@ def test_errors_add_up_to_the_levels_above(world, order):
     """Mean over the nodes of the number of leaf pairs below them, times the variance."""
     tree, reference = world.trees(order)
     levels = reference.levels()
-    plan = plan_release(
-        tree.origin,
-        destination_geography=tree.destination,
-        tree=order,
-        unit=PrivacyUnit("trip", "unbounded"),
-        budget=Budget(rho="1/18", delta="1e-8"),
-        mechanism="vanilla_gauss",
-    )
+    unit, budget = PrivacyUnit("trip", "unbounded"), Budget(rho="1/18", delta="1e-8")
+    given = {"destination_geography": tree.destination, "tree": order, "mechanism": "vanilla_gauss"}
+    plan = plan_release(tree.origin, unit=unit, budget=budget, **given)
     for level, expected in enumerate(plan.expected_errors):
-        below = [
-            sum(o[: len(node[0])] == node[0] and d[: len(node[1])] == node[1] for o, d in levels[-1])
-            for node in levels[level]
-        ]
+        below = [sum(within(leaf, node) for leaf in levels[-1]) for node in levels[level]]
         assert expected == pytest.approx((9 * sum(below) / len(below)) ** 0.5)
 
 

@@ -1,7 +1,5 @@
 """Optimal shares against closed forms, another solver and neighbouring shares."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import cvxpy as cp
@@ -90,9 +88,8 @@ def test_no_other_rule_has_a_smaller_expected_error(mechanism):
     model = VarianceModel(best.tree, best.neighbours, best.mechanism)
 
     def error(plan):
-        return sum(
-            float(Fraction(weights[name])) * error for name, error in zip(names, plan.expected_errors[1:], strict=True)
-        )
+        errors = zip(names, plan.expected_errors[1:], strict=True)
+        return sum(float(Fraction(weights[name])) * error for name, error in errors)
 
     assert sum(rule) == 1
     assert rule == minimise_expected_error(model, MinimiseRule.from_mapping({"minimise": weights})).shares

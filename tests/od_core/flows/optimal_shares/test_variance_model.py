@@ -1,21 +1,16 @@
 """Variances as functions of the shares, against dense linear algebra over all zones and categories."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, plan_release
+from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows import optimal_shares
 from od_core.flows.optimal_shares import Quantity, VarianceModel
-from od_core.flows.plan import ReleasePlan
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.oracles.variances import dense_variances, least_squares, level_rows, top_down, wanted_rows
 from tests.od_core.strategies import geography_of
 
-UNEVEN = geography_of(
-    [("A", "a", "1"), ("A", "a", "2"), ("A", "b", "3"), ("B", "c", "4"), ("B", "c", "5"), ("B", "c", "6")]
-)
+UNEVEN = geography_of([("A", "a", "1"), ("A", "a", "2"), ("A", "b", "3"), *(("B", "c", zone) for zone in "456")])
 OTHER = geography_of([("X", "x", "7"), ("X", "y", "8"), ("Y", "z", "9"), ("Y", "z", "10"), ("Z", "w", "11")])
 ONLY = geography_of([("A", "a", "1"), ("A", "b", "2"), ("B", "c", "3"), ("B", "d", "4"), ("B", "d", "5")])
 """Some nodes have one child; here, no level is without a node with several children."""
@@ -28,15 +23,11 @@ BREAKDOWNS = {"mode": ["car", "bus", "walk"], "day": ["work", "rest"]}
 
 def planned(geographies, order="destination", segments=None, **options) -> ReleasePlan:
     origin, destination = geographies
-    return plan_release(
-        origin,
-        unit=PrivacyUnit("trip", neighbours=options.pop("neighbours", "unbounded")),
-        budget=Budget(rho=options.pop("rho", 2), delta="1e-8", shares=options.pop("shares", ("geometric", "13/10"))),
-        destination_geography=destination,
-        tree=order,
-        segments=segments,
-        **options,
-    )
+    unit = PrivacyUnit("trip", neighbours=options.pop("neighbours", "unbounded"))
+    shares = options.pop("shares", ("geometric", "13/10"))
+    budget = Budget(rho=options.pop("rho", 2), delta="1e-8", shares=shares)
+    given = {"destination_geography": destination, "tree": order, "segments": segments}
+    return plan_release(origin, unit=unit, budget=budget, **given, **options)
 
 
 def model_of(plan: ReleasePlan) -> VarianceModel:
@@ -78,9 +69,8 @@ def test_least_squares_has_the_variances_of_dense_algebra(given, neighbours, ord
         expected = dense_variances(plan, quantity, covariance)
         found = model.make_cell_variance_function(quantity)(shares_of(plan, model)) / 2
         assert found == pytest.approx(expected, **near), quantity.name
-        assert model.compute_mean_variance(quantity, shares_of(plan, model)) / 2 == pytest.approx(
-            expected.mean(), **near
-        )
+        mean = model.compute_mean_variance(quantity, shares_of(plan, model))
+        assert mean / 2 == pytest.approx(expected.mean(), **near)
 
 
 @pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
@@ -105,9 +95,8 @@ def test_chosen_cells_are_those_of_all():
         places = np.arange(len(every))[::-2]
         origin = (places // width).astype(np.int32)
         destination = (places % width).astype(np.int32) if quantity.part == "all" else origin
-        assert model.make_cell_variance_function(quantity, (origin, destination))(shares) == pytest.approx(
-            every[places], rel=1e-12
-        )
+        variance = model.make_cell_variance_function(quantity, (origin, destination))
+        assert variance(shares) == pytest.approx(every[places], rel=1e-12)
 
 
 def test_levels_whose_nodes_have_one_child_need_no_share():

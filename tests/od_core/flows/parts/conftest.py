@@ -1,7 +1,5 @@
 """Folders in memory where the machine has them: thousands of small files are synced, and no disk is tested here."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

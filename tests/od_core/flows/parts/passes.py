@@ -1,7 +1,5 @@
 """One release in parts in a folder, by any workers, beside the same release in one pass."""
 
-from __future__ import annotations
-
 import hashlib
 from fractions import Fraction
 from pathlib import Path
@@ -10,22 +8,17 @@ import numpy as np
 
 from benchmarks.injected_noise import NodeNoise
 from benchmarks.parted_release import PartedRelease, run_in_parts
-from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Bands, Budget, Cap, Ledger, NoiseSource, PrivacyUnit, ReleaseKey, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SyntheticFlows, make_italy_flows
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.parts import Threads, Workers
-from od_core.flows.plan import Bands
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, MemoryMeasurements, begin_release
 from od_core.ledger.object_store import LocalStore, Store
-from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.backends import NoiseSource
-from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from tests.od_core.ledger.ledger_rows import charged, declared, states

@@ -1,7 +1,5 @@
 """A level of a part is drawn once a round, and what is used is what is kept."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

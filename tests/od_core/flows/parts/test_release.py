@@ -1,7 +1,5 @@
 """However the tree is cut, and whoever works on the parts: the same noise gives the same numbers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace
@@ -12,29 +10,16 @@ import pandas as pd
 import pytest
 
 from benchmarks.parted_release import PartedRelease
-from od_core import Budget, Geography, PrivacyUnit
-from od_core.errors import OdError
+from od_core import Bands, Budget, Geography, InfTDARefined, OdError, PrivacyUnit, ReleasePlan
 from od_core.evaluation.known_flows import SyntheticFlows
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import Threads, Work, descend_part, run_on_all_parts
-from od_core.flows.plan import Bands, ReleasePlan
 from od_core.noise.backends import resolve_noise_source
 from od_core.records.counts import CountFiles, TripCounts
-from tests.od_core.flows.parts.passes import (
-    NOISE,
-    SHAPES,
-    Dying,
-    assert_alike,
-    assert_released_alike,
-    counted,
-    in_parts,
-    plan_of,
-    small_italy,
-    whole,
-)
+from tests.od_core.flows.parts import passes
+from tests.od_core.flows.parts.passes import NOISE, SHAPES, Dying, assert_alike, counted, in_parts, plan_of, whole
 from tests.od_core.ledger.ledger_rows import charged, reservations
 
-FLOWS = small_italy(0.006)  # 49 zones, so that the last levels learn
+FLOWS = passes.small_italy(0.006)  # 49 zones, so that the last levels learn
 CUTS = [((4,), 60_000), ((4,), 12_000), ((4,), 10**9), ((2,), 1), ((2, 5), 40_000), ((1,), 20_000), ((3, 4, 5), 30_000)]
 MECHANISMS = {
     "empirical Bayes leaves": InfTDARefined(keep_all_cap=0, leaves="empirical_bayes"),
@@ -158,16 +143,11 @@ def test_a_lost_part_costs_its_level_once_more_and_the_others_stay(folder, tmp_p
     parted = in_parts(folder, plan, trips)
     after = files_of(folder)
     assert {name: after[name] for name in before} == before
-    assert sorted(set(after) - set(before)) == [
-        "5.00003.2",
-        "6.00003.1",
-        "noisy_measurement_5.part_00003.parquet",
-        "noisy_measurement_6.part_00003.parquet",
-    ]
-    assert [(row["level"], Fraction(row["rho"])) for row in reservations(folder / "ledger.sqlite", draw=2)] == [
-        (5, plan.step(5).rho)
-    ]
-    assert_released_alike(parted, whole(plan_of(FLOWS, mechanism=plan.mechanism), trips), trips)
+    files = ["noisy_measurement_5.part_00003.parquet", "noisy_measurement_6.part_00003.parquet"]
+    assert sorted(set(after) - set(before)) == ["5.00003.2", "6.00003.1", *files]
+    charged_again = reservations(folder / "ledger.sqlite", draw=2)
+    assert [(row["level"], Fraction(row["rho"])) for row in charged_again] == [(5, plan.step(5).rho)]
+    passes.assert_released_alike(parted, whole(plan_of(FLOWS, mechanism=plan.mechanism), trips), trips)
 
 
 def test_without_budget_for_another_round_nothing_is_drawn(folder, tmp_path, plan, trips):

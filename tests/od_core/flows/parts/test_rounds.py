@@ -1,16 +1,12 @@
 """The ledger grants the rounds of a band: a lost draw costs its level's rho once a round, however many parts it had."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from od_core.errors import OdError
+from od_core import Ledger, OdError, ReleaseKey
 from od_core.flows.parts import PartMeasurements, grant_rounds, record_measured
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.object_store import LocalStore, name_part_file
-from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, small_plan, states
 
 KEY = ReleaseKey("commuters", "2001-06")

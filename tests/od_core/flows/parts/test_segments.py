@@ -1,7 +1,5 @@
 """A release by segment gives the same numbers in parts as in one pass."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +7,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.parted_release import PartedRelease
-from od_core import Geography, PrivacyUnit, ReleasePlan
-from od_core.errors import OdError
+from od_core import Bands, Geography, InfTDARefined, OdError, PrivacyUnit, ReleasePlan
 from od_core.evaluation.known_flows import SyntheticFlows
-from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Pairs
 from od_core.ledger.object_store import LocalStore
 from od_core.records.counts import CountFiles, finish_count_files, write_count_files

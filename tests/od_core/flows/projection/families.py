@@ -1,7 +1,5 @@
 """Families for the tests of all projections, and one call for many of them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

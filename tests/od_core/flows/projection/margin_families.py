@@ -1,7 +1,5 @@
 """Families of children by categories, for the tests of the projection onto both margins and of its rounding."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -32,14 +30,11 @@ class Family(NamedTuple):
 def project(families: list[Family], bits: int = BITS) -> list[NDArray[np.int64]]:
     """Project families with the same number of categories in one call."""
     offsets = np.cumsum([0] + [len(family.truth) for family in families])
-    projected = project_to_margins(
-        np.concatenate([family.fixed for family in families]) >> (BITS - bits),
-        np.concatenate([family.weights for family in families]),
-        np.concatenate([family.truth.sum(axis=1) for family in families]),
-        np.array([family.truth.sum(axis=0) for family in families]),
-        offsets,
-        bits,
-    )
+    fixed = np.concatenate([family.fixed for family in families]) >> (BITS - bits)
+    weights = np.concatenate([family.weights for family in families])
+    totals = np.concatenate([family.truth.sum(axis=1) for family in families])
+    by_category = np.array([family.truth.sum(axis=0) for family in families])
+    projected = project_to_margins(fixed, weights, totals, by_category, offsets, bits)
     return np.split(projected, offsets[1:-1])
 
 

@@ -1,7 +1,5 @@
 """The projection onto both margins: exact margins, optimality by solvers and enumeration, bounds of work, refusals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -226,8 +224,7 @@ def test_margins_are_exact_up_to_the_limit(data):
     truth = truth * ((min(share * LIMIT // 50, 2**62 // max(shape)) - least) // max(1, int(truth.sum())))
     estimates = estimates * signs * (((50 - share) * LIMIT // 50 - least) // max(1, int(estimates.sum())))
     heavy = np.array(data.draw(st.lists(st.sampled_from((1, 2**20)), min_size=shape[0], max_size=shape[0])))
-    projected = project_to_margins(
-        estimates, heavy, truth.sum(axis=1), truth.sum(axis=0)[None], np.array([0, shape[0]]), 0
-    )
+    rows, columns, offsets = truth.sum(axis=1), truth.sum(axis=0)[None], np.array([0, shape[0]])
+    projected = project_to_margins(estimates, heavy, rows, columns, offsets, 0)
     assert projected.min() >= 0
     assert (margins_of(projected) == margins_of(truth)).all()

@@ -1,7 +1,5 @@
 """IntOpt against brute force, the transcription of the paper and the closed form; its refusals; its exactness."""
 
-from __future__ import annotations
-
 import random
 from functools import cache, partial
 
@@ -12,14 +10,8 @@ from hypothesis import strategies as st
 
 from od_core import OdError
 from od_core.flows.projection.onto_parents import ORDERS, intopt, project_children
-from tests.od_core.flows.projection.families import (
-    Case,
-    cases_near,
-    enumerable_cases,
-    noisy_flows,
-    project_all,
-    small_case,
-)
+from tests.od_core.flows.projection import families
+from tests.od_core.flows.projection.families import Case, cases_near, noisy_flows, project_all, small_case
 from tests.od_core.oracles import intopt as oracle
 
 BY_ORDER = {order: partial(project_children, order=order) for order in ORDERS}
@@ -39,7 +31,7 @@ def test_equals_both_algorithms_of_the_paper_on_4000_small_inputs(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_is_optimal_by_brute_force_on_2000_small_inputs(order):
     rng = random.Random(f"brute force {order}")  # noqa: S311
-    cases = enumerable_cases(rng, 2_000)
+    cases = families.enumerable_cases(rng, 2_000)
     for (noisy, total), y in zip(cases, project_all(BY_ORDER[order], cases), strict=True):
         assert min(y) >= 0, (noisy, total, y)
         assert sum(y) == total, (noisy, total, y)

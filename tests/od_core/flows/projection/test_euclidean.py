@@ -1,7 +1,5 @@
 """The Euclidean projection against sort and threshold in fractions and brute force; its exactness."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -9,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.projection.onto_parents import project_children_euclidean
-from tests.od_core.flows.projection.families import (
-    Case,
-    cases_near,
-    enumerable_cases,
-    noisy_flows,
-    project_all,
-)
+from tests.od_core.flows.projection.families import Case, cases_near, enumerable_cases, noisy_flows, project_all
 from tests.od_core.oracles import euclidean as oracle
 
 

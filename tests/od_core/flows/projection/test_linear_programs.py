@@ -1,7 +1,5 @@
 """The projection by a general solver: IntOpt's distance, the first children, its limit and what it does not believe."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -11,16 +9,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import Bounds
 
-from od_core import OdError
+from od_core import OdError, intopt
 from od_core.flows.projection.linear_programs import _solve_linear_program, _verify_solution, project_children_by_solver
-from od_core.flows.projection.onto_parents import intopt
-from tests.od_core.flows.projection.families import (
-    Case,
-    cases_near,
-    noisy_flows,
-    project_all,
-    small_case,
-)
+from tests.od_core.flows.projection.families import Case, cases_near, noisy_flows, project_all, small_case
 
 LIMIT = 2**29
 

@@ -1,7 +1,5 @@
 """Rounding and repair of a table by categories: rows are kept, columns are made exact, and the work is bounded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

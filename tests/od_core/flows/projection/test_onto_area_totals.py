@@ -1,7 +1,5 @@
 """Whole numbers that agree with area totals: against their equations, a solver, and cases by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any
@@ -126,16 +124,12 @@ def test_what_rounding_takes_from_an_area_stays_small(monkeypatch, least):
     x = random.gamma(0.2, 3.0, (nodes, areas)) * random.gamma(0.5, 2.0, areas)
     totals = np.rint(x.sum(axis=1)).astype(np.int64)
     x *= (totals / x.sum(axis=1))[:, np.newaxis]
-    lump, runs, area = (
-        max(1, int(least)),
-        np.arange(nodes + 1) * areas,
-        np.tile(np.arange(areas, dtype=np.int32), nodes),
-    )
+    lump, runs = max(1, int(least)), np.arange(nodes + 1) * areas
+    area = np.tile(np.arange(areas, dtype=np.int32), nodes)
 
     def taken(function: Any, allowed: float) -> float:
-        trips = function(x.ravel(), runs, totals, area, np.full(areas, allowed), least, lump, 0.25).reshape(
-            nodes, areas
-        )
+        given = (runs, totals, area, np.full(areas, allowed), least, lump, 0.25)
+        trips = function(x.ravel(), *given).reshape(nodes, areas)
         return float(np.abs(np.cumsum(x - trips, axis=0)).max())
 
     assert taken(round_to_totals, 0.0) <= 10 * max(1.0, least)

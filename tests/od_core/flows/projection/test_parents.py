@@ -1,7 +1,5 @@
 """What every projection refuses: the same faults, with the same codes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -12,10 +10,8 @@ from od_core.flows.projection.linear_programs import project_children_by_solver
 from od_core.flows.projection.onto_parents import ORDERS, project_children, project_children_euclidean
 from tests.od_core.oracles import euclidean, intopt
 
-IN_64_BITS = [
-    *((partial(project_children, order=order), partial(intopt.closed_form, order=order)) for order in ORDERS),
-    (project_children_euclidean, euclidean.rounded),
-]
+IN_64_BITS = [(partial(project_children, order=order), partial(intopt.closed_form, order=order)) for order in ORDERS]
+IN_64_BITS.append((project_children_euclidean, euclidean.rounded))
 """Projections that go up to the bound of 64-bit sums, each with its oracle."""
 
 EVERY = [*(project for project, _ in IN_64_BITS), project_children_by_solver]

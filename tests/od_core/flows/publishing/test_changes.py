@@ -1,7 +1,5 @@
 """Changes between two releases: every pair once, intervals that hold the true change, areas that must be the same."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cache
@@ -20,10 +18,8 @@ from od_core.flows.publishing.changes import PER_DAY, changes, compute_table_cha
 from tests.od_core.doubles import usual_release
 
 COLUMNS = ["origin", "destination", "before", "after", "change", "lower", "upper", "significant"]
-ZONES = pd.DataFrame(
-    [(f"R{r}", f"R{r}S{s}", f"Z{r}{s}{z}") for r in range(3) for s in range(2) for z in range(3)],
-    columns=["region", "state", "zone"],
-)
+PLACES = [(f"R{r}", f"R{r}S{s}", f"Z{r}{s}{z}") for r in range(3) for s in range(2) for z in range(3)]
+ZONES = pd.DataFrame(PLACES, columns=["region", "state", "zone"])
 GEOGRAPHY = Geography.from_frame(ZONES, levels=list(ZONES.columns))
 
 
@@ -89,10 +85,8 @@ def test_intervals_of_normal_noise_that_are_cut_at_zero_hold_the_change(deviatio
 def test_the_end_towards_no_change_is_that_of_numbers_that_were_selected():
     """130 - sqrt((2 * 40)^2 + (2 * 20)^2), and the larger of 50 and 2 * 20 where the lower end is further off."""
     old, new, double = bounds(5, 20, 40), bounds(100, 150, 190), 2 * DEVIATIONS
-    usual, selected, wide = (
-        compute_table_changes(old, one, deviations=deviations).loc[0]
-        for one, deviations in ((new, DEVIATIONS), (new, double), (bounds(50, 150, 170), double))
-    )
+    cases = ((new, DEVIATIONS), (new, double), (bounds(50, 150, 170), double))
+    usual, selected, wide = (compute_table_changes(old, one, deviations=each).loc[0] for one, each in cases)
     assert (selected["lower"], wide["lower"]) == (130 - 90, 130 - 108)
     assert selected["upper"] == usual["upper"] == 130 + 43
     back = compute_table_changes(new, old, deviations=double).loc[0]
@@ -136,9 +130,8 @@ def root_up(squares: Fraction) -> int:
 
 def by_fractions(old: list[int], new: list[int], days: tuple[int, int], k: Fraction) -> tuple[Fraction, ...]:
     """Change per day and the ends of its interval, written from the formula alone: of x / d in [l / d, u / d]."""
-    (lower, x, upper), (new_lower, y, new_upper) = (
-        [Fraction(end, number) for end in one] for one, number in zip((old, new), days, strict=True)
-    )
+    both = zip((old, new), days, strict=True)
+    (lower, x, upper), (new_lower, y, new_upper) = ([Fraction(end, number) for end in one] for one, number in both)
     unit = math.lcm(*days)
     down, up, new_down, new_up = x - lower, upper - x, y - new_lower, new_upper - y
     far = down if lower else max(down, up)
@@ -164,9 +157,8 @@ NUMBERS = st.lists(st.integers(0, 10_000), min_size=3, max_size=3).map(sorted)
 def test_changes_of_periods_of_different_lengths_are_told_per_day(one, other, days, times):
     found = compute_table_changes(bounds(*one), bounds(*other), deviations=times * DEVIATIONS, days=days).loc[0]
     change, lower, upper = by_fractions(one, other, days, Fraction(times))
-    assert [found[name] for name in ("change_per_day", "lower_per_day", "upper_per_day")] == list(
-        map(float, (change, lower, upper))
-    )
+    per_day = [found[name] for name in ("change_per_day", "lower_per_day", "upper_per_day")]
+    assert per_day == [float(change), float(lower), float(upper)]
     assert found["significant"] == (lower > 0 or upper < 0)
     assert (found["before_per_day"], found["after_per_day"]) == (one[1] / days[0], other[1] / days[1])
     whole = compute_table_changes(bounds(*one), bounds(*other), deviations=times * DEVIATIONS).loc[0]

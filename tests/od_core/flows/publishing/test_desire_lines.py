@@ -1,7 +1,5 @@
 """Files for maps, read by JSON, SQLite and CSV readers: the flows of the release, and the coordinates of its zones."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -22,15 +20,9 @@ from od_core.publication.file_formats import opens
 from tests.od_core.doubles import usual_release
 from tests.od_core.publication.examples import facts, sealed_again, staged_bundle
 
-ZONES = pd.DataFrame(
-    {
-        "region": ["n", "n", "n", "s", "s"],
-        "zone": ["007", "7", "é, 1", "s1", "lost"],
-        "lat": ["60.25", "61", "60.25", "-3.5", ""],
-        "lon": ["10.5", "-170", "10.5", "179.125", ""],
-    },
-    dtype="str",
-)
+DEGREES = {"lat": ["60.25", "61", "60.25", "-3.5", ""], "lon": ["10.5", "-170", "10.5", "179.125", ""]}
+CODES = {"region": ["n", "n", "n", "s", "s"], "zone": ["007", "7", "é, 1", "s1", "lost"]}
+ZONES = pd.DataFrame({**CODES, **DEGREES}, dtype="str")
 """Two zones at one place, and one without coordinates."""
 
 PLACES = {"007": [10.5, 60.25], "7": [-170, 61], "é, 1": [10.5, 60.25], "s1": [179.125, -3.5]}
@@ -95,9 +87,8 @@ def test_the_geopackage_has_the_same_lines(bundle: Path, expected: pd.DataFrame)
     assert contents["last_change"] == "2001-07-03T09:00:00.000Z"  # when the release was measured
     assert [contents[name] for name in ("min_x", "min_y", "max_x", "max_y")] == [-170, -3.5, 179.125, 61]
     (column,) = table(path, "SELECT * FROM gpkg_geometry_columns").to_dict("records")
-    assert (column["table_name"], column["column_name"], column["geometry_type_name"]) == (
-        *("desire_lines", "geom", "LINESTRING"),
-    )
+    names = ("table_name", "column_name", "geometry_type_name")
+    assert [column[name] for name in names] == ["desire_lines", "geom", "LINESTRING"]
     systems = table(path, "SELECT srs_id, organization FROM gpkg_spatial_ref_sys ORDER BY srs_id")
     assert systems.to_numpy().tolist() == [[-1, "NONE"], [0, "NONE"], [4326, "EPSG"]]
 

@@ -1,7 +1,5 @@
 """The workbook of a bundle: what is in its sheets, and which flows are left out of a large one."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

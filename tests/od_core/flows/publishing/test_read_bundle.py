@@ -1,7 +1,5 @@
 """What is published can be read back: the same release from a bundle folder and from the database."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import shutil
@@ -10,9 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleaseKey, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.publication.examples import HOMES, KEY, KINDS, LEVELS, facts, flows, release, staged_bundle
 
 ZONES = Geography.from_frame(HOMES[["zone"]], ["zone"])

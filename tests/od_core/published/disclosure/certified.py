@@ -1,7 +1,5 @@
 """Certificates of releases of every kind in small folders like bundles, and what their plans say."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable
@@ -11,17 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from od_core import Budget, MapGrid, PrivacyUnit, release_counts, release_flows, release_stops
-from od_core.flows.publishing.derived_kind import (
-    ASSISTED,
-    SUMS,
-    Source,
-    index_releases_by_name,
-    make_derived_certificate,
-)
+from od_core import Budget, MapGrid, PrivacyUnit, ReleaseKey, release_counts, release_flows, release_stops
+from od_core.flows.publishing import derived_kind
+from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, index_releases_by_name, make_derived_certificate
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import build_certificate
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released
@@ -29,10 +21,8 @@ from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import CHECKS, RECORD, checked_again
 from tests.od_core.publication.published_kinds import POINTS, flows_by_category
 
-FILES = [
-    {"path": "tables/flows.parquet", "hash": f"sha256:{'ab' * 32}"},
-    {"path": "tables/areas.csv", "hash": f"sha256:{'0c' * 32}"},
-]
+DIGESTS = {"tables/flows.parquet": "ab" * 32, "tables/areas.csv": "0c" * 32}
+FILES = [{"path": path, "hash": f"sha256:{digest}"} for path, digest in DIGESTS.items()]
 TRIP = PrivacyUnit("trip")
 
 
@@ -127,7 +117,7 @@ def derived_from(name: str, kind: Any = SUMS, **changed: Any) -> dict[str, Any]:
     sources = []
     for period in ("2001-05", "2001-06"):
         release, key = MADE[name][1](), ReleaseKey("commuters", period)
-        sources.append(Source(key, release, _facts(FLOWS, release, key) | changed))
+        sources.append(derived_kind.Source(key, release, _facts(FLOWS, release, key) | changed))
     key = ReleaseKey(f"commuters_{kind.name}", "2001-06" if kind is ASSISTED else "2001-05--2001-06")
     stated = make_derived_certificate(kind, key, kind.derive_flows(index_releases_by_name(sources)), sources)
     facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))

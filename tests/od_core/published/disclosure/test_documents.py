@@ -1,7 +1,5 @@
 """The disclosure documents of releases of every kind: their schemas, their evidence, the same bytes, and refusals."""
 
-from __future__ import annotations
-
 import functools
 import html
 import json
@@ -51,10 +49,9 @@ def documents(name: str) -> dict[str, str]:
 
 def test_a_number_of_units_is_stated_only_where_it_is_public() -> None:
     """A weight counts several trips, and a user may have several."""
-    stated = {
-        name: yaml.safe_load(documents(name)[made.REGISTRY])["deployment"]["privacy_loss"]
-        for name in ("trips", "unbounded", "users", "weights", "group sizes")
-    }
+    names = ("trips", "unbounded", "users", "weights", "group sizes")
+    registered = {name: yaml.safe_load(documents(name)[made.REGISTRY]) for name in names}
+    stated = {name: one["deployment"]["privacy_loss"] for name, one in registered.items()}
     has = {name for name, loss in stated.items() if "number_of_privacy_units" in loss}
     assert has == {"trips", "unbounded"}
     assert stated["trips"]["number_of_privacy_units"] == certified("trips").facts["exact"]["trips"]
@@ -232,11 +229,9 @@ def test_a_damaged_certificate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OdError, match="OD-BUNDLE-DAMAGED"):
         disclosure_documents(bundle)
     facts = json.loads(whole)
-    for change, code in (
-        ({"epsilon": "much"}, "OD-BUNDLE-CHANGED"),
-        ({"epsilon": -1}, "OD-BUDGET-NUMBER"),
-        ({"rho_exact": "1/0"}, "OD-BUNDLE-CHANGED"),
-    ):
+    changes = ({"epsilon": "much"}, {"epsilon": -1}, {"rho_exact": "1/0"})
+    codes = ("OD-BUNDLE-CHANGED", "OD-BUDGET-NUMBER", "OD-BUNDLE-CHANGED")
+    for change, code in zip(changes, codes, strict=True):
         file.write_text(json.dumps(facts | {"spent": facts["spent"] | change}), encoding="utf-8")
         checked_again(bundle)
         with pytest.raises(OdError, match=code):

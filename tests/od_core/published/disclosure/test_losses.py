@@ -1,7 +1,5 @@
 """Every document states first what everything about a unit promises, and all state the same numbers."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from od_core import Budget, PrivacyUnit, plan_release
+from od_core import Budget, Explanation, PrivacyUnit, plan_release
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.domain import bound_periods_per_year
@@ -20,7 +18,6 @@ from od_core.publication.certificate import bound_right_of_100
 from od_core.publication.certify import describe_year_cost
 from od_core.published import documents as made
 from od_core.published.documents import Facts, compute_losses, disclosure_documents
-from od_core.published.explanation import Explanation
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.disclosure.certified import certified, written
 
@@ -36,17 +33,11 @@ def of_user_year(most: int = 36, periods: int | None = 12, of_pair: int | None =
     unit = PrivacyUnit("user_year", "unbounded", "who", 3, None, most, "[a-z0-9]+", of_pair)
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
     facts = copy.deepcopy(certified("users").facts)
-    facts |= {
-        "unit": unit.kind,
-        "subject": Subject.from_plan(plan).facts(),
-        "plan": json.loads(json.dumps(plan.facts())),
-    }
-    facts["spent"] |= {
-        "rho_exact": str(plan.spent.rho),
-        "rho_planned_exact": str(plan.spent.rho),
-        "epsilon": float(plan.spent.epsilon),
-        "rho_by_level_exact": [str(rho) for rho in plan.spent.levels],
-    }
+    stated = json.loads(json.dumps(plan.facts()))
+    facts |= {"unit": unit.kind, "subject": Subject.from_plan(plan).facts(), "plan": stated}
+    exact, levels = str(plan.spent.rho), [str(rho) for rho in plan.spent.levels]
+    facts["spent"] |= {"rho_exact": exact, "rho_planned_exact": exact, "rho_by_level_exact": levels}
+    facts["spent"]["epsilon"] = float(plan.spent.epsilon)
     if cap:
         facts["account"] = {"cap": cap, **({} if periods is None else {"periods_of_year": periods})}
     return facts
@@ -90,9 +81,8 @@ def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_
         assert places == sorted(places), document
         for one in losses:
             assert GUESS.format(cases(one.guarantee)) in text, document
-        assert text.count("a best guess is right at most") == text.count(
-            "between two cases that are equally likely beforehand"
-        )
+        likely = text.count("between two cases that are equally likely beforehand")
+        assert text.count("a best guess is right at most") == likely
     notice = texts[made.NOTICE]
     assert f"right in at most {cases(losses[0].guarantee)} of 100 cases. This holds for:" in notice
     for one in losses[1:]:
@@ -103,11 +93,8 @@ def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
     """With 3 trips a month and 36 in the year, the best guess is right 93 times in 100, and not 63 times."""
     whole, year, month = compute_losses(of_user_year(rho="2"))
     assert float(month.guarantee.bound_guess_probability()) == pytest.approx(0.5 + math.sqrt(float(RHO) / 2) / 2)
-    assert (bound_right_of_100(month.guarantee), bound_right_of_100(year.guarantee), year.guarantee.rho) == (
-        63,
-        93,
-        12 * RHO,
-    )
+    assert [bound_right_of_100(each.guarantee) for each in (month, year)] == [63, 93]
+    assert year.guarantee.rho == 12 * RHO
     assert whole.guarantee.rho == 2
     four = compute_losses(of_user_year(12, rho="2"))[1]
     assert four.guarantee.rho == 4 * RHO
@@ -137,6 +124,5 @@ def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:
 
 def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
     """The records of a trip are of one of the periods, so the sum reveals as much as one of them."""
-    assert bound_right_of_100(compute_losses(certified("sum").facts)[-1].guarantee) == bound_right_of_100(
-        compute_losses(certified("trips").facts)[-1].guarantee
-    )
+    own, each = (compute_losses(certified(name).facts)[-1].guarantee for name in ("sum", "trips"))
+    assert bound_right_of_100(own) == bound_right_of_100(each)

@@ -1,7 +1,5 @@
 """Every number in the disclosure documents is of the certificate, follows from the plan, or is of a listed phrase."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -15,12 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from od_core.privacy.accounting import (
-    compute_bun_steinke_epsilon,
-    compute_tight_epsilon,
-    format_rounded_up,
-    round_up_to_float,
-)
+from od_core.privacy import accounting
+from od_core.privacy.accounting import compute_tight_epsilon, format_rounded_up, round_up_to_float
 from od_core.privacy.budget import Spent
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import read_guarantee
@@ -106,7 +100,7 @@ def percent(value: Fraction, rounding: str) -> str:
 def beliefs(promised: Guarantee) -> Iterator[str]:
     """The beliefs of the impact assessment before and after, from the factor by which odds grow."""
     if promised.rho is not None:
-        factor, missed = math.exp(compute_bun_steinke_epsilon(promised.rho, promised.delta)), promised.delta
+        factor, missed = math.exp(accounting.compute_bun_steinke_epsilon(promised.rho, promised.delta)), promised.delta
     else:
         factor, missed = math.exp(promised.epsilon) * (2 if promised.delta else 1), 2 * promised.delta
     if missed:
@@ -148,11 +142,8 @@ def explained(name: str) -> set[str]:
     else:
         spent = release.plan.spent
         promised = guarantee(spent)
-        found |= {
-            str(len(release.plan.charged_steps)),
-            format_rounded_up(spent.epsilon),
-            format_rounded_up(spent.delta),
-        }
+        found.add(str(len(release.plan.charged_steps)))
+        found |= {format_rounded_up(spent.epsilon), format_rounded_up(spent.delta)}
         of_pairs = [one for one in release.plan.facts()["steps"] if not one.keys() & {"breakdown", "area_totals"}]
         found |= {*reach(of_pairs[-1])}
         if release.plan.unit.kind == "trip":
