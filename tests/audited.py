@@ -1,7 +1,5 @@
 """What Python is about to do, as it says so itself: every file that it opens, makes, moves or changes the mode of."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ The commands run on a project in a temporary folder, with two released months. N
 ``tests.behaviour``; places, ids of runs and processes, and what the machine has are replaced.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -31,30 +29,23 @@ from typer.testing import CliRunner
 from od_assets import components
 from od_assets.cli.app import app
 from tests.behaviour import fixed
-from tests.od_assets.conftest import (
-    ATTRIBUTES,
-    DOMAIN,
-    GROUP_ATTRIBUTES,
-    SEGMENTS,
-    STOPS_ATTRIBUTES,
-    ZONES,
-    records_by_mode,
-)
+from tests.od_assets import conftest
 from tests.projects import declare, declare_domain, make_dg_project, with_warehouse
 
 MONTHS = ("2001-01", "2001-02")
 TRIPS, STOPS = (
-    declared | {"trips": declared["trips"] | {"one_row_a_trip": True}} for declared in (ATTRIBUTES, STOPS_ATTRIBUTES)
+    declared | {"trips": declared["trips"] | {"one_row_a_trip": True}}
+    for declared in (conftest.ATTRIBUTES, conftest.STOPS_ATTRIBUTES)
 )
 SERIES: dict[str, tuple[str, dict[str, Any]]] = {
     "trips": ("OdRelease", TRIPS),
-    "trips_by_mode": ("OdRelease", TRIPS | {"name": "trips_by_mode", "segments": SEGMENTS}),
-    "departures": ("OdGroupSizes", GROUP_ATTRIBUTES),
+    "trips_by_mode": ("OdRelease", TRIPS | {"name": "trips_by_mode", "segments": conftest.SEGMENTS}),
+    "departures": ("OdGroupSizes", conftest.GROUP_ATTRIBUTES),
     "journeys": ("OdStops", STOPS),
 }
 REFUSED = "refused"
 """A series whose input is refused, because nothing says whether a row is one trip."""
-DECLARED = SERIES | {REFUSED: ("OdRelease", ATTRIBUTES | {"name": REFUSED})}
+DECLARED = SERIES | {REFUSED: ("OdRelease", conftest.ATTRIBUTES | {"name": REFUSED})}
 FLOWS, LATER = "trips/2001-01/r1", "trips/2001-02/r1"
 TARGET = "region x region: flows >= 100 within 20 % in 90 %"
 
@@ -109,9 +100,11 @@ def make_project(root: Path) -> None:
     defs = make_dg_project(root)
     for name, (kind, attributes) in DECLARED.items():
         declare(defs, name, kind, attributes | {"noise": "table"})
-    declare_domain(defs, DOMAIN | {"cap": DOMAIN["cap"] | {"rho": "3"}})
-    ZONES.assign(longitude=range(len(ZONES)), latitude=range(len(ZONES))).to_csv(root / "zones.csv", index=False)
-    one = records_by_mode()
+    declare_domain(defs, conftest.DOMAIN | {"cap": conftest.DOMAIN["cap"] | {"rho": "3"}})
+    conftest.ZONES.assign(longitude=range(len(conftest.ZONES)), latitude=range(len(conftest.ZONES))).to_csv(
+        root / "zones.csv", index=False
+    )
+    one = conftest.records_by_mode()
     one["stop"] = one["origin"].to_numpy()[::-1]
     for number, month in enumerate(MONTHS):
         days = pd.to_datetime(one["date"]).dt.day.clip(upper=28)

@@ -1,7 +1,5 @@
 """What belongs to the checkout's user and to no test: ``var``, where releases and their budget ledger are."""
 
-from __future__ import annotations
-
 import os
 import re
 import traceback

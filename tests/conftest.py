@@ -8,7 +8,7 @@ import gc
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -43,7 +43,6 @@ gc.disable()  # until all tests are imported: what is imported stays, so that no
 if TYPE_CHECKING:
     import duckdb
 
-    from od_core.publication.tables import BundleFile
     from tests.od_core.publication.published_kinds import Made
 
 NUMBERS = itertools.count()
@@ -115,7 +114,7 @@ def left_as_found() -> Iterator[None]:
     Two patches of one variable that are not undone in turn would leave it behind.
     """
 
-    def places() -> tuple[str, list[str | None]]:
+    def places():
         return os.getcwd(), [os.environ.get(name) for name in (*PLACES, "DAGSTER_HOME")]  # noqa: PTH109  # it is faster
 
     before = places()
@@ -124,12 +123,7 @@ def left_as_found() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(
-    request: pytest.FixtureRequest,
-    left_as_found: None,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[None]:
+def own_folders(request, left_as_found, tmp_path_factory, monkeypatch) -> Iterator[None]:
     """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own.
 
     Where a test asks for no folder, none is made, which would take longer than most of these tests.
@@ -157,7 +151,7 @@ def equal_bundles_read_once() -> Iterator[None]:
     opens, faulty_files = file_formats.opens, file_formats.check_file_rows
     readable, faults = dict[tuple[str, bytes], bool](), dict[tuple[object, ...], list[tuple[str, str]]]()
 
-    def opens_once(path: Path) -> bool:
+    def opens_once(path):
         if not path.is_file():
             return opens(path)
         asked = (path.suffix, digest(path))
@@ -165,7 +159,7 @@ def equal_bundles_read_once() -> Iterator[None]:
             readable[asked] = opens(path)
         return readable[asked]
 
-    def faulty_files_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+    def faulty_files_once(folder, files):
         there = ((str(path.relative_to(folder)), digest(path)) for path in sorted(folder.rglob("*")) if path.is_file())
         asked = (*there, *(file.name for file in files))
         if asked not in faults:
@@ -260,14 +254,14 @@ def _set_scratch_database(patch: pytest.MonkeyPatch, opened: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def one_scratch_database(in_one_database: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+def one_scratch_database(in_one_database) -> Iterator[None]:
     """The same for all tests of a file, but for those with ``own_scratch_databases``."""
     with in_one_database():
         yield
 
 
 @pytest.fixture
-def own_scratch_databases(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_scratch_databases(monkeypatch):
     """Each database is opened anew, with its limits, in a test of a file whose others share one."""
     from od_core.files.duckdb_session import open_scratch_database
 
@@ -281,7 +275,7 @@ def airports() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def airport_geography(airports: pd.DataFrame) -> Geography:
+def airport_geography(airports) -> Geography:
     return Geography.from_frame(airports, levels=["region", "division", "state", "airport"])
 
 
@@ -292,12 +286,7 @@ def flights() -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="session")
-def published_flights(
-    pytestconfig: pytest.Config,
-    tmp_path_factory: pytest.TempPathFactory,
-    flights: dict[str, pd.DataFrame],
-    airport_geography: Geography,
-) -> Path:
+def published_flights(pytestconfig, tmp_path_factory, flights, airport_geography) -> Path:
     """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed.
 
     The first worker that needs it makes it, which takes seconds; each has a copy.
@@ -316,7 +305,7 @@ def published_flights(
 
 
 @pytest.fixture(scope="session")
-def published_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published_few(tmp_path_factory) -> Path:
     """The same of few trips between five zones, for tests that say nothing of levels. Not to be changed."""
     from tests.od_core.ledger.ledger_rows import ONE_LEVEL
     from tests.published_flights import FEW, KEYS, publish_flights
@@ -327,7 +316,7 @@ def published_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def published_by_category(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def published_by_category(tmp_path_factory) -> Made:
     """A small release of flows with two breakdowns, charged and published. Not to be changed."""
     from tests.od_core.publication.published_kinds import BY_CATEGORY, publish_examples
 
@@ -335,7 +324,7 @@ def published_by_category(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="session")
-def all_published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+def all_published(tmp_path_factory) -> dict[str, Made]:
     """One release of every kind in one ledger and one database. Not to be changed."""
     from tests.od_core.publication.published_kinds import publish_examples
 

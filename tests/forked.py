@@ -4,8 +4,6 @@ The import takes most of the time of such a process. The one that they are forke
 and no noise, so they share no more than processes that are started afresh.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 
 SERVER = multiprocessing.get_context("forkserver")

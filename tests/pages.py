@@ -1,7 +1,5 @@
 """What an HTML page loads or names: read with Python's parser, not with expressions of ours on the whole page."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from pathlib import Path

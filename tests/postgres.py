@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own, on a socket, and ledgers in it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd
@@ -156,7 +154,7 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def engine(request, tmp_path) -> str:
     """The database of ledgers in the folder of the test: a SQLite file, or a database of a server."""
     if request.param == "postgresql":
         request.getfixturevalue("postgres").new_ledger(tmp_path)

@@ -1,7 +1,5 @@
 """Tests of what another user than root may not read or write."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Dagster projects of tests: a folder that ``dg`` takes for a project, with its declarations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Two months of flights as they are published, with bundles and database, for tests of what readers do with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -22,15 +20,8 @@ def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geogr
     """Release two months, and write their bundles and the database below a folder."""
     made = []
     for key in KEYS:
-        release = release_flows(
-            months[key.period],
-            geography,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(epsilon=1, delta="1e-8"),
-            noise="table",
-            fault_threshold=0,
-            one_row_a_trip=True,
-        )
+        given = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1, delta="1e-8"), "fault_threshold": 0}
+        release = release_flows(months[key.period], geography, **given, noise="table", one_row_a_trip=True)
         facts = build_certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD)
         with staged_bundle(release, facts, var / "releases" / key.folder):
             FLOWS.store(var / "release.duckdb", release, key, facts)

@@ -1,7 +1,5 @@
 """Real records that are not part of the project: in the folder OD_REAL_DATA, or beside the project in shared/data."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A server of our own for as long as a test needs it; it ends with all of its children."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -39,7 +37,7 @@ def printed_address(log: Path) -> tuple[str, str]:
     """The address that ``od-release ui`` has printed, and the token in it, once it is there."""
     found: list[re.Match[str] | None] = []
 
-    def is_printed() -> bool:
+    def is_printed():
         found.append(re.search(r"(http://localhost:\d+)/\?token=(\S+)", log.read_text(encoding="utf-8")))
         return found[-1] is not None
 

@@ -1,7 +1,5 @@
 """The folders of slow tests and their markers, which of them a run need not even import, and slow tests elsewhere."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +42,7 @@ def is_unwanted(path: Path, expression: str) -> bool:
         return False
     names = set(re.findall(r"[^\s()]+", expression)) - {"and", "or", "not"}
 
-    def is_met(by: frozenset[str]) -> bool:
+    def is_met(by):
         return wanted.evaluate(lambda name, /, **_: name in by)
 
     return names <= KNOWN and not is_met(markers(path)) and not is_met(markers(path) | {"slow"})

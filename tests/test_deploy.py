@@ -1,7 +1,5 @@
 """Files of deployments: their commands, options, variables and paths exist. Nothing is started and nothing is built."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -103,7 +101,7 @@ OURS = {where: line for where, line in commands().items() if Path(line[0]).name 
 
 
 @pytest.mark.parametrize("where", OURS)
-def test_a_command_and_its_options_exist(where: str) -> None:
+def test_a_command_and_its_options_exist(where):
     """Every option is one of the installed version, and has a value if it needs one."""
     name, *arguments = OURS[where]
     command = programs()[Path(name).name]
@@ -131,7 +129,7 @@ def is_name(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(re.fullmatch("[A-Z_]+", node.value))
 
 
-def test_every_variable_that_is_set_is_read() -> None:
+def test_every_variable_that_is_set_is_read():
     """By the code, by the settings beside it, or by the image of PostgreSQL."""
     stated = environment_file(ONE_HOST / "environment").keys() | user_deployment()["env"].keys()
     dockerfile = (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
@@ -147,9 +145,7 @@ def test_every_variable_that_is_set_is_read() -> None:
 
 
 @pytest.mark.parametrize("folder", [ONE_HOST, COMPOSE], ids=lambda folder: folder.name)
-def test_dagster_accepts_the_settings_and_stores_nothing_that_steps_print(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dagster_accepts_the_settings_and_stores_nothing_that_steps_print(folder, monkeypatch):
     monkeypatch.setenv("DAGSTER_PG_PASSWORD", "secret")
     settings, own = read(folder / "dagster.yaml"), read(ROOT / "od_assets" / "dagster.yaml")
     assert process_config(dagster_instance_config_schema(), settings).success
@@ -159,7 +155,7 @@ def test_dagster_accepts_the_settings_and_stores_nothing_that_steps_print(
     assert target.success, target.errors
 
 
-def test_one_release_at_a_time_in_helm_and_nothing_is_stored_that_steps_print() -> None:
+def test_one_release_at_a_time_in_helm_and_nothing_is_stored_that_steps_print():
     values = read(HELM / "values.yaml")
     assert values["dagsterDaemon"]["runCoordinator"]["config"]["queuedRunCoordinator"] == {"maxConcurrentRuns": 1}
     assert values["computeLogManager"] == {"type": "NoOpComputeLogManager"}
@@ -176,7 +172,7 @@ def manifests() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((HELM / "prerequisites.yaml").read_text(encoding="utf-8")))
 
 
-def test_the_image_copies_what_exists_and_what_its_context_has() -> None:
+def test_the_image_copies_what_exists_and_what_its_context_has():
     ignored = (COMPOSE / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     let_in = [line[1:] for line in ignored if line.startswith("!")]
     text = (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
@@ -189,7 +185,7 @@ def test_the_image_copies_what_exists_and_what_its_context_has() -> None:
     assert "USER 10001:10001" in text
 
 
-def test_what_the_image_adds_is_pinned_and_fits_what_is_pinned_already() -> None:
+def test_what_the_image_adds_is_pinned_and_fits_what_is_pinned_already():
     text = (COMPOSE / "requirements.txt").read_text(encoding="utf-8")
     assert re.fullmatch(r"(?:[a-z0-9-]+==[0-9a-z.]+(?: \\\n {4}--hash=sha256:[0-9a-f]{64})+\n)+", text)
     added = dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE))
@@ -200,7 +196,7 @@ def test_what_the_image_adds_is_pinned_and_fits_what_is_pinned_already() -> None
     assert {added[name] for name in ("dagster-postgres", "dagster-k8s")} == {f"0.29.{minor}"}
 
 
-def test_containers_have_no_rights_and_only_the_code_location_has_the_records() -> None:
+def test_containers_have_no_rights_and_only_the_code_location_has_the_records():
     services = compose()
     for name in ("code", "daemon", "web"):
         assert services[name]["read_only"] is True
@@ -215,7 +211,7 @@ def test_containers_have_no_rights_and_only_the_code_location_has_the_records() 
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_has_no_rights_and_dumps_no_core(path: Path) -> None:
+def test_a_unit_has_no_rights_and_dumps_no_core(path):
     stated = unit(path)
     for setting in (
         ("User", "od-release"),
@@ -235,7 +231,7 @@ NOT_HERE = re.compile(r"Command /opt/od-release/\S+ is not executable: No such f
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_accepts_the_units() -> None:
+def test_systemd_accepts_the_units():
     files = sorted(ONE_HOST.glob("od-release*"))
     assert len(files) == 7
     command = [str(shutil.which("systemd-analyze")), "verify", *map(str, files)]
@@ -244,7 +240,7 @@ def test_systemd_accepts_the_units() -> None:
 
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
-def test_the_backup_has_every_file_and_the_newest_entries(tmp_path: Path) -> None:
+def test_the_backup_has_every_file_and_the_newest_entries(tmp_path):
     """Also those that are in the write-ahead log alone; and only its owner can read it."""
     var, backups = tmp_path / "var", tmp_path / "backups"
     for folder in (var / "confidential", var / "dagster", backups):
@@ -271,9 +267,7 @@ def test_the_backup_has_every_file_and_the_newest_entries(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
 @pytest.mark.parametrize(("status", "is_kept"), [(1, True), (2, False)])
-def test_a_file_that_changes_while_it_is_copied_does_not_stop_the_backup(
-    status: int, is_kept: bool, tmp_path: Path
-) -> None:
+def test_a_file_that_changes_while_it_is_copied_does_not_stop_the_backup(status, is_kept, tmp_path):
     """GNU tar ends with 1 for it, as while a site is written; with 2, the archive is not whole."""
     var, backups, programs = (tmp_path / name for name in ("var", "backups", "programs"))
     for folder in (var, backups, programs):

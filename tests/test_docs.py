@@ -1,7 +1,5 @@
 """The documentation: what stands in it and what it is about agree. ``make docs`` finds lost pages and broken links."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re
@@ -37,23 +35,23 @@ def public_names() -> list[str]:
     return list(ast.literal_eval(listed[0]))
 
 
-def test_every_public_name_is_documented_once_and_nothing_else() -> None:
+def test_every_public_name_is_documented_once_and_nothing_else():
     entries = [entry for page in PAGES for entry in ENTRY.findall((DOCS / page).read_text(encoding="utf-8"))]
     assert sorted(entries) == sorted(f"od_core.{name}" for name in public_names())
 
 
-def test_every_public_name_has_an_example_that_runs() -> None:
+def test_every_public_name_has_an_example_that_runs():
     """Those in docstrings run as tests, with the names of the tour in ``od_core``."""
     assert [name for name in public_names() if ">>>" not in (getattr(od_core, name).__doc__ or "")] == []
 
 
-def test_the_first_example_of_the_library_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_example_of_the_library_runs_as_it_stands(capsys):
     text = (DOCS / "reference" / "library.md").read_text(encoding="utf-8")
     exec(text.split("```python\n")[1].split("```")[0], {})  # noqa: S102  # of our own documentation
     assert "expected_error" in capsys.readouterr().out
 
 
-def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:
+def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited():
     listed = set(re.findall(r"^@\w+\{(\w+),", (DOCS / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
     folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "examples", "tests")]
     texts = [*DOCS.rglob("*.md"), *(file for folder in folders for file in folder.rglob("*.py"))]
@@ -64,7 +62,7 @@ def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() ->
     assert cited == listed
 
 
-def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -> None:
+def test_code_and_other_documents_name_files_of_the_documentation_that_exist():
     folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests", ".ci")]
     single = [ROOT / name for name in ("Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md", "SECURITY.md")]
     files = [*single, *(path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ""))]
@@ -78,7 +76,7 @@ def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -
 
 
 @pytest.mark.parametrize("made", ["commands", "components", "domain"])
-def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
+def test_every_command_option_and_key_has_a_meaning(made):
     lines = list(hooks()[made]())
     rows = [line.split(" | ") for line in "\n".join(lines).splitlines() if line.startswith("| `")]
     assert len(rows) > 5
@@ -87,7 +85,7 @@ def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
     assert [title for title, text in sections if not text.strip()] == []
 
 
-def test_pages_have_what_the_code_says() -> None:
+def test_pages_have_what_the_code_says():
     """If this fails, run ``make pages``."""
     functions, comments = hooks(), list[str]()
     for page in PAGES:
@@ -97,7 +95,7 @@ def test_pages_have_what_the_code_says() -> None:
     assert sorted(comments) == sorted([*functions["MADE"], *["end"] * len(functions["MADE"])])
 
 
-def test_what_a_page_says_besides_is_replaced() -> None:
+def test_what_a_page_says_besides_is_replaced():
     fill_page = hooks()["fill_page"]
     page = "# T\n\n<!-- estimators -->\nOld.\n<!-- end -->\n\nRest.\n"
     filled = fill_page(page)
@@ -107,7 +105,7 @@ def test_what_a_page_says_besides_is_replaced() -> None:
     assert fill_page(filled) == filled
 
 
-def test_every_error_code_of_the_source_is_listed_below_its_class() -> None:
+def test_every_error_code_of_the_source_is_listed_below_its_class():
     page = "\n".join(hooks()["errors"]())
     listed = {}
     for section in page.split("\n## ")[1:]:

@@ -1,7 +1,5 @@
 """The page on the four papers: all that it names exists, and no cell is empty."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
@@ -76,12 +74,12 @@ def exists(span: str) -> bool:
     return span in KNOWN or ("/" in span and (ROOT / span).exists())
 
 
-def test_the_four_papers_have_tables_without_empty_cells() -> None:
+def test_the_four_papers_have_tables_without_empty_cells():
     assert len(SECTIONS) == 4
     for section in SECTIONS:
         assert len(rows(section)) > 10
         assert [row for row in rows(section) if len(row) != 4 or not all(row)] == []
 
 
-def test_every_name_and_command_of_the_page_exists() -> None:
+def test_every_name_and_command_of_the_page_exists():
     assert [span for span in spans() if not exists(span)] == []

@@ -1,7 +1,5 @@
 """Nothing outside the package of a kind asks which kind a plan, step, release or series is: its methods answer."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache
@@ -69,7 +67,7 @@ def asked_outside(path: Path, module: ast.Module) -> Iterator[str]:
                 yield f"{path}:{line}: {name}"
 
 
-def test_no_module_asks_which_kind_it_has() -> None:
+def test_no_module_asks_which_kind_it_has():
     assert {"ReleasePlan", "GroupSizePlan", "StopsPlan", "DerivedFlows", "StopsSeries", "UncountedStep"} <= {
         *classes_of_kinds()
     }
@@ -86,6 +84,6 @@ def test_no_module_asks_which_kind_it_has() -> None:
         "match step:\n    case SegmentStep(): pass",
     ],
 )
-def test_each_way_to_ask_is_found(question: str) -> None:
+def test_each_way_to_ask_is_found(question):
     assert len([*asked_outside(Path("od_core/published/site.py"), ast.parse(question))]) == 1
     assert not [*asked_outside(Path("od_core/published/site.py"), ast.parse("isinstance(plan, dict)"))]

@@ -1,7 +1,5 @@
 """Functions are named by what they do, and take few parameters: no name begins with a word of a sentence."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,7 +110,7 @@ def test_functions_begin_with_clear_words_and_take_few_parameters(
 
 
 @pytest.mark.parametrize("name", ["carried", "_of_cells", "in_order", "by_month", "whole_counts", "kept_files"])
-def test_an_unclear_name_is_found(name: str) -> None:
+def test_an_unclear_name_is_found(name):
     module = ast.parse(f"class Case:\n    def {name}(self) -> None: ...\n")
     assert [node.name for node in functions_of(module) if is_unclear(node.name)] == [name]
 
@@ -125,5 +123,5 @@ def test_many_parameters_are_found_but_in_kernels() -> None:
 
 
 @pytest.mark.parametrize("name", ["carry_levels", "with_seed", "from_frame", "need_budget", "ancestors", "__init__"])
-def test_clear_names_are_not(name: str) -> None:
+def test_clear_names_are_not(name):
     assert not is_unclear(name)

@@ -1,7 +1,5 @@
 """The notebook of the documentation: every cell runs, and its stored outputs are those of the code as it is."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

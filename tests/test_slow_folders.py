@@ -1,7 +1,5 @@
 """Every folder of tests is a slow one or not, -m imports no more than it must, and of many cases a few are fast."""
 
-from __future__ import annotations
-
 import itertools
 import tomllib
 

@@ -1,7 +1,5 @@
 """The wheel of this checkout, and environments that have it and exactly what its metadata require."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

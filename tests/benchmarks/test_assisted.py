@@ -1,7 +1,5 @@
 """Model-assisted flows after altered tables: what each way keeps, and what the costs are relative to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

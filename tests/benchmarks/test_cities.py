@@ -1,7 +1,5 @@
 """Maps and trips of real cities, where their data are at hand: what is public is kept, and what is drawn is marked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The benchmark at full numbers of groups: plain averages and the omniscient line by other means, error by size."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

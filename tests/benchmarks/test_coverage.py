@@ -1,9 +1,5 @@
 """The table of coverage against a count by hand, and where it has nothing to count."""
 
-from __future__ import annotations
-
-from random import Random
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,7 +49,7 @@ def by_hand(case: Case, *, zeros: bool) -> dict:
 
 @pytest.mark.parametrize("zeros", [True, False])
 @given(random=RANDOMS)
-def test_it_counts_every_public_pair_by_its_true_size(zeros, random: Random):
+def test_it_counts_every_public_pair_by_its_true_size(zeros, random):
     """Those of pairs that were chosen before the release; without pairs of 0 trips where there are too many pairs."""
     case = case_of(random, [*KEEPING, *DROPPING], most_trips=random.choice([2, 150, 3000]), most_pairs=30)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,7 +1,5 @@
 """Tables at equal shares of false discoveries, against thresholds that are tried one after the other."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,10 +1,7 @@
 """The benchmark of group sizes: what its figures are made of."""
 
-from __future__ import annotations
-
 import json
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ def kept_releases(monkeypatch: pytest.MonkeyPatch, benchmark: ModuleType) -> lis
     made: list[GroupSizeRelease] = []
     run_plan = benchmark.run_plan
 
-    def kept(*arguments: Any) -> GroupSizeRelease:
+    def kept(*arguments):
         made.append(run_plan(*arguments))
         return made[-1]
 

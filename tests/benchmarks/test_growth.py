@@ -1,7 +1,5 @@
 """Growth of what a series stores."""
 
-from __future__ import annotations
-
 from benchmarks.growth import bytes_of_releases
 
 _BLOCK = 256 * 1024

@@ -1,7 +1,5 @@
 """The measures of other software's tables against loops over tiny tables, its programs, and what they are given."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -27,7 +25,7 @@ ZONES = list(product(range(3), repeat=2))
     st.lists(st.integers(0, 3), min_size=9, max_size=9).filter(any),
     st.lists(st.integers(-2, 3), min_size=4, max_size=4),
 )
-def test_measures_are_those_of_a_loop(trips: list[int], true: list[int], above: list[int]) -> None:
+def test_measures_are_those_of_a_loop(trips, true, above):
     listed = dict(zip(ZONES, trips, strict=True))
     tables = [np.array(above, dtype=float).reshape(2, 2), np.array(trips, dtype=float).reshape(3, 3)]
     found = level_measures(Released(tables[1], tables[1] - 1, tables[1] + 1), np.array(true, dtype=float).reshape(3, 3))
@@ -62,11 +60,11 @@ def test_measures_are_those_of_a_loop(trips: list[int], true: list[int], above: 
         ("import time; kept = b'1' * 10**8; time.sleep(60)", {"most_gigabytes": 0.05}, "memory"),
     ],
 )
-def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], fault: str) -> None:
+def test_a_program_is_ended_at_its_limits(code, limits, fault):
     assert run_limited([sys.executable, "-S", "-c", code], os.environ, **limits).fault == fault
 
 
-def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash() -> None:
+def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash():
     names = {contender.environment for contender in EVERY if contender.environment is not None}
     (made,) = re.findall(r"^PEERS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(made.split()) == names
@@ -75,7 +73,7 @@ def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash(
         assert pinned.fullmatch((FOLDER / "requirements" / f"{name}.txt").read_text(encoding="utf-8")), name
 
 
-def test_a_small_panel_is_released_and_its_cut_is_stated() -> None:
+def test_a_small_panel_is_released_and_its_cut_is_stated():
     class Options:
         contender, case, epsilon, runs, data, small = ("ours_users_pairs",), ("panel", "taxis"), ("10",), 1, None, True
 

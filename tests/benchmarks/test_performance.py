@@ -1,12 +1,10 @@
 """The comparison of two states: each runs its own code, and what got slower is named."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest
 
-from benchmarks.performance import State, measured, slower, state_at
+from benchmarks.performance import measured, slower, state_at
 
 COUNTS = "month, counts"
 COMMAND = """\
@@ -31,7 +29,7 @@ def states(tmp_path):
         "od_assets/__init__.py": "",
     }
 
-    def committed(name: str, text: str) -> State:
+    def committed(name, text):
         for path, content in {**texts, name: text}.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(content)

@@ -1,7 +1,5 @@
 """The tables of each level alone, with which a release is compared under bounds of users."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -10,7 +8,7 @@ from benchmarks.person_year import each_level, in_months
 from benchmarks.synthetic_users import mobility_panel
 
 
-def test_without_noise_a_table_lacks_what_its_own_bounds_cut() -> None:
+def test_without_noise_a_table_lacks_what_its_own_bounds_cut():
     """The upper tables are cut by m alone, and so lose less than those of one release under a pair cap."""
     panel = mobility_panel(20_000, 400, 40, 0.25)
     trips = in_months(panel)[0]

@@ -1,7 +1,5 @@
 """Table 7 and figures 7 to 9 of Fioretto et al.: the slow mechanisms against optima, and what is drawn."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The CSV files of docs/reference/tables have the columns that benchmarks write, and a page links each of them."""
 
-from __future__ import annotations
-
 import csv
 import runpy
 from pathlib import Path
@@ -76,20 +74,11 @@ def made_by_stops() -> dict[str, list[dict[str, Any]]]:
     return csv_tables(results | {"errors": results["errors"] + city})
 
 
-MAKERS = [
-    made_by_estimator,
-    made_by_intervals,
-    made_by_selected,
-    made_by_table_intervals,
-    made_by_group_sizes,
-    made_by_count_of_counts,
-    made_by_published_group_sizes,
-    made_by_stops,
-]
+MAKERS = [made for name, made in globals().items() if name.startswith("made_by_")]
 
 
 @pytest.mark.parametrize("made", MAKERS)
-def test_published_files_have_the_columns_that_a_benchmark_writes(made: Any, tmp_path: Path) -> None:
+def test_published_files_have_the_columns_that_a_benchmark_writes(made, tmp_path):
     for name, rows in made().items():
         write_csv(tmp_path / name, rows)
         header, *lines = csv.reader((tmp_path / name).read_text("utf-8").splitlines())
@@ -103,13 +92,13 @@ def test_published_files_have_the_columns_that_a_benchmark_writes(made: Any, tmp
         assert all(line[number] in words for line in lines for number, words in zip(texts, known, strict=True)), name
 
 
-def test_no_figures_write_no_file(tmp_path: Path) -> None:
+def test_no_figures_write_no_file(tmp_path):
     write_csv(tmp_path / "none.csv", [])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("path", sorted(TABLES.glob("*.csv")), ids=lambda path: path.stem)
-def test_a_page_links_each_file_and_a_page_beside_it_names_each_of_its_columns(path: Path) -> None:
+def test_a_page_links_each_file_and_a_page_beside_it_names_each_of_its_columns(path):
     pages = {page: page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
     linking = {page: text.split(f"{path.name})")[1] for page, text in pages.items() if f"{path.name})" in text}
     assert linking
@@ -118,7 +107,7 @@ def test_a_page_links_each_file_and_a_page_beside_it_names_each_of_its_columns(p
     assert [column for column in header if any(f"`{column}`" not in text for text in sections)] == []
 
 
-def test_charts_are_those_of_the_files(tmp_path: Path) -> None:
+def test_charts_are_those_of_the_files(tmp_path):
     """To the byte, if they were drawn with the same version of Matplotlib."""
     drawn = runpy.run_path(str(DOCS / "charts.py"))["draw"](tmp_path)
     published = {path.name: path.read_bytes() for path in (DOCS / "figures" / "tables").iterdir()}

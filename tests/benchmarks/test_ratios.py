@@ -1,7 +1,5 @@
 """Ratios of mean errors and their bootstrap bounds, against exact enumerations of the resamples."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

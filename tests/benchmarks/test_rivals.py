@@ -1,7 +1,5 @@
 """The published methods on small trees: against dense solvers, and the conditions of an optimum."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 
@@ -67,7 +65,7 @@ def known(levels: list[MeasuredLevel]) -> list[tuple[np.ndarray, MeasuredLevel]]
 
 @settings(max_examples=60)
 @given(random=RANDOMS, dropping=st.booleans())
-def test_the_non_negative_fit_is_that_of_another_solver(random: Random, dropping):
+def test_the_non_negative_fit_is_that_of_another_solver(random, dropping):
     levels = random_levels(random, dropping=dropping)
     a, y = weighted(levels)
     rows = designs(levels)
@@ -95,7 +93,7 @@ def test_the_non_negative_fit_is_that_of_another_solver(random: Random, dropping
 
 @settings(max_examples=30)
 @given(random=RANDOMS)
-def test_blue_down_is_the_nearest_by_the_whole_covariance_rounded(random: Random):
+def test_blue_down_is_the_nearest_by_the_whole_covariance_rounded(random):
     """Real children of each parent by a solver, from the estimates of all levels and their dense covariance."""
     levels = random_levels(random, dropping=False)
     trips, fitted, rows = blue_down(levels), fit(levels), designs(levels)

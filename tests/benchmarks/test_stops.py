@@ -1,7 +1,5 @@
 """The benchmark of trips with stops: what its figures are made of."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What can be found by subtraction in a suppressed table is what enumeration of all possible tables shows."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -15,7 +13,7 @@ LEAST = 4
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 3, 3, 4, 9]), min_size=6, max_size=6))
-def test_bounds_hold_for_every_table_with_the_same_margins(cells: list[int]) -> None:
+def test_bounds_hold_for_every_table_with_the_same_margins(cells):
     true = np.array(cells).reshape(2, 3)
     hidden = (true > 0) & (true < LEAST)
     possible = []

@@ -1,7 +1,5 @@
 """Synthetic flows: the sizes of the published sets, the shape of commuting."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Groups with known sizes: the shapes that the papers give, the same at every call, and marked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trips with stops for evaluation: the shapes that they are said to have, the same at every call, and marked."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

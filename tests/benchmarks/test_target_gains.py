@@ -1,7 +1,5 @@
 """Shares that minimise errors: what they gain on each data set is what the documentation states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

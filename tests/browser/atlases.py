@@ -1,7 +1,5 @@
 """Pages of atlases for tests, and the releases that they show."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

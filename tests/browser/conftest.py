@@ -1,7 +1,5 @@
 """One release of real flights, one Dagster UI and one browser for all tests of pages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -28,6 +26,9 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 PERIOD = "2001-06"
 ARGUMENTS = ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
 """The name of somebody else, whose owner lets it point to this machine."""
+
+PHONE, DESK = 375, 1280
+"""Widths in CSS pixels."""
 
 CLI = "import sys; from od_assets.cli.app import main; sys.argv = ['od-release', *sys.argv[1:]]; main()"
 
@@ -65,7 +66,7 @@ def opened(browser) -> Iterator[Callable]:
     """A page of some width, and what it does."""
     pages = []
 
-    def open_page(address: str, width: int = 1280, height: int = 900, before: str = ""):
+    def open_page(address, width=1280, height=900, before=""):
         page, seen = browser.new_page(viewport={"width": width, "height": height}), Seen()
         page.add_init_script(before)
         pages.append(page)
@@ -156,6 +157,26 @@ def show(page, name: str, *, whole: bool = False) -> None:
     """Keep what is seen."""
     assert re.fullmatch(r"[a-z-]+", name)
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=whole)
+
+
+def inaccessible(page) -> list[tuple[str, str]]:
+    """What breaks a rule of axe-core: contrast, labels, roles, headings or keyboard."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in Axe().run(page).response["violations"]]
+
+
+def too_wide(page) -> str:
+    """What sticks out of the page to the right, but for what scrolls by itself."""
+    return page.evaluate(
+        """() => {
+            const width = document.documentElement.clientWidth;
+            if (document.documentElement.scrollWidth <= width) return "";
+            return [...document.body.querySelectorAll("*")]
+                .filter((e) => !e.closest(".scroll") && e.getBoundingClientRect().right > width + 1)
+                .map((e) => e.tagName + ": " + e.textContent.slice(0, 40)).slice(0, 3).join("; ") || "the page";
+        }"""
+    )
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Planning pages for tests, random settings of their controls, and the plans that Python makes of the same settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -203,75 +201,73 @@ class Case:
 
 MODES = {"mode": ["car", "bus", "other"], "purpose": ["work", "leisure"]}
 
+
+def case(*sides: pd.DataFrame, **stated: Any) -> Case:
+    """A case of zone lists, whose fields are stated beside the options of the plan."""
+    fields = {name: stated.pop(name) for name in Case.__annotations__ if name in stated}
+    return Case(*sides, options=stated, **fields)
+
+
+BY_MODE = {"mode": MODES["mode"]}
+TIGHT = {"delta": "1e-8", "conversion": "tight"}
+
 CASES = {
-    "uneven": Case(UNEVEN),
-    "two sides": Case(
-        UNEVEN,
-        OTHER,
-        unit=PrivacyUnit("user", "unbounded", "person", 7),
-        budget=Budget(epsilon=3, delta="1e-6"),
-        options={"tree": "origin"},
+    "uneven": case(UNEVEN),
+    "two sides": case(
+        UNEVEN, OTHER, unit=PrivacyUnit("user", "unbounded", "person", 7), budget=Budget(3, "1e-6"), tree="origin"
     ),
-    "segments": Case(
-        UNEVEN,
-        options={"segments": MODES, "segment_share": "3/10"},
-        budget=Budget(epsilon=1, delta="1e-5", conversion="tight"),
+    "segments": case(UNEVEN, budget=Budget(1, "1e-5", conversion="tight"), segments=MODES, segment_share="3/10"),
+    "segments, exactly": case(UNEVEN, unknown=True, segments=BY_MODE, acceptance=Acceptance()),
+    "not refined": case(UNEVEN, budget=Budget("0.35", "1e-8"), mechanism="inftda"),
+    "leaves": case(UNEVEN, OTHER, mechanism="vanilla_gauss"),
+    "rho": case(UNEVEN, budget=Budget(rho="0.001", delta="1e-7", shares="uniform")),
+    "dropped": case(OTHER, mechanism=InfTDARefined(keep_all_cap=0)),
+    "dropped segments": case(
+        OTHER, budget=Budget(1, **TIGHT), mechanism=InfTDARefined(keep_all_cap=60), segments=MODES
     ),
-    "segments, exactly": Case(
-        UNEVEN, unknown=True, options={"segments": {"mode": ["car", "bus", "other"]}, "acceptance": Acceptance()}
-    ),
-    "not refined": Case(UNEVEN, options={"mechanism": "inftda"}, budget=Budget(epsilon="0.35", delta="1e-8")),
-    "leaves": Case(UNEVEN, OTHER, options={"mechanism": "vanilla_gauss"}),
-    "rho": Case(UNEVEN, budget=Budget(rho="0.001", delta="1e-7", shares="uniform")),
-    "dropped": Case(OTHER, options={"mechanism": InfTDARefined(keep_all_cap=0)}),
-    "dropped segments": Case(
-        OTHER,
-        budget=Budget(epsilon=1, delta="1e-8", conversion="tight"),
-        options={"mechanism": InfTDARefined(keep_all_cap=60), "segments": MODES},
-    ),
-    "weights": Case(SINGLE, unit=PrivacyUnit("trip", "unbounded", max_weight=12), unknown=True),
-    "listed shares": Case(
+    "weights": case(SINGLE, unit=PrivacyUnit("trip", "unbounded", max_weight=12), unknown=True),
+    "listed shares": case(
         UNEVEN,
         unit=PrivacyUnit("user_period", "bounded", "person", 3),
-        budget=Budget(
-            epsilon=2, delta="1e-8", conversion="bun_steinke", shares=["1/4"] * 2 + ["1/8"] * 3 + ["1/16"] * 2
-        ),
+        budget=Budget(2, "1e-8", conversion="bun_steinke", shares=["1/4"] * 2 + ["1/8"] * 3 + ["1/16"] * 2),
     ),
-    "area totals": Case(UNEVEN, OTHER, options={"area_totals": "1/7", "segments": MODES}),
-    "area totals, exactly": Case(UNEVEN, options={"area_totals": "1/10", "tree": "origin"}),
-    "lost records": Case(FOUR, options={"acceptance": Acceptance()}, budget=Budget(epsilon=20, delta="1e-3")),
-    "deep": Case(DEEP, budget=Budget(epsilon=5, delta="1e-8", shares=["geometric", "6/5"], conversion="tight")),
-    "a year": Case(
+    "area totals": case(UNEVEN, OTHER, area_totals="1/7", segments=MODES),
+    "area totals, exactly": case(UNEVEN, area_totals="1/10", tree="origin"),
+    "lost records": case(FOUR, acceptance=Acceptance(), budget=Budget(20, "1e-3")),
+    "deep": case(DEEP, budget=Budget(5, **TIGHT, shares=["geometric", "6/5"])),
+    "a year": case(
         UNEVEN,
         unit=PrivacyUnit("user_year", "bounded", "person", 10, max_trips_year=25, id_pattern="[0-9a-f]{16}"),
-        options={"segments": {"mode": ["car", "bus", "other"]}},
+        segments=BY_MODE,
         periods=7,
     ),
-    "people": Case(
+    "people": case(
         UNEVEN,
         OTHER,
         unit=PrivacyUnit("user_period", "bounded", "person", 40, max_trips_pair=2),
-        options={"area_totals": "1/7", "segments": MODES},
+        area_totals="1/7",
+        segments=MODES,
     ),
-    "counts": Case(UNEVEN, options={"segments": MODES}, has_one_side=True),
-    "counts of people": Case(
+    "counts": case(UNEVEN, segments=MODES, has_one_side=True),
+    "counts of people": case(
         UNEVEN,
         unit=PrivacyUnit("user", "bounded", "person", 12, max_trips_pair=1),
         unknown=True,
         has_one_side=True,
-        options={"mechanism": "inftda"},
+        mechanism="inftda",
     ),
-    "counted weights": Case(UNEVEN, unit=PrivacyUnit("trip", max_weight=9), has_one_side=True),
-    "people of a year": Case(
+    "counted weights": case(UNEVEN, unit=PrivacyUnit("trip", max_weight=9), has_one_side=True),
+    "people of a year": case(
         UNEVEN,
         OTHER,
         unit=PrivacyUnit("user_year", "bounded", "person", 25, None, 60, "[0-9a-f]{16}", max_trips_pair=1),
-        options={"area_totals": "1/7", "tree": "origin"},
+        area_totals="1/7",
+        tree="origin",
         periods=7,
     ),
-    "one country": Case(COUNTRY, unit=PrivacyUnit("trip", "unbounded")),
-    "one country, dropped": Case(
-        COUNTRY, unit=PrivacyUnit("trip", "unbounded"), options={"mechanism": InfTDARefined(keep_all_cap=0)}
+    "one country": case(COUNTRY, unit=PrivacyUnit("trip", "unbounded")),
+    "one country, dropped": case(
+        COUNTRY, unit=PrivacyUnit("trip", "unbounded"), mechanism=InfTDARefined(keep_all_cap=0)
     ),
 }
 """Between them, they have every kind of mechanism with Gaussian noise, conversion, rule of shares, and unit."""

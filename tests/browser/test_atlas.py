@@ -1,7 +1,5 @@
 """The atlas in a real browser: it asks nobody, and everybody can use it."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import shapely
@@ -9,25 +7,15 @@ import shapely
 from od_core import Geography, Release, open_release
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
-from tests.browser.atlases import (
-    compare_with,
-    downloaded,
-    in_folder,
-    of_all_pairs,
-    random_release,
-    released,
-    word_of,
-    written,
-)
-from tests.browser.conftest import show
-from tests.browser.test_pages import DESK, PHONE, inaccessible, too_wide
+from tests.browser import atlases
+from tests.browser.conftest import DESK, PHONE, inaccessible, show, too_wide
 from tests.od_core.publication.examples import facts
 from tests.od_core.publication.reports import EVIL
 
 
 def test_a_release_without_intervals_shows_trips_alone(opened, tmp_path):
-    release = random_release(5, mechanism="stability_histogram")
-    page, seen = opened(written(release, facts(release), tmp_path))
+    release = atlases.random_release(5, mechanism="stability_histogram")
+    page, seen = opened(atlases.written(release, facts(release), tmp_path))
     page.wait_for_selector("#panel table")
     assert "no intervals" in page.inner_text("#under")
     assert "90 % interval" not in page.inner_text("#panel")
@@ -106,7 +94,7 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     release, chosen = open_release(bundle), ["NJ", "NY", "PA"]
     page, _ = opened(f"{(bundle / 'atlas.html').as_uri()}#level=state&areas={','.join(chosen)}")
     page.wait_for_selector(".tiles")
-    _, rows = downloaded(page)
+    _, rows = atlases.downloaded(page)
     assert {(row["selection"], row["release"]) for row in rows} == {(" ".join(chosen), "us_flights/2001-06/r1")}
     assert all("noise" in row["note"] for row in rows)
     totals = {row["measure"]: [int(row[name]) for name in ("value", "lower", "upper")] for row in rows[:3]}
@@ -128,15 +116,15 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     for row in rows:
         is_count = row["measure"].startswith("flights")  # and not a share or a mean
         known = [int(row[name]) for name in ("value", "lower", "upper")] if is_count else [0] * 3
-        assert row["reliability"] == word_of(*known)
+        assert row["reliability"] == atlases.word_of(*known)
 
 
 def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
     zones = pd.DataFrame({"region": ["r1", "r1", "r2"], "zone": ["a", "b", "c"], "title": list(EVIL)[:3]})
     geography = Geography.from_frame(zones, ["region", "zone"], names={"zone": "title"})
     flows = pd.DataFrame({"origin": ["a", "b", "c"], "destination": ["b", "c", "a"], "trips": [500, 400, 300]})
-    release = released(flows, geography)
-    page, seen = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=a")
+    release = atlases.released(flows, geography)
+    page, seen = opened(atlases.written(release, facts(release), tmp_path) + "#level=zone&areas=a")
     page.wait_for_selector("#panel h2")
     assert page.inner_text("#panel h2").split() == EVIL[0].split()
     assert page.locator("#panel b, #panel img, #panel script").count() == 0
@@ -164,7 +152,7 @@ def test_origins_and_destinations_with_other_areas(opened, two_sides):
     """A row of both sides names the levels of both."""
     whole, _ = opened(two_sides[1] + "#level=home")
     whole.wait_for_selector("#panel[aria-busy=false] table")
-    assert {(row["measure"], row["level"]) for row in downloaded(whole)[1]} == {
+    assert {(row["measure"], row["level"]) for row in atlases.downloaded(whole)[1]} == {
         ("trips", "home to work"),
         ("trips by distance", ""),
     }
@@ -185,14 +173,14 @@ def test_origins_and_destinations_with_other_areas(opened, two_sides):
 
 
 @pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, str]:
+def bounded(tmp_path_factory) -> tuple[Release, str]:
     """Nine zones that are squares in a square; the one in the middle has no boundary. Rows of zones are regions."""
     zones = pd.DataFrame([(f"r{k // 3}", f"z{k}") for k in range(9)], columns=["region", "zone"])
     shapes = [shapely.to_wkb(shapely.box(k % 3, k // 3, k % 3 + 1, k // 3 + 1)).hex() for k in range(9)]
     zones["shape"] = [*shapes[:4], "", *shapes[5:]]
     geography = Geography.from_frame(zones, ["region", "zone"], boundaries="shape")
-    release = of_all_pairs(geography, geography)
-    return release, written(release, facts(release), tmp_path_factory.mktemp("bounded"))
+    release = atlases.of_all_pairs(geography, geography)
+    return release, atlases.written(release, facts(release), tmp_path_factory.mktemp("bounded"))
 
 
 def test_areas_with_boundaries_are_chosen_anywhere_within(opened, bounded):
@@ -203,7 +191,7 @@ def test_areas_with_boundaries_are_chosen_anywhere_within(opened, bounded):
     middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     side = min(box["width"], box["height"]) / 4
 
-    def chosen(x: float, y: float) -> str:
+    def chosen(x, y):
         page.click("#clear")
         page.wait_for_selector("text=All areas")
         page.mouse.click(middle[0] + x, middle[1] + y)
@@ -223,13 +211,13 @@ def test_areas_with_boundaries_are_chosen_anywhere_within(opened, bounded):
 def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
     page, _ = opened((bundle / "atlas.html").as_uri())
     page.wait_for_selector("#panel table")
-    in_folder(random_release(1), tmp_path / "other")
+    atlases.in_folder(atlases.random_release(1), tmp_path / "other")
     for other, words in (
         (tmp_path / "other" / "atlas.html", "The other page has different areas."),
         (bundle / "atlas.html", "This is the same release."),
         (bundle / "report.html", "This file is not an atlas."),
     ):
-        compare_with(page, other)
+        atlases.compare_with(page, other)
         page.wait_for_selector(f"text=Nothing is compared. {words}")
         page.wait_for_selector("#panel[aria-busy=false]")
         assert "flights" in page.inner_text("#panel table thead")
@@ -240,7 +228,7 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
 
     Under a bound of users, a quarter is not compared with a month.
     """
-    release = random_release(1)
+    release = atlases.random_release(1)
     plan, records = facts(release)["plan"], {"categories": {"mode": ["bike"]}}
     plans = [
         plan | {"segments": {"breakdowns": [{"name": "mode", "categories": ["bike", "car"], "unknown": unknown}]}}
@@ -248,7 +236,7 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
     ]
     own = {"plan": plans[0], "release": "other/2001-Q1/r10"}
     of_users = plan | {"unit": "user"}
-    page, _ = opened(in_folder(release, tmp_path / "own", "2001-Q1", **own))
+    page, _ = opened(atlases.in_folder(release, tmp_path / "own", "2001-Q1", **own))
     page.wait_for_selector("#panel table")
     other = "The two pages have different"
     for number, (period, stated, words) in enumerate(
@@ -259,10 +247,10 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
             ("2001-Q2", {"plan": plans[1]}, f"{other} categories of 'mode'."),
         ]
     ):
-        in_folder(release, tmp_path / f"{number}", period, **stated)
-        compare_with(page, tmp_path / f"{number}" / "atlas.html")
+        atlases.in_folder(release, tmp_path / f"{number}", period, **stated)
+        atlases.compare_with(page, tmp_path / f"{number}" / "atlas.html")
         page.wait_for_selector(f"text=Nothing is compared. {words}")
-        compare_with(page, tmp_path / "own" / "atlas.html")
+        atlases.compare_with(page, tmp_path / "own" / "atlas.html")
         page.wait_for_selector("text=This is the same release.")
     for number, (period, stated, words) in enumerate(
         [
@@ -272,14 +260,14 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
             ("2001-Q2", {"mechanism": {"name": "tda_l2", "options": {}}}, "rules, inftda_refined and tda_l2, so"),
         ]
     ):
-        in_folder(release, tmp_path / f"known{number}", period, **stated)
-        compare_with(page, tmp_path / f"known{number}" / "atlas.html")
+        atlases.in_folder(release, tmp_path / f"known{number}", period, **stated)
+        atlases.compare_with(page, tmp_path / f"known{number}" / "atlas.html")
         page.wait_for_selector(f"text={words}")
         assert "earlier version" not in page.inner_text("#compared")
         page.click("#compare")  # stops comparing
     monkeypatch.setattr(atlas, "_list_comparison_facts", lambda _: {})
-    in_folder(release, tmp_path / "early", "2000-Q4")
-    compare_with(page, tmp_path / "early" / "atlas.html")
+    atlases.in_folder(release, tmp_path / "early", "2000-Q4")
+    atlases.compare_with(page, tmp_path / "early" / "atlas.html")
     page.wait_for_selector("text=to other/2001-Q1/r10.")
     assert "A page of an earlier version does not say" in page.inner_text("#compared")
 
@@ -289,8 +277,8 @@ def test_a_table_of_one_zone(opened, tmp_path):
     zones = pd.DataFrame({"zone": ["a"], "latitude": [1.0], "longitude": [2.0]})
     geography = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"))
     flows = pd.DataFrame({"origin": ["a"], "destination": ["a"], "trips": [500]})
-    release = released(flows, geography)
-    page, seen = opened(written(release, facts(release), tmp_path))
+    release = atlases.released(flows, geography)
+    page, seen = opened(atlases.written(release, facts(release), tmp_path))
     page.wait_for_selector("#panel h2")
     box = page.locator("#map").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

@@ -1,14 +1,11 @@
 """The list of areas of the atlas, by keyboard alone, and names that are written from right to left."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
 from od_core import Geography, open_release
 from tests.browser.atlases import released, with_word, written
-from tests.browser.conftest import show
-from tests.browser.test_pages import DESK, PHONE, too_wide
+from tests.browser.conftest import DESK, PHONE, show, too_wide
 from tests.od_core.publication.examples import facts
 
 

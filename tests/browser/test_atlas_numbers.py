@@ -1,7 +1,5 @@
 """The numbers of the atlas in a real browser are those of the library."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -17,16 +15,7 @@ from od_core.flows.indicators import _find_likely_sides, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.released_flows import ReleasedFlows, make_zone_function
-from tests.browser.atlases import (
-    compare_with,
-    downloaded,
-    in_folder,
-    random_release,
-    released,
-    with_word,
-    word_of,
-    written,
-)
+from tests.browser import atlases
 from tests.od_core.publication.examples import facts
 
 ENDS = ("", "_lower", "_upper")
@@ -117,9 +106,9 @@ def test_a_thousand_selections_of_the_flights_are_those_of_the_library(opened, b
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", "tda_l2", "vanilla_gauss"])
 def test_selections_of_every_mechanism_are_those_of_the_library(opened, tmp_path, mechanism, seed):
     """``inftda`` and ``tda_l2`` drop nodes without trips, of which less is known."""
-    release = random_release(seed, mechanism=mechanism)
+    release = atlases.random_release(seed, mechanism=mechanism)
     assert release.fitted.nothing_dropped == (mechanism in ("inftda_refined", "vanilla_gauss"))
-    compared(opened, written(release, facts(release), tmp_path), release)
+    compared(opened, atlases.written(release, facts(release), tmp_path), release)
 
 
 DROPPING = InfTDARefined(keep_all_cap=0)
@@ -129,16 +118,16 @@ DROPPING = InfTDARefined(keep_all_cap=0)
 @pytest.mark.parametrize("mechanism", ["inftda_refined", DROPPING])
 def test_selections_use_measured_totals_of_areas_as_the_library_does(opened, tmp_path, mechanism, levels):
     """With zones alone, the tree has the totals of destinations, and only those of origins are measured beside it."""
-    release = random_release(6, mechanism=mechanism, levels=levels, area_totals="1/5")
+    release = atlases.random_release(6, mechanism=mechanism, levels=levels, area_totals="1/5")
     assert release.fitted.nothing_dropped == (mechanism != DROPPING)
     assert set(release.fitted.area_totals) == ({0} if levels == ("zone",) else {0, 1})
-    compared(opened, written(release, facts(release), tmp_path), release)
+    compared(opened, atlases.written(release, facts(release), tmp_path), release)
 
 
 def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_path):
-    first = random_release(1)
+    first = atlases.random_release(1)
     flows = sum_releases([first, replace(first)])
-    compared(opened, written(flows, facts(first), tmp_path), flows)
+    compared(opened, atlases.written(flows, facts(first), tmp_path), flows)
 
 
 def sparse_below(mechanism: str) -> Release:
@@ -148,14 +137,14 @@ def sparse_below(mechanism: str) -> Release:
     geography = Geography.from_frame(pd.DataFrame(zones, columns=[*levels, *places]), levels, coordinates=places)
     pairs = [(f"z{10 * o:02}", f"z{10 * d:02}", 5_000) for o in range(6) for d in range(6)]
     flows = pd.DataFrame(pairs, columns=["origin", "destination", "trips"])
-    return released(flows, geography, mechanism=mechanism, budget=Budget(epsilon=1, delta="1e-8"))
+    return atlases.released(flows, geography, mechanism=mechanism, budget=Budget(epsilon=1, delta="1e-8"))
 
 
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
 def test_a_page_is_cut_exactly_whatever_was_dropped_above(opened, tmp_path, monkeypatch, mechanism):
     monkeypatch.setattr(atlas, "_choose_depth", lambda *_: 2)  # noise decides how many nodes there are
-    release = random_release(3, mechanism=mechanism)
-    compared(opened, written(release, facts(release), tmp_path), release, finest=2)
+    release = atlases.random_release(3, mechanism=mechanism)
+    compared(opened, atlases.written(release, facts(release), tmp_path), release, finest=2)
 
 
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
@@ -165,7 +154,7 @@ def test_a_table_that_is_too_large_has_its_coarser_areas_exactly(opened, tmp_pat
     release = sparse_below(mechanism)
     assert release.fitted.nothing_dropped == (mechanism == "inftda_refined")  # else below what the page shows
     assert all(len(level.divided) == len(level.nodes) for level in release.fitted.levels if level.nodes.level < 4)
-    address = written(release, facts(release), tmp_path)
+    address = atlases.written(release, facts(release), tmp_path)
     compared(opened, address, release, finest=2)
     page = shown(opened, address)
     assert "shows areas down to town" in page.inner_text("footer")
@@ -186,7 +175,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
     If nodes were dropped, the estimates of the page are those of sums of zones, which differ from those of areas.
     """
 
-    def marks(release: Release, zone: int) -> list[dict[str, Any] | None]:
+    def marks(release, zone):
         here = np.arange(60) == zone
         stated = []
         for column, ends in (("outflow", (here, ~here)), ("inflow", (~here, here))):
@@ -205,7 +194,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
         assert [table["outflow_likely"][zone], table["outflow_unbiased"][zone]] == list(mark.values())
     if measured:
         monkeypatch.setattr(Intervals, "has_measured_totals", lambda *_: True)
-    page, _ = opened(f"{written(release, facts(release), tmp_path)}#level=zone&areas=z{zone:02}")
+    page, _ = opened(f"{atlases.written(release, facts(release), tmp_path)}#level=zone&areas=z{zone:02}")
     page.wait_for_selector(".tiles")
     for number in range(60):
         got = totals_of(page, 3, [number])
@@ -241,18 +230,18 @@ def test_totals_of_an_area_are_its_indicators(opened, bundle):
 @pytest.mark.parametrize("levels", [("region", "town", "zone"), ("zone",)])
 @pytest.mark.parametrize("releases", [1, 2])
 def test_totals_use_measured_totals_of_areas_as_the_indicators_do(opened, tmp_path, levels, releases):
-    release = random_release(6, levels=levels, area_totals="1/5")
+    release = atlases.random_release(6, levels=levels, area_totals="1/5")
     flows = sum_releases([release, replace(release)]) if releases == 2 else release
-    page = shown(opened, written(flows, facts(release), tmp_path))
+    page = shown(opened, atlases.written(flows, facts(release), tmp_path))
     for level in levels:
         same_totals(page, flows, level)
 
 
 def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_exact(opened, tmp_path):
     """Less the trips within, where nodes of the tree were dropped; see ``intervals._subtract_trips_within``."""
-    release = random_release(6, mechanism=DROPPING, area_totals="1/20")
+    release = atlases.random_release(6, mechanism=DROPPING, area_totals="1/20")
     fit, geography, of_measured = release.fitted, release.tree.origin, 0
-    page = shown(opened, written(release, facts(release), tmp_path))
+    page = shown(opened, atlases.written(release, facts(release), tmp_path))
     for zone in range(geography.size(3)):
         here = np.arange(geography.size(3)) == zone
         got = totals_of(page, 3, [zone])
@@ -270,7 +259,7 @@ def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_e
 def test_mean_distances_are_indicators_whatever_was_dropped(opened, tmp_path, mechanism):
     release = sparse_below(mechanism)
     assert release.fitted.nothing_dropped == (mechanism == "inftda_refined")
-    page = shown(opened, written(release, facts(release), tmp_path))
+    page = shown(opened, atlases.written(release, facts(release), tmp_path))
     for number, row in indicators(release, ["town"]).iterrows():
         mean = totals_of(page, 2, [number])["meanDistance"]
         ends = [row[f"mean_distance{end}"] for end in ENDS]
@@ -297,7 +286,7 @@ def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, 
         return of
 
     expected = release.weighted_sum(weight(known[1]), per=weight(known[0]))
-    page = shown(opened, written(release, facts(release), tmp_path))
+    page = shown(opened, atlases.written(release, facts(release), tmp_path))
     mean = totals_of(page, level, [release.tree.origin.codes[level].index(code) for code in chosen])["meanDistance"]
     lower, upper = min(expected.lower, expected.released), max(expected.upper, expected.released)
     assert [mean["mean"], *mean["interval"]] == pytest.approx([expected.released, lower, upper], abs=2e-3)
@@ -335,11 +324,8 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
         page.wait_for_selector("#profile[aria-busy=false] table")
         own = table[table["origin"] == areas] if areas else table
         flows = own.set_index("destination" if areas else own["origin"] + " to " + own["destination"])[numbers]
-        rows = [
-            row
-            for row in downloaded(page)[1]
-            if row["measure"] == ("flights from the selection" if areas else "flights")
-        ]
+        measure = "flights from the selection" if areas else "flights"
+        rows = [row for row in atlases.downloaded(page)[1] if row["measure"] == measure]
         assert len(rows) == min(len(flows), 1000)
         for row in rows:
             assert [int(row[name]) for name in ("value", "lower", "upper")] == flows.loc[
@@ -349,7 +335,7 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
         cells = page.locator("#panel > div:not(#profile) tbody tr").evaluate_all(
             "(all) => all.map((row) => [...row.cells].map((cell) => cell.innerText))"
         )
-        assert [with_word(f"{trips} {interval}, {word}") for _, trips, interval, word, _ in cells] == [
+        assert [atlases.with_word(f"{trips} {interval}, {word}") for _, trips, interval, word, _ in cells] == [
             [int(row[name]) for name in ("value", "lower", "upper")] for row in rows[:15]
         ]
         marked = sum(row["reliability"] == "may be none" for row in rows[:15])
@@ -359,7 +345,7 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
         )
         lines, circles = page.evaluate(SCENE)
         assert lines == [[int(row["value"]), row["reliability"]] for row in rows[: 40 if areas else 15]]
-        assert [faint for *_, faint in circles] == [word_of(*known) == "may be none" for *known, _ in circles]
+        assert [faint for *_, faint in circles] == [atlases.word_of(*known) == "may be none" for *known, _ in circles]
         keys = page.locator("#key span").all_inner_texts()
         words = {"solid", "rough", "may be none"}
         assert words & {*keys} == {word for _, word in lines}
@@ -376,13 +362,15 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
 @pytest.mark.parametrize("own", ["01", None])
 def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own, later, days):
     """Whichever of the two pages is open, changes are from the earlier period to the later one; per day to February."""
-    before, after = (random_release(seed, areas=1) for seed in (1, 2))
-    pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), (later, after))}
+    before, after = (atlases.random_release(seed, areas=1) for seed in (1, 2))
+    pages = {
+        name: atlases.in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), (later, after))
+    }
     names = ["change", "lower", "upper"] if days == 31 else ["change_per_day", "lower_per_day", "upper_per_day"]
     page, seen = opened(pages[own or later] + "#level=region")
     page.wait_for_selector("#panel table")
     (other,) = pages.keys() - {own or later}
-    compare_with(page, tmp_path / other / "atlas.html")
+    atlases.compare_with(page, tmp_path / other / "atlas.html")
     page.wait_for_selector(f"text=Changes from other/2001-01/r1 to other/2001-{later}/r1.")
     for number, level in enumerate(("region", "town"), start=1):
         codes = after.tree.origin.codes[number]
@@ -400,7 +388,7 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, 
         f"{grew + fell} of {len(table)} compared flows changed by more than their uncertainty: {grew} grew, and {fell}"
     )
     assert said in page.inner_text("#panel")
-    name, rows = downloaded(page)
+    name, rows = atlases.downloaded(page)
     later_key = f"other/2001-{later}/r1"
     assert (name, {row["release"] for row in rows}) == (f"other_2001-{later}_r1_selection.csv", {later_key})
     assert (names[0] in rows[0], "per day" in page.inner_text("#panel")) == (True, days == 28)

@@ -1,7 +1,5 @@
 """The numbers of the atlas by category and by distance in a real browser are those of the library."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

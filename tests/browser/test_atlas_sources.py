@@ -1,7 +1,5 @@
 """The pages in the package are the ones that their sources make."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

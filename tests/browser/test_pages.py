@@ -1,33 +1,9 @@
 """Reports and certificates in a real browser: nothing is asked of anybody, nothing runs, and it fits a phone."""
 
-from __future__ import annotations
-
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
-from tests.browser.conftest import show
+from tests.browser.conftest import DESK, PHONE, inaccessible, show, too_wide
 from tests.od_core.publication.reports import EVIL, examples
-
-PHONE, DESK = 375, 1280
-"""Widths in CSS pixels."""
-
-
-def inaccessible(page) -> list[tuple[str, str]]:
-    """What breaks a rule of axe-core: contrast, labels, roles, headings or keyboard."""
-    return [(one["id"], one["nodes"][0]["html"][:200]) for one in Axe().run(page).response["violations"]]
-
-
-def too_wide(page) -> str:
-    """What sticks out of the page to the right, but for what scrolls by itself."""
-    return page.evaluate(
-        """() => {
-            const width = document.documentElement.clientWidth;
-            if (document.documentElement.scrollWidth <= width) return "";
-            return [...document.body.querySelectorAll("*")]
-                .filter((e) => !e.closest(".scroll") && e.getBoundingClientRect().right > width + 1)
-                .map((e) => e.tagName + ": " + e.textContent.slice(0, 40)).slice(0, 3).join("; ") || "the page";
-        }"""
-    )
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])

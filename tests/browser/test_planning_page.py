@@ -1,7 +1,5 @@
 """The planning page in a real browser: its numbers are those of the plans, and it asks nobody."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -16,9 +14,8 @@ from od_core.privacy.accounting import compute_bun_steinke_epsilon, compute_tigh
 from od_core.privacy.domain import compute_largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certify import render_clauses
-from tests.browser.conftest import show
+from tests.browser.conftest import DESK, PHONE, inaccessible, show, too_wide
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
-from tests.browser.test_pages import DESK, PHONE, inaccessible, too_wide
 from tests.od_core.publication.reports import EVIL
 
 SETTINGS = 8
@@ -202,7 +199,7 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     setting = Setting(None, "trip", "bounded", 10, (1, 2, 3), segments=True, weights=None)
     page.wait_for_selector("#results[data-shown]")
 
-    def changed(**changes) -> None:
+    def changed(**changes):
         nonlocal setting
         setting = replace(setting, **changes)
         same_numbers(page.evaluate(READ), case.plan(setting))

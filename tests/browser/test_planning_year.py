@@ -1,7 +1,5 @@
 """The planning page of a data set that protects a year of a person: what its releases cost together, and its bounds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The Dagster UI of a released month: it asks nobody else, and no page of anybody else does anything."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -123,10 +121,9 @@ REBOUND = """async (launch) => {
 def test_a_page_whose_name_comes_to_point_here_does_and_reads_nothing(opened, ui, unguarded_ui):
     """To the browser it is of the same origin as the UI then."""
 
-    def asked(one: Ui) -> tuple[int, str]:
+    def asked(one):
         page, _ = opened(one.address.replace("localhost", "evil.example") + "/server_info")
-        status, text = page.evaluate(REBOUND, LAUNCH)
-        return status, text
+        return tuple(page.evaluate(REBOUND, LAUNCH))
 
     before, guarded_before = recorded(unguarded_ui), recorded(ui)
     status, text = asked(unguarded_ui)

@@ -1,7 +1,5 @@
 """What must hold of draws, charges and measurement files, whatever happened."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
@@ -22,11 +20,7 @@ def drawn(folder, release_id=R1) -> Counter:
 
 def measurement_files(folder, release_id=R1) -> dict[str, str]:
     place = folder / "confidential" / release_id
-    return (
-        {path.name: compute_file_digest(path) for path in place.glob("noisy_measurement_*.parquet")}
-        if place.exists()
-        else {}
-    )
+    return {path.name: compute_file_digest(path) for path in place.glob("noisy_measurement_*.parquet")}
 
 
 def charges(folder, level, release_id=R1) -> int:

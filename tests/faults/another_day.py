@@ -1,7 +1,5 @@
 """Runs a module of this folder in a process whose clock stands some days later or earlier."""
 
-from __future__ import annotations
-
 import datetime
 import sys
 import time

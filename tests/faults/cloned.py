@@ -5,8 +5,6 @@ before it is cloned, and both clones have the number 1, and nothing that a copie
 It prints one line of JSON for each backend that is named: its draws, and those of the two clones.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

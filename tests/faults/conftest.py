@@ -1,7 +1,5 @@
 """Processes that run a release in a folder of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,11 +8,11 @@ from tests.faults.forked import Forked
 
 
 @pytest.fixture
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Forked]]:
+def started(tmp_path_factory) -> Iterator[Callable[..., Forked]]:
     """Start a module of this folder in a process of its own; ended with the test at the latest."""
     processes: list[Forked] = []
 
-    def start(module: str, *arguments: object) -> Forked:
+    def start(module, *arguments):
         processes.append(Forked(module, list(map(str, arguments)), tmp_path_factory.mktemp(module)))
         return processes[-1]
 

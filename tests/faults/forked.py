@@ -1,7 +1,5 @@
 """Processes that run a module of this folder."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """Measure a level, or read records, in a process whose files may not grow beyond a limit, as on a full disk."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """The small project's month with the canary in it, in a process whose files may not grow beyond a limit."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

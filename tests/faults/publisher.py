@@ -1,7 +1,5 @@
 """A release published in a process of its own, which dies at a chosen point."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,33 +33,33 @@ POINTS = (
 def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.DataFrame = FLOWS) -> None:
     """Publish as the pipeline does, and die at a point."""
 
-    def reached(here: str) -> None:
+    def reached(here):
         if here == point:
             die()
 
     text, insert, sync = bundle.encode_json, store._insert, bundle.sync
     write_zip, zipped, stored = bundle.write_zip, bundle._publish_zip, FLOW_KIND.store
 
-    def text_or_die(content: dict) -> bytes:
+    def text_or_die(content):
         reached("in the files")
         return text(content)
 
-    def insert_or_die(connection: object, table: str, *rest: object) -> None:
+    def insert_or_die(connection, table, *rest):
         if table == "checks":
             reached("in the transaction")
         insert(connection, table, *rest)
 
-    def sync_or_die(path: Path) -> None:
+    def sync_or_die(path):
         if path == folder / "releases":
             reached("after the rename")
         sync(path)
 
-    def store_or_die(*given: object) -> None:
+    def store_or_die(*given):
         reached("before the store")
         stored(*given)
         reached("after the store")
 
-    def zip_or_die(files: Path, release: str, path: Path) -> None:
+    def zip_or_die(files, release, path):
         if point == "in the zip file":
             path.write_bytes(b"PK half")
         reached("in the zip file")
@@ -79,14 +77,8 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
     try:
         ledger = ledger_at(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
-        facts = build_certificate(
-            FLOW_KIND,
-            release,
-            key,
-            "commuters",
-            [CheckResult(subject="flows", check="sum to n", passed=True)],
-            record=ledger.record(key),
-        )
+        checks = [CheckResult(subject="flows", check="sum to n", passed=True)]
+        facts = build_certificate(FLOW_KIND, release, key, "commuters", checks, record=ledger.record(key))
         context = read_release_context(FLOW_KIND, ledger, key, "commuters", folder / "releases")
         place = replace(Published.from_folder(folder, key, ledger), bundle=folder / "releases" / f"r{key.revision}")
         publish_release(place, FLOW_KIND, release, facts, context)

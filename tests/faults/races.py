@@ -3,8 +3,6 @@
 Each race forks its processes from this one, which has imported all they need, so that they meet within milliseconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -38,7 +36,7 @@ def release(folder: Path, key: ReleaseKey, locked: bool) -> None:
         measurements = begin_release(ConfidentialFolder(folder / "confidential"), ledger, key, "commuters", PLAN, TRIPS)
         for step in PLAN.steps:
 
-            def draw(level: int = step.level) -> list[np.ndarray]:
+            def draw(level=step.level):
                 os.write(side, f"{key} {level}\n".encode())
                 time.sleep(CHANCE.random() / 200)
                 return [np.array([os.getpid(), level])]

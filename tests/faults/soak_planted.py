@@ -1,7 +1,5 @@
 """Trials of the soak with a defect planted, and the same without it: whether the soak would find it."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -13,7 +11,6 @@ from unittest.mock import patch
 
 from od_core.files import durable as files
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from tests.faults.soak_shim import Operation
 from tests.faults.soak_trials import Soak, Start, Trial
@@ -25,7 +22,7 @@ def never_charged_again() -> AbstractContextManager[object]:
     """A draw that was lost is made again under its first charge."""
     start_draw = Ledger.start_draw
 
-    def planted(self: Ledger, key: ReleaseKey, level: int, *rest: str) -> int:
+    def planted(self, key, level, *rest):
         state = self.find_level_state(key, level)
         lost = state is not None and state.kind == "DRAWING"
         return state.draw if lost else start_draw(self, key, level, *rest)

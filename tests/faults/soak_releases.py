@@ -1,8 +1,6 @@
 """Small releases of every kind, measured under a ledger and published as the pipeline does it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +20,7 @@ from od_core.flows.release import run_plan
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.confidential import ConfidentialFolder, lock_folder
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Draw, DurableMeasurements, begin_release
+from od_core.ledger.measurements import DurableMeasurements, begin_release
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise import table_sampler
@@ -79,17 +77,8 @@ def _parts(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
 
 
 def _group_sizes(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
-    return release_group_sizes(
-        GROUPS,
-        GEOGRAPHY,
-        unit=UNIT,
-        budget=Budget(epsilon=1),
-        mechanism="cumulative",
-        top_code=9,
-        ledger=ledger,
-        release_id=str(key),
-        noise=noise,
-    )
+    given = {"unit": UNIT, "budget": Budget(epsilon=1), "mechanism": "cumulative", "top_code": 9}
+    return release_group_sizes(GROUPS, GEOGRAPHY, **given, ledger=ledger, release_id=str(key), noise=noise)
 
 
 def _stops(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
@@ -118,14 +107,8 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
     ledger.declare(PrivacyDomain(kind, UNIT, Cap(rho=Fraction(10**6)), "a table and any number of lost draws"))
     release = released(ledger, key, noise)
     place = Published.from_folder(root, key, ledger)
-    facts = build_certificate(
-        published_as,
-        release,
-        key,
-        kind,
-        [CheckResult(subject="release", check="made by a soak", passed=True)],
-        record=ledger.record(key),
-    )
+    checks = [CheckResult(subject="release", check="made by a soak", passed=True)]
+    facts = build_certificate(published_as, release, key, kind, checks, record=ledger.record(key))
     context = read_release_context(published_as, ledger, key, kind, place.releases)
     publish_release(place, published_as, release, facts, context)
     return place
@@ -138,11 +121,11 @@ def marked(seed: str) -> None:
     follow on entries of the ledger; ``noise`` stands at each request for random bits.
     """
 
-    def around(once: Callable[[Any, Any, Draw], Any]) -> Callable[[Any, Any, Draw], Any]:
-        def replaced(self: Any, step: Any, draw: Draw) -> Any:
+    def around(once):
+        def replaced(self, step, draw):
             name = f"{step.level}.{self.part}" if isinstance(self, PartMeasurements) else f"{step.level}"
 
-            def noted() -> Iterator[Any]:
+            def noted():
                 mark(f"draw {name}")
                 yield from draw()
                 mark(f"drawn {name}")
@@ -151,16 +134,16 @@ def marked(seed: str) -> None:
 
         return replaced
 
-    def after(entry: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def replaced(self: Ledger, key: ReleaseKey, level: int, *rest: Any) -> Any:
+    def after(entry, name):
+        def replaced(self, key, level, *rest):
             result = entry(self, key, level, *rest)
             mark(f"{name} {level}")
             return result
 
         return replaced
 
-    def noted(draw: Callable[..., Any]) -> Callable[..., Any]:
-        def replaced(*arguments: Any) -> Any:
+    def noted(draw):
+        def replaced(*arguments):
             mark("noise")
             return draw(*arguments)
 
@@ -168,7 +151,7 @@ def marked(seed: str) -> None:
 
     chance = Random(seed)  # noqa: S311  # the same again, so that a trial can be repeated
 
-    def bits(size: int) -> bytes:
+    def bits(size):
         mark("bits")
         return chance.randbytes(size)
 

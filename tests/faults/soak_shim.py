@@ -1,7 +1,5 @@
 """The library that counts and disturbs file operations (``soak_shim.c``): built, armed, and its log read."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -232,7 +232,7 @@ class Soak:
         """Release and publish in a process of its own; how it ended."""
         said = log.with_name("said")
 
-        def run() -> None:
+        def run():
             marked(seed)
             arm(root, log, at, fault)
             ended = _tried(start, root)
@@ -249,7 +249,7 @@ class Soak:
         start, said = trial.start, log.with_name("violations")
         earlier = self._folder / start.kind
 
-        def look() -> None:
+        def look():
             marked(f"{trial} again")
             violations = list(damaged(root))
             arm(root, log)

@@ -1,7 +1,5 @@
 """A stopped release resumed on another day, and under a clock that was set back."""
 
-from __future__ import annotations
-
 import datetime
 import signal
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Two runs at once: of one draw, of one new folder. ``test_races.py`` has those of one release."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from fractions import Fraction

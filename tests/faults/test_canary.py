@@ -1,7 +1,5 @@
 """A planted zone and user are found nowhere outside the confidential folder of a job whose disk is full."""
 
-from __future__ import annotations
-
 from tests.od_assets.canary import leaks
 
 

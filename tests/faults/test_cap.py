@@ -1,7 +1,5 @@
 """Ten releases of one period against a cap that allows four."""
 
-from __future__ import annotations
-
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 

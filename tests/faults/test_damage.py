@@ -3,8 +3,6 @@
 Each fault meets a release that is stopped between two levels and one that is published.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

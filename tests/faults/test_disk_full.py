@@ -1,7 +1,5 @@
 """A disk that is full: no half measurement, no draw that the ledger could not write down, and a charge on retry."""
 
-from __future__ import annotations
-
 import signal
 from fractions import Fraction
 

@@ -3,8 +3,6 @@
 Two moments by default; ``OD_INTERRUPTS=20 pytest tests/faults/test_interrupted.py`` for more.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -60,7 +58,7 @@ def entries(var: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says which signals a process handles")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_all_periods_end_at_once_and_lose_no_draw(number: signal.Signals, tmp_path: Path) -> None:
+def test_all_periods_end_at_once_and_lose_no_draw(number, tmp_path):
     make_project(tmp_path)
     moments = np.random.default_rng([MOMENTS, number])
     for moment in range((MOMENTS + 1) // 2):

@@ -1,7 +1,5 @@
 """The whole job killed, resumed, and run twice at once: nothing is drawn twice under one charge."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -25,7 +23,7 @@ RUN = [sys.executable, "-m", "od_assets.cli", "run", "us_flights", "--period", K
 
 
 @pytest.fixture
-def environment(engine: str, tmp_path: Path) -> dict[str, str]:
+def environment(engine, tmp_path) -> dict[str, str]:
     ledger = {"OD_LEDGER": address} if (address := server_of(tmp_path / "ledger.sqlite")) else {}
     return {**os.environ, **ledger, "OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
 
@@ -52,7 +50,7 @@ def killed_at(sign: Path, environment: dict[str, str]) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-def test_a_release_killed_three_times_is_resumed(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_release_killed_three_times_is_resumed(tmp_path, environment):
     folder = tmp_path / "confidential" / str(KEY)
     before: dict[str, bytes] = {}
     for sign in SIGNS:
@@ -76,7 +74,7 @@ def test_a_release_killed_three_times_is_resumed(tmp_path: Path, environment: di
     assert statuses == ["FAILURE"] * 3 + ["SUCCESS"]  # the dead runs were swept
 
 
-def test_two_runs_at_once_draw_once(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_two_runs_at_once_draw_once(tmp_path, environment):
     runs = [
         subprocess.Popen(RUN, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)

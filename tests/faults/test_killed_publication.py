@@ -1,7 +1,5 @@
 """A publication killed at every point: what can be seen is whole, and the next run ends it without a draw."""
 
-from __future__ import annotations
-
 import signal
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """No two processes draw the same noise, not even two clones of one process that cannot tell themselves apart."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

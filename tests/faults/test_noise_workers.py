@@ -1,7 +1,5 @@
 """The processes that draw by OpenDP: each draws once and ends, none is outlived or waited for, no two draws are one."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -70,7 +68,7 @@ os.write(1, ({{what}})[: {{size}}])
 
 
 @pytest.fixture(autouse=True)
-def _two_processors(monkeypatch) -> None:
+def _two_processors(monkeypatch):
     monkeypatch.setenv("OD_THREADS", "2")
 
 
@@ -158,7 +156,7 @@ def test_no_draws_of_two_processes_two_threads_or_two_requests_are_the_same():
 def test_answers_never_change_places_between_threads():
     """Each thread asks for a scale of its own: draws of sigma 1 beyond 40, or 50 of sigma 1e6 within: below 1e-100."""
 
-    def is_wrong(k: int) -> bool:
+    def is_wrong(k):
         small = k % 2 == 0
         _, noise = draw_noise(GAUSSIAN, 1.0 if small else 1e6, 1.0, 1_000)
         return (np.abs(noise).max() > 40) is small or (np.abs(noise) <= 40).sum() < (1_000 if small else 0)
@@ -226,7 +224,7 @@ def holder() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Starts a process, in a group of its own, that waits for two workers with much to draw."""
     processes = []
 
-    def start(kind: str) -> subprocess.Popen[str]:
+    def start(kind):
         command = [sys.executable, "-c", HOLDER, kind]
         root = Path(__file__).parents[2]
         process = subprocess.Popen(
@@ -271,13 +269,9 @@ def test_a_worker_imports_next_to_nothing_answers_once_and_ends(tmp_path):
     """Neither what stands in the environment nor a package is run in it, so nothing else can print among the noise."""
     (tmp_path / "sitecustomize.py").write_text("import os\nos.write(1, b'a note')\n")
     command = [sys.executable, "-I", "-S", "-X", "importtime", opendp_worker.__file__]
-    worker = subprocess.run(
-        [*command, locate_library(), str(os.getpid())],
-        input=REQUEST.pack(GAUSSIAN, SIGMA, 1.0, 7) * 2,
-        capture_output=True,
-        timeout=300,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-    )
+    request, environment = REQUEST.pack(GAUSSIAN, SIGMA, 1.0, 7) * 2, os.environ | {"PYTHONPATH": str(tmp_path)}
+    command += [locate_library(), str(os.getpid())]
+    worker = subprocess.run(command, input=request, capture_output=True, timeout=300, env=environment)
     imported = worker.stderr
     assert worker.returncode == 0
     assert len(worker.stdout) == ANSWER.size + 8 * 7

@@ -1,7 +1,5 @@
 """Processes that race for releases: no level is drawn twice under one charge, and none is lost without a charge."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """A PostgreSQL server that goes away while a level is drawn: what was charged is known when it is back."""
 
-from __future__ import annotations
-
 import pytest
 
 from od_core import OdError

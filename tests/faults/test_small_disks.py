@@ -1,7 +1,5 @@
 """Disks that are full or mounted read-only: in one line that says whose disk it is, and nothing is charged or lost."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
@@ -33,7 +31,7 @@ def mounted(folder: Path, size: str) -> Iterator[None]:
 
 
 @dg.op
-def talk(context) -> None:  # Dagster reads annotations, which are text here
+def talk(context):
     for _ in range(1000):
         context.log.info("x" * 1000)
 
@@ -46,9 +44,7 @@ def talking() -> None:
 # Dagster leaves a coroutine behind where the loop of a browser's test still runs in this process.
 @pytest.mark.filterwarnings("ignore:coroutine 'BaseEventLoop.shutdown_asyncgens':RuntimeWarning")
 @pytest.mark.parametrize("size", ["60k", "900k"])
-def test_a_full_disk_of_dagsters_storage_ends_in_one_line(
-    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_of_dagsters_storage_ends_in_one_line(size, tmp_path, monkeypatch, capfd):
     """While its tables are made, and while a run writes its events."""
     home = tmp_path / "var" / "dagster"
     monkeypatch.setenv("DAGSTER_HOME", str(home))
@@ -66,7 +62,7 @@ def test_a_full_disk_of_dagsters_storage_ends_in_one_line(
     gc.collect()  # while the warning is ignored
 
 
-def test_a_ledger_on_a_disk_that_is_mounted_read_only_is_read_and_not_charged(tmp_path: Path) -> None:
+def test_a_ledger_on_a_disk_that_is_mounted_read_only_is_read_and_not_charged(tmp_path):
     """Also by root, who may write whatever the modes."""
     folder = tmp_path / "var"
     with mounted(folder, "10m"):

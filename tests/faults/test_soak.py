@@ -1,7 +1,5 @@
 """A hundred trials of the soak; that it finds defects; and what its models of a power cut keep."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """A task that was taken for dead wakes up after its part was drawn again: one file, and the loser reads it back."""
 
-from __future__ import annotations
-
 import pickle
 import signal
 import subprocess

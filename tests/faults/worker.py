@@ -1,7 +1,5 @@
 """A release in a process of its own, that may die at a chosen point; every draw leaves a line in a side file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -89,7 +87,7 @@ class DyingLedger(Ledger):
 def watched(side: Path, *, dies_at: int | None = None) -> Callable[..., object]:
     """The real backend's draw, which writes a line before the first random bit."""
 
-    def drawn(self: OpenDPNoise, variance: Fraction, level: int, first: int, size: int) -> object:
+    def drawn(self, variance, level, first, size):
         if first == 0:  # a query by segment is one draw, for which the noise of each category is asked for in turn
             with side.open("a", encoding="utf-8") as file:
                 file.write(f"{level}\n")
@@ -145,7 +143,7 @@ def die_while_counting(point: str) -> None:
     name = {"counters": "keep", "fingerprints": "hold_to_input"}[what]
     do = getattr(UserCounters, name)
 
-    def dying(self: UserCounters, *given: object) -> None:
+    def dying(self, *given):
         if when == "after":
             do(self, *given)
         die()
@@ -161,7 +159,7 @@ def run_and_die(folder: Path, level: int, point: str, release_id: str = R1) -> N
         write, replace = measurements.write_checked, Path.replace
         if point == "while writing":
 
-            def half(path: Path, content: object, **options: object) -> object:
+            def half(path, content, **options):
                 written = write(path, content, **options)
                 if f"measurement_{level}." in str(path):
                     os.truncate(path, path.stat().st_size // 2)
@@ -171,7 +169,7 @@ def run_and_die(folder: Path, level: int, point: str, release_id: str = R1) -> N
             measurements.write_checked = half
         else:
 
-            def never(self: Path, target: Path) -> Path:
+            def never(self, target):
                 return die() if f"measurement_{level}." in str(target) else replace(self, target)
 
             files.Path.replace = never
@@ -185,7 +183,7 @@ def make_key_with_another(folder: Path, name: str) -> None:
     """Make the key of a new confidential folder while another process makes it, 'two' the later; say it."""
     random_bytes = confidential.secrets.token_bytes
 
-    def after_the_other(size: int) -> bytes:
+    def after_the_other(size):
         (folder / f"{name}.ready").touch()
         deadline = time.monotonic() + 2.0
         while len(list(folder.glob("*.ready"))) < 2 and time.monotonic() < deadline:

@@ -1,7 +1,5 @@
 """One task of a release in parts, in a process of its own that stops itself between its draw and the keeping of it."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """The small project of the Dagster tests, for those that run whole jobs again and again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,13 +11,13 @@ __all__ = ["first_run", "make_project", "project", "refused", "released"]
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     """The wheel of this checkout."""
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel, tmp_path_factory) -> Path:
     """A folder of packages that has the wheel alone. Environments share it, and the cache of its kernels."""
     packages = tmp_path_factory.mktemp("installed")
     install_wheel(wheel, packages)

@@ -1,7 +1,5 @@
 """Files that arrive: released by themselves, waited for, or refused, and said so."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
@@ -50,7 +48,7 @@ def run_of(project: Project, outcome: Any) -> dg.ExecuteInProcessResult:
     return project.run(period=partition)
 
 
-def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project: Project) -> None:
+def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project):
     written = (project.root / "2001-01.csv").stat().st_mtime_ns
     first = look(project)
     assert asked(first) == ["2001-01"]
@@ -66,7 +64,7 @@ def test_a_file_that_arrives_is_asked_for_once_and_a_better_one_again(project: P
     assert len(json.loads(better.cursor)) == 1
 
 
-def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(project: Project) -> None:
+def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(project):
     project.write_records(records().assign(date="2001-02-03"), "2001-02")
     assert asked(look(project)) == ["2001-01", "2001-02"]
     assert project.run().success
@@ -90,7 +88,7 @@ def test_what_is_published_is_not_asked_for_and_a_corrected_file_is_refused(proj
     assert "trips/2001-02/r2 is charged again, so run it by hand" in by_hand.skip_message
 
 
-def test_a_corrected_file_is_noticed_whatever_its_time_and_a_copy_of_the_same_is_not(project: Project) -> None:
+def test_a_corrected_file_is_noticed_whatever_its_time_and_a_copy_of_the_same_is_not(project):
     path = project.root / "2001-01.csv"
     assert project.run().success
     read, written = path.read_bytes(), path.stat().st_mtime_ns
@@ -103,10 +101,10 @@ def test_a_corrected_file_is_noticed_whatever_its_time_and_a_copy_of_the_same_is
 
 
 @pytest.mark.parametrize(("module", "name"), [(release, "load_period"), (steps, "count_records")])
-def test_a_file_that_is_replaced_while_or_after_it_is_read_is_noticed(project, monkeypatch, module, name) -> None:
+def test_a_file_that_is_replaced_while_or_after_it_is_read_is_noticed(project, monkeypatch, module, name):
     path, work = project.root / "2001-01.csv", getattr(module, name)
 
-    def replace_after(*given: Any, **named: Any) -> Any:
+    def replace_after(*given, **named):
         done = work(*given, **named)
         path.write_bytes(path.read_bytes() * 2)
         return done
@@ -120,7 +118,7 @@ def test_a_file_that_is_replaced_while_or_after_it_is_read_is_noticed(project, m
         assert "2001-01.csv was changed while it was read" in failure_text(outcome)
 
 
-def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
+def test_a_file_is_taken_once_it_is_whole_and_still(project):
     path, marker = project.root / "2001-01.csv", project.root / "2001-01.done"
     os.utime(path, (1, 1))  # a copy keeps the time of its original, the file system does not
     assert "2001-01.csv changed less than 60 seconds ago" in look(project, arrivals={}).skip_message
@@ -144,7 +142,7 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     assert "2001-01.csv does not have the SHA-256 that 2001-01.done states" in failure_text(refused)
 
 
-def test_one_file_of_all_periods_holds_those_that_it_was_written_after(project: Project) -> None:
+def test_one_file_of_all_periods_holds_those_that_it_was_written_after(project):
     changes = {"trips__files": "all.csv", "arrivals": NOW}
     path = project.root / "all.csv"
     records().to_csv(path, index=False)
@@ -154,7 +152,7 @@ def test_one_file_of_all_periods_holds_those_that_it_was_written_after(project: 
     assert asked(outcome) == ["2001-01"]
 
 
-def test_a_tick_releases_waits_and_leaves_what_is_published(project: Project) -> None:
+def test_a_tick_releases_waits_and_leaves_what_is_published(project):
     morning = datetime.datetime(2001, 3, 1, 6, tzinfo=datetime.UTC)
     waits = tick(project, morning)
     assert waits.skip_message == "trips/2001-02/r1 is waiting: there is no file 2001-02.csv."
@@ -175,13 +173,13 @@ UNATTENDED = [
 
 
 @pytest.mark.parametrize("tags", UNATTENDED, ids=["schedule", "sensor", "condition"])
-def test_the_first_release_of_a_data_set_in_a_ledger_is_run_by_hand(project: Project, tags: dict[str, str]) -> None:
+def test_the_first_release_of_a_data_set_in_a_ledger_is_run_by_hand(project, tags):
     """Also where another data set was released before; afterwards, whatever requests a run is served."""
     project.write_records(records().assign(date="2001-02-03"), "2001-02")
     other = project.group_sizes()
     job = project.definitions(project.component(arrivals=NOW)).resolve_job_def("trips_release")
 
-    def run(tags: dict[str, str], period: str = "2001-01") -> dg.ExecuteInProcessResult:
+    def run(tags, period="2001-01"):
         return project.execute(job, partition=period, tags=tags)
 
     why = "this ledger has no release of data set 'trips' yet, so run the first by hand: od-release run trips --period"
@@ -204,7 +202,7 @@ def test_the_first_release_of_a_data_set_in_a_ledger_is_run_by_hand(project: Pro
     assert run(tags, "2001-02").success
 
 
-def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(project: Project) -> None:
+def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(project):
     """Whatever asks for the run: the cap is that of the data set."""
     flows = project.component(domain__cap={"rho": "0.02", "reason": "for one release"})
     assert project.run(flows).success
@@ -218,7 +216,7 @@ def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(pro
     assert project.run(small).success  # it asks for what is left
 
 
-def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:
+def test_a_bundle_is_due_by_the_deadline(project):
     freshness = {"deadline": "0 6 15 * *", "within_days": 14}
     component = project.component(freshness=freshness, domain__time_zone="Europe/Rome")
     specs = {spec.key.path[-1]: spec for spec in project.definitions(component).resolve_all_asset_specs()}

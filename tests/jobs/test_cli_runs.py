@@ -1,7 +1,5 @@
 """The command line runs whole releases in a new folder: published, read back, refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -10,19 +8,17 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.runs import jobs
 from od_assets.series.reading import read_declared_series
 from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import compute_tight_epsilon, format_rounded_up
-from tests.od_assets.conftest import ATTRIBUTES, Project
+from tests.od_assets.cli.commands import command
+from tests.od_assets.conftest import ATTRIBUTES
 from tests.projects import make_dg_project
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +30,7 @@ def od_release(*arguments: str, var: Path, project: Path = ROOT) -> subprocess.C
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
-def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
+def test_run_publishes_reads_back_and_status_tells(tmp_path):
     first = od_release("run", "us_flights", "--period", "2001-02", "--json", var=tmp_path)
     assert first.returncode == 0, first.stderr
     facts = json.loads(first.stdout)[0]
@@ -76,22 +72,20 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     ]  # no longer declared, and still listed
 
 
-def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(project, monkeypatch):
     """A draw ends before it is stored, and a revision is charged and never drawn."""
     monkeypatch.setattr(jobs, "load_definitions", lambda: project.definitions(read_declared_series("trips")))
     project.component()  # writes the domain
     project.declare(ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}})
     write = measurements._write_draw
 
-    def dies(draw: Any, path: Path) -> Any:
+    def dies(draw, path):
         if path.name.startswith(".noisy_measurement_2."):
             raise MemoryError
         return write(draw, path)
 
-    def ran() -> str:
-        return " ".join(CliRunner().invoke(app, ["run", "trips", "--period", "2001-01"]).stdout.split())
+    def ran():
+        return " ".join(command("run", "trips", "--period", "2001-01").stdout.split())
 
     with monkeypatch.context() as patch:
         patch.setattr(measurements, "_write_draw", dies)

@@ -1,7 +1,5 @@
 """For real: ``od-release ui`` runs, the file of a month is dropped in, and its release appears without a hand on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     """A project of one release whose files are taken as they arrive, one second after their last change.
 
     Its sensor looks every second, and not every thirty as ours does: how long that is makes no difference here.
@@ -50,7 +48,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def log(project: Path) -> Iterator[Path]:
+def log(project) -> Iterator[Path]:
     """What ``od-release ui`` says, while it runs."""
     home, said = project / "var" / "dagster", project / "log"
     home.mkdir(parents=True)
@@ -74,7 +72,7 @@ def said_by_sensors(home: Path) -> set[str | None]:
     return {tick.skip_reason for of_one in ticks for tick in of_one}
 
 
-def test_a_month_is_waited_for_and_released_once_its_file_is_there(project: Path, log: Path) -> None:
+def test_a_month_is_waited_for_and_released_once_its_file_is_there(project, log):
     """What waits is said on the sensor's page; the terminal shows the address, and nothing of idle sensors."""
     waits = "trips/2001-01/r1 is waiting: there is no file 2001-01.csv"
     wait_until(lambda: waits in said_by_sensors(project / "var" / "dagster"), log)

@@ -1,7 +1,5 @@
 """``od-release ui`` ends as a whole when it is told to, however it was started."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -14,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="Linux lists the processes of others")
-def test_all_of_it_ends_where_a_shell_started_it_in_the_background(tmp_path: Path) -> None:
+def test_all_of_it_ends_where_a_shell_started_it_in_the_background(tmp_path):
     """Such a shell has it ignore SIGINT, and Dagster treats SIGTERM as SIGINT."""
     entry, log = f"OD_VAR={tmp_path / 'var'}", tmp_path / "log"
     environment = os.environ | {"OD_PROJECT": str(ROOT), "OD_VAR": str(tmp_path / "var")}

@@ -1,7 +1,5 @@
 """The wheel in another team's Dagster project, which keeps its executor, IO manager, resources and schedules."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -76,12 +74,12 @@ class Team:
 
 
 @pytest.fixture(scope="module")
-def team(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Team:
+def team(tmp_path_factory, installed) -> Team:
     return Team(tmp_path_factory.mktemp("of") / "team", installed)
 
 
 @pytest.fixture(scope="module")
-def declared(team: Team) -> Iterator[Callable[[], Team]]:
+def declared(team) -> Iterator[Callable[[], Team]]:
     """The project with its own definitions and a scaffolded release, whose values are changed as a user does."""
     before = team.installed()
     team.dg("scaffold", "defs", "od_assets.components.OdWarehouse", "warehouse")
@@ -111,9 +109,7 @@ def declared(team: Team) -> Iterator[Callable[[], Team]]:
 
 
 @pytest.mark.timeout(1_800)  # each of some twenty steps loads the project in a process of its own
-def test_a_release_runs_in_the_teams_own_deployment(
-    declared: Callable[[], Team], tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_release_runs_in_the_teams_own_deployment(declared, tmp_path, request):
     """Each step is a process of the team's executor; a schedule asks for the month; the command line goes on.
 
     The second month is charged to a ledger in PostgreSQL, to which the first one's entries are moved.
@@ -162,7 +158,7 @@ INIT = (
 )
 
 
-def test_in_a_new_project_one_command_declares_a_release_that_loads_and_runs(installed: Path, tmp_path: Path) -> None:
+def test_in_a_new_project_one_command_declares_a_release_that_loads_and_runs(installed, tmp_path):
     team = Team(tmp_path / "team", installed)
     data = team.folder / "data" / "my_city"
     data.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """The job of one group-size table: what it publishes, replays and refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -40,14 +38,13 @@ def planned(component: OdGroupSizes) -> GroupSizePlan:
 
 
 @pytest.fixture
-def month(project: Project) -> Project:
+def month(project) -> Project:
     project.write_records(of_a_month())
     return project
 
 
-def test_a_month_is_published_and_a_second_run_changes_nothing(month: Project) -> None:
-    first = month.run(month.group_sizes())
-    assert first.success, failure_text(first)
+def test_a_month_is_published_and_a_second_run_changes_nothing(month):
+    first = month.publish(month.group_sizes())
     checks = first.get_asset_check_evaluations()
     assert len(checks) == 7
     assert all(check.passed for check in checks)
@@ -65,7 +62,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(month: Project) -
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
-def test_groups_of_a_public_list(project: Project) -> None:
+def test_groups_of_a_public_list(project):
     """A taxi is listed in one zone; trips of an unlisted one are faults."""
     taxis = pd.DataFrame({"taxi": [f"t{k:03d}" for k in range(200)], "stand": ["Z00", "Z21"] * 100})
     taxis.to_csv(project.root / "taxis.csv", index=False)
@@ -76,8 +73,7 @@ def test_groups_of_a_public_list(project: Project) -> None:
         "trips__columns": {"group": "taxi", "date": "date"},
     }
     component = project.group_sizes(**of_taxis, privacy__epsilon="0.4", domain__cap__rho="9")
-    result = project.run(component)
-    assert result.success, failure_text(result)
+    project.publish(component)
     release = open_group_sizes(project.var / "releases" / str(KEY))
     assert release.plan.frame.groups.tolist() == [100, 0, 0, 0, 0, 100]
     work = TableWork(Warehouse(), component.require_valid(), KEY)
@@ -91,7 +87,7 @@ def test_groups_of_a_public_list(project: Project) -> None:
     assert not project.run(project.group_sizes(**of_taxis, domain__cap__rho="9", revision=2)).success
 
 
-def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
+def test_numbers_of_groups_by_area_and_size(project):
     """Records say how many groups of a size an area has; groups of which they do not tell have size 0."""
     (project.root / "areas.csv").write_text("zone,households\nZ00,900000\nZ21,7\n", encoding="utf-8")
     counted = {"home": ["Z00", "Z00", "Z21"], "members": [2, 1, 5], "many": [500000, 300000, 7]}
@@ -102,8 +98,7 @@ def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
     }
     mixed = {"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative", "sizes"]}}
     component = project.group_sizes(**of_counts, **mixed, privacy__epsilon="0.4", domain__cap__rho="9")
-    result = project.run(component)
-    assert result.success, failure_text(result)
+    result = project.publish(component)
     assert all(check.passed for check in result.get_asset_check_evaluations())
     release = open_group_sizes(project.var / "releases" / str(KEY))
     assert release.plan.frame.groups.tolist() == [900_000, 0, 0, 0, 0, 7]
@@ -118,9 +113,7 @@ def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
     assert "OD-GROUPS-COUNT" in failure_text(project.run(project.group_sizes(**of_counts, revision=2)))
 
 
-def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
-    month: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(month, monkeypatch):
     real, drawn = release_module.measure, []
 
     def dies_at_the_second(frame, query, step, groups, noise):  # type: ignore[no-untyped-def]  # as the real one
@@ -144,7 +137,7 @@ def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
 
 
 @pytest.mark.parametrize("kind", ["component", "group_sizes", "stops"])
-def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month: Project, kind: str) -> None:
+def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month, kind):
     """Area numbers mean other areas there; no draw is charged."""
     zones = ZONES.assign(longitude=range(6), latitude=range(6))
     zones.to_csv(month.root / "zones.csv", index=False)
@@ -164,7 +157,7 @@ def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month: Pr
     assert month.run(component).success
 
 
-def test_a_staged_table_that_its_measurements_do_not_give_is_not_published(month: Project) -> None:
+def test_a_staged_table_that_its_measurements_do_not_give_is_not_published(month):
     assert month.run(month.group_sizes()).success
     work = TableWork(Warehouse(), month.group_sizes().require_valid(), KEY)
     release = work.release
@@ -174,7 +167,7 @@ def test_a_staged_table_that_its_measurements_do_not_give_is_not_published(month
         _ = work.release
 
 
-def test_figures_without_their_release_are_completed_and_missing_areas_told(month: Project) -> None:
+def test_figures_without_their_release_are_completed_and_missing_areas_told(month):
     """A damaged database: what is missing is added, what is there must be the same."""
     assert month.run(month.group_sizes()).success
     with duckdb.connect(str(month.var / "release.duckdb")) as connection:
@@ -189,7 +182,7 @@ def test_figures_without_their_release_are_completed_and_missing_areas_told(mont
     assert "its areas differ" in verify_published_releases()[0]["faults"]["database"]
 
 
-def test_a_failed_check_of_the_histograms_blocks_publication(month: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_of_the_histograms_blocks_publication(month, monkeypatch):
     """A group of one zone is lost."""
     real = publishing.estimate_release
 
@@ -220,14 +213,14 @@ def test_a_failed_check_of_the_histograms_blocks_publication(month: Project, mon
         ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
     ],
 )
-def test_a_mistake_in_the_declaration_is_one_line(project: Project, changes: dict, code: str) -> None:
+def test_a_mistake_in_the_declaration_is_one_line(project, changes, code):
     with pytest.raises(OdError) as refused:
         planned(project.group_sizes(**changes))
     assert refused.value.code == code
     assert refused.value.spent == "nothing was spent"
 
 
-def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
+def test_the_sql_of_the_checks_counts_what_it_says(project):
     """Against a plain count, on tables with a random defect."""
     from od_assets.checks.release_checks import count_group_size_violations
     from od_core.group_sizes.publishing import StagedGroupSizes

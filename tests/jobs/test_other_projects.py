@@ -1,11 +1,7 @@
 """Projects of other teams: what they share with this one, and what they may not."""
 
-from __future__ import annotations
-
 import multiprocessing
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -28,13 +24,10 @@ from od_assets.series.reading import (
 )
 from od_core.errors import OdError
 from tests.od_assets.conftest import SILENT, failure_text, records
-from tests.od_assets.conftest import Project as TrialProject
 from tests.projects import make_dg_project
 
 
-def test_a_data_set_has_one_ledger_in_a_dagster_instance(
-    make_project: Callable[[], TrialProject], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_has_one_ledger_in_a_dagster_instance(make_project, monkeypatch):
     project = make_project()
     assert project.run(period="2001-01").success
     monkeypatch.setenv("OD_VAR", str(project.root / "elsewhere"))
@@ -46,9 +39,7 @@ def test_a_data_set_has_one_ledger_in_a_dagster_instance(
     assert project.run(period="2001-02").success
 
 
-def test_a_copy_of_a_project_does_not_spend_its_budget_again(
-    make_project: Callable[[], TrialProject], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_of_a_project_does_not_spend_its_budget_again(make_project, monkeypatch):
     """Both ledgers have the same entries up to the copy; the instance has seen one that only the first one has."""
     project = make_project()
     project.write_records(records().assign(date="2001-02-15"), "2001-02")
@@ -59,7 +50,7 @@ def test_a_copy_of_a_project_does_not_spend_its_budget_again(
     assert "OD-LEDGER-OTHER" in failure_text(project.run(period="2001-02"))
 
 
-def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Callable[[], TrialProject]) -> None:
+def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project):
     project = make_project()
     component = project.component()
     elsewhere = project.root / "elsewhere"
@@ -81,9 +72,7 @@ def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Ca
 
 
 @pytest.mark.parametrize("stated", [False, True], ids=["its own var", "a stated var"])
-def test_another_copy_of_the_package_is_not_taken_for_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: bool
-) -> None:
+def test_another_copy_of_the_package_is_not_taken_for_the_project(tmp_path, monkeypatch, stated):
     """Python imports the definitions of this checkout, whichever folder the command is called in."""
     if not stated:
         monkeypatch.delenv("OD_VAR")
@@ -93,7 +82,7 @@ def test_another_copy_of_the_package_is_not_taken_for_the_project(
         load_definitions()
 
 
-def test_a_module_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_writes_elsewhere_is_refused(tmp_path, monkeypatch):
     """As an installed copy does, which is in no project."""
     elsewhere = dg.Definitions(resources={"od_warehouse": Warehouse(folder=str(tmp_path / "elsewhere"))})
     monkeypatch.setattr(code_location, "_load_module_definitions", lambda project: elsewhere)
@@ -101,9 +90,7 @@ def test_a_module_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: 
         load_definitions()
 
 
-def test_another_project_of_the_environment_is_not_the_root_of_this_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_project_of_the_environment_is_not_the_root_of_this_one(tmp_path, monkeypatch):
     context = ComponentTree.for_project(CHECKOUT).decl_load_context
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     assert Project.from_context(context).root == tmp_path  # a folder of data
@@ -111,7 +98,7 @@ def test_another_project_of_the_environment_is_not_the_root_of_this_one(
     assert Project.from_context(context).root == CHECKOUT
 
 
-def test_a_child_of_a_code_server_marks_itself(make_project: Callable[[], TrialProject]) -> None:
+def test_a_child_of_a_code_server_marks_itself(make_project):
     project = make_project()
     job = project.definitions(project.component()).resolve_job_def("trips_release")
     with dg.instance_for_test() as instance:
@@ -128,16 +115,14 @@ def mark(reference: Any, run: str) -> None:
         mark_process(instance, run)
 
 
-def test_the_ui_does_not_start_in_the_home_of_a_deployment(
-    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ui_does_not_start_in_the_home_of_a_deployment(refused, tmp_path, monkeypatch):
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     assert refused("ui").startswith("OD-UI-HOME")
 
 
 @pytest.mark.parametrize("layout", ["src/team", "team"])
-def test_a_project_is_found_from_any_folder_in_it(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_is_found_from_any_folder_in_it(layout, tmp_path, monkeypatch):
     monkeypatch.delenv("OD_PROJECT", raising=False)
     (tmp_path / layout / "defs" / "deep").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "team"\n', encoding="utf-8")
@@ -145,13 +130,13 @@ def test_a_project_is_found_from_any_folder_in_it(layout: str, tmp_path: Path, m
     assert find_current_project() == Project(tmp_path, tmp_path / layout / "defs", "team.definitions")
 
 
-def test_a_project_without_its_package_is_refused(tmp_path: Path) -> None:
+def test_a_project_without_its_package_is_refused(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "absent_team"\n', encoding="utf-8")
     with pytest.raises(OdError, match=r"OD-PROJECT-ABSENT.*absent_team\.defs"):
         read_project(tmp_path)
 
 
-def test_no_project_anywhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_project_anywhere_is_said(tmp_path, monkeypatch):
     monkeypatch.delenv("OD_PROJECT", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("od_assets.project.CHECKOUT", tmp_path)
@@ -159,9 +144,7 @@ def test_no_project_anywhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         find_current_project()
 
 
-def test_the_settings_of_a_project_that_is_installed_beside_this_package_are_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_of_a_project_that_is_installed_beside_this_package_are_not_followed(tmp_path, monkeypatch):
     """A project of create-dagster has a copy of its ``pyproject.toml`` beside the packages, but no ``var`` there."""
     monkeypatch.delenv("OD_PROJECT", raising=False)
     make_dg_project(tmp_path / "packages")
@@ -174,10 +157,10 @@ def test_the_settings_of_a_project_that_is_installed_beside_this_package_are_not
         find_current_project()
 
 
-def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path: Path) -> None:
+def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path):
     defs = make_dg_project(tmp_path)
 
-    def scaffolded(name: str) -> set[str]:
+    def scaffolded(name):
         (defs / name).mkdir()
         ExampleScaffolder().scaffold(
             dg.ScaffoldRequest("od_assets.components.OdRelease", defs / name, "yaml", tmp_path, params=None)
@@ -192,7 +175,7 @@ def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path: Pa
     assert scaffolded("flights") == {"shared"}
 
 
-def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path, monkeypatch):
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     defs = make_dg_project(tmp_path)
     for folder, kind in (("team_a/trips", "'od_assets.components.OdRelease' # flows"), ("team_b/flights", RELEASES[0])):
@@ -205,7 +188,7 @@ def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path: Path, m
         find_declaration_file("trips")
 
 
-def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")

@@ -1,7 +1,5 @@
 """What a certificate says of reading the records is what was done to those that were drawn from."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -27,7 +25,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def project(project: Project) -> Project:
+def project(project) -> Project:
     """A project whose records have a column more."""
     project.write_records(records().assign(day="2001-01-15"))
     component = project.component
@@ -41,7 +39,7 @@ def stated(project: Project) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fact", OTHERWISE)
-def test_what_is_drawn_is_published_as_it_was_read(project: Project, fact: str) -> None:
+def test_what_is_drawn_is_published_as_it_was_read(project, fact):
     """The settings change after the first draw, for the rest of the assets or for the whole job, and after all."""
     changed, is_planned = OTHERWISE[fact], fact == "fault_threshold"
     code, named = ("OD-REPLAY-PLAN-CHANGED", "acceptance") if is_planned else ("OD-REPLAY-READING-CHANGED", fact)
@@ -68,7 +66,7 @@ def test_what_is_drawn_is_published_as_it_was_read(project: Project, fact: str) 
 
 
 @pytest.mark.parametrize("done", [("geography", "raw_trips"), INPUTS], ids=["read", "counted"])
-def test_what_was_read_otherwise_is_not_drawn_from(project: Project, done: tuple[str, ...]) -> None:
+def test_what_was_read_otherwise_is_not_drawn_from(project, done):
     """Records of one category are staged; a declaration of another one draws nothing from them."""
     project.write_records(records().assign(kind=["1", "2"] * 1000))
     one, other = (project.component(trips__categories={"kind": [kind]}) for kind in "12")
@@ -81,7 +79,7 @@ def test_what_was_read_otherwise_is_not_drawn_from(project: Project, done: tuple
     assert stated(project)["categories"] == {"kind": ["2"]}
 
 
-def test_a_threshold_that_is_raised_for_a_refused_input_needs_no_other_reading(project: Project) -> None:
+def test_a_threshold_that_is_raised_for_a_refused_input_needs_no_other_reading(project):
     """The records are read as before; it is the threshold that they were counted under that is stated."""
     faulty = records()
     faulty.loc[:19, "origin"] = "nobody knows"

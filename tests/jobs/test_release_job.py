@@ -1,10 +1,7 @@
 """The job of one release: what it publishes, replays and refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ import od_assets.assets.flows
 from od_assets.metadata import ALLOWED
 from od_core import open_release
 from od_core.errors import OdError
-from od_core.geography.flow_tree import Nodes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import format_rounded_up
@@ -39,20 +35,15 @@ def published(project: Project) -> bool:
     return in_database or (project.var / "releases" / str(KEY)).exists()
 
 
-def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project) -> None:
+def test_a_month_is_published_and_a_second_run_changes_nothing(project):
     first = project.run()
     assert first.success
     assert len(first.get_asset_check_evaluations()) == 2 + 2 + 4 + 1
     assert all(check.passed for check in first.get_asset_check_evaluations())
     release = open_release(project.var / "releases" / str(KEY))
     assert int(release.flows["trips"].sum()) == len(records())
-    assert release.levels == [
-        ("all", "all"),
-        ("all", "region"),
-        ("region", "region"),
-        ("region", "zone"),
-        ("zone", "zone"),
-    ]
+    levels = ["all all", "all region", "region region", "region zone", "zone zone"]
+    assert [" ".join(pair) for pair in release.levels] == levels
     ledger = Ledger(project.var / "ledger.sqlite")
     assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
     files, content = public_bytes(project.var), database_content(project.var)
@@ -69,9 +60,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
     assert shown == [format_rounded_up(release.plan.spent.rho), None]  # what the run charged, not what the release cost
 
 
-def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(
-    first_run: tuple[Path, dg.ExecuteInProcessResult],
-) -> None:
+def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(first_run):
     result = first_run[1]
     assert result.success
     for event in result.get_asset_materialization_events():
@@ -86,27 +75,31 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(
     assert not [event for event in result.all_events if event.event_type == dg.DagsterEventType.HANDLED_OUTPUT]
 
 
-@pytest.mark.parametrize("defect", ["negative flow", "lost trip"])
-def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
-    project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
-) -> None:
+SUMS = "children_sum_to_parents"
+DEFECTS = {"negative flow": {SUMS, "non_negative_integers"}, "lost trip": {SUMS}}
+"""Defects of one flow, and the checks that find them."""
+
+
+def spoil(nodes: Any, defect: str) -> Any:
+    """The nodes of a level, of which the first has a defect."""
+    trips = nodes.trips.copy()
+    trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
+    return dataclasses.replace(nodes, trips=trips)
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(project, monkeypatch, defect):
     project.mechanism = "inftda"
     sound = od_assets.assets.flows.estimate_pieces
 
-    def defective(plan: Any, step: Any, parents: Any, noisy: Any) -> Iterator[Nodes]:
+    def defective(plan, step, parents, noisy):
         for nodes in sound(plan, step, parents, noisy):
-            if step.level != 3:
-                yield nodes
-            else:
-                trips = nodes.trips.copy()
-                trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
-                yield dataclasses.replace(nodes, trips=trips)
+            yield spoil(nodes, defect) if step.level == 3 else nodes
 
     monkeypatch.setattr(od_assets.assets.flows, "estimate_pieces", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
-    expected = {("estimate_3", "children_sum_to_parents")}
-    assert failed == (expected if defect == "lost trip" else expected | {("estimate_3", "non_negative_integers")})
+    assert failed == {("estimate_3", check) for check in DEFECTS[defect]}
     assert not result.success
     assert not published(project)
 
@@ -128,7 +121,7 @@ def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     assert Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01").spent == spent
 
 
-def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_empty(project: Project) -> None:
+def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_empty(project):
     project.write_records(records().head(0))
     assert "OD-TRIPS-NONE" in failure_text(project.run())
     assert _spent(project) == 0
@@ -138,7 +131,7 @@ def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_emp
     assert _spent(project) == release.plan.spent.rho
 
 
-def test_changed_settings_leave_what_is_published_and_changed_records_are_refused(released: Project) -> None:
+def test_changed_settings_leave_what_is_published_and_changed_records_are_refused(released):
     files = public_bytes(released.var)
     assert doctors_faults(released, released.component()) == []
     assert released.run(released.component(privacy__epsilon="2")).success  # with the settings of the certificate
@@ -150,7 +143,7 @@ def test_changed_settings_leave_what_is_published_and_changed_records_are_refuse
     assert public_bytes(released.var) == files
 
 
-def test_a_revision_is_a_new_release_and_is_charged(released: Project) -> None:
+def test_a_revision_is_a_new_release_and_is_charged(released):
     once = _spent(released)
     released.write_records(records().iloc[1:])
     assert released.run(released.component(revision=2)).success
@@ -159,38 +152,33 @@ def test_a_revision_is_a_new_release_and_is_charged(released: Project) -> None:
     assert int(newest.flows["trips"].sum()) == len(records()) - 1
 
 
-def test_a_lost_ledger_never_begins_anew(released: Project) -> None:
+def test_a_lost_ledger_never_begins_anew(released):
     """Without its ledger nothing is drawn: it alone knows what was spent."""
     files = public_bytes(released.var)
     for path in released.var.glob("ledger.sqlite*"):
         path.unlink()
     for component in (released.component(), released.component(revision=2)):
         assert "OD-LEDGER-ROLLED-BACK" in failure_text(released.run(component))
+    assert public_bytes(released.var) == files
     shutil.rmtree(released.var / "confidential")
     assert "OD-LEDGER-ROLLED-BACK" in failure_text(released.run())
     shutil.rmtree(released.var / "releases")
     assert "OD-LEDGER-ROLLED-BACK" in failure_text(released.run())  # the database still has it
-    assert files
 
 
-@pytest.mark.parametrize("defect", ["negative flow", "lost trip"])
-def test_a_defect_in_the_refined_flows_blocks_publication(
-    project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
-) -> None:
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_in_the_refined_flows_blocks_publication(project, monkeypatch, defect):
     sound = od_assets.assets.flows.refine
 
-    def defective(*arguments: Any) -> Any:
+    def defective(*arguments):
         levels, segments = sound(*arguments)
-        trips = levels[3].trips.copy()
-        trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
-        levels[3] = dataclasses.replace(levels[3], trips=trips)
+        levels[3] = spoil(levels[3], defect)
         return levels, segments
 
     monkeypatch.setattr(od_assets.assets.flows, "refine", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
-    expected = {("refined_flows", "children_sum_to_parents")}
-    assert failed == (expected if defect == "lost trip" else expected | {("refined_flows", "non_negative_integers")})
+    assert failed == {("refined_flows", check) for check in DEFECTS[defect]}
     assert not result.success
     assert not published(project)
     monkeypatch.setattr(od_assets.assets.flows, "refine", sound)
@@ -198,7 +186,7 @@ def test_a_defect_in_the_refined_flows_blocks_publication(
     assert published(project)
 
 
-def test_assets_alone_are_held_to_the_geography_of_their_release(project: Project) -> None:
+def test_assets_alone_are_held_to_the_geography_of_their_release(project):
     """Two zones change their region between the measurements and the publication."""
     assert project.materialize(*all_but_the_bundle()).success
     swapped = ZONES.assign(region=ZONES["region"].replace({"R0": "R1", "R1": "R0"}))
@@ -210,7 +198,7 @@ def test_assets_alone_are_held_to_the_geography_of_their_release(project: Projec
     assert not published(project)
 
 
-def test_assets_alone_are_held_to_the_records_of_their_release(project: Project) -> None:
+def test_assets_alone_are_held_to_the_records_of_their_release(project):
     assert project.materialize(*all_but_the_bundle()).success
     project.write_records(pd.concat([records(), records(300)]))
     assert project.materialize("raw_trips").success

@@ -9,10 +9,8 @@ import sqlite3
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-import pytest
 
 import od_assets.assets.flows
 from od_assets.components import OdRelease
@@ -50,13 +48,13 @@ def spent(project: Project, month: str) -> Fraction:
     return Ledger(project.var / "ledger.sqlite").balance("trips", month).spent
 
 
-def test_re_execution_from_failure_draws_nothing_twice(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_re_execution_from_failure_draws_nothing_twice(project, monkeypatch):
     """The run fails between the second measurement and its estimate; the next one takes it up from there."""
     project.component()  # writes the domain
     with monkeypatch.context() as patch:
         estimate = od_assets.assets.flows.estimate_pieces
 
-        def fail_at_2(plan: Any, step: Any, *rest: Any) -> Any:
+        def fail_at_2(plan, step, *rest):
             if step.level == 2:
                 raise RuntimeError("no such luck")
             return estimate(plan, step, *rest)
@@ -78,12 +76,10 @@ def test_re_execution_from_failure_draws_nothing_twice(project: Project, monkeyp
     assert drawn.items() <= kept.items()
 
 
-def test_a_release_keeps_its_words_after_a_death_before_the_ledger_knows_of_it_and_a_loss(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_keeps_its_words_after_a_death_before_the_ledger_knows_of_it_and_a_loss(project, monkeypatch):
     """The title and the names of zones change before each run; the bundle is public at the first one's end."""
 
-    def run(title: str) -> bool:
+    def run(title):
         zones = ZONES.assign(name=[f"{title} {zone}" for zone in ZONES["zone"]])
         zones.to_csv(project.root / "zones.csv", index=False)
         about = {"title": title, "description": "A test.", "source": "none", "licence": "none"}
@@ -100,10 +96,10 @@ def test_a_release_keeps_its_words_after_a_death_before_the_ledger_knows_of_it_a
     assert public_bytes(project.var) == public
 
 
-def test_the_daily_check_finds_a_published_release_that_changed(project: Project) -> None:
+def test_the_daily_check_finds_a_published_release_that_changed(project):
     definitions = project.definitions(project.component())
 
-    def check(**tags: str) -> dg.AssetCheckEvaluation:
+    def check(**tags):
         job = definitions.resolve_job_def("trips_verify")
         result = project.execute(job, tags={f"dagster/{name}": value for name, value in tags.items()})
         (evaluation,) = result.get_asset_check_evaluations()
@@ -127,7 +123,7 @@ def test_the_daily_check_finds_a_published_release_that_changed(project: Project
     assert schedule.cron_schedule == "0 3 * * *"
 
 
-def test_a_ledger_older_than_a_public_certificate_blocks(project: Project) -> None:
+def test_a_ledger_older_than_a_public_certificate_blocks(project):
     """Restored together with its head it is whole by itself; the entry that February's certificate names is missing."""
     project.write_records(records().assign(date="2001-02-03"), "2001-02")
     assert project.run().success

@@ -1,7 +1,5 @@
 """The job of a release by segment: what it publishes, replays, refuses, and blocks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -18,15 +16,7 @@ from od_assets.resources.warehouse import verify_published_releases
 from od_core import open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import (
-    SEGMENTS,
-    Project,
-    doctors_faults,
-    failure_text,
-    projects_in,
-    public_bytes,
-    records_by_mode,
-)
+from tests.od_assets import conftest
 
 KEY = ReleaseKey("trips", "2001-01", 1)
 FLOW_CHECKS = {
@@ -39,36 +29,33 @@ FLOW_CHECKS = {
 }
 
 
-def by_segment(project: Project, **changes: Any) -> OdRelease:
-    return project.component(**{"segments": SEGMENTS} | changes)
+def by_segment(project: conftest.Project, **changes: Any) -> OdRelease:
+    return project.component(**{"segments": conftest.SEGMENTS} | changes)
 
 
 @pytest.fixture(scope="module")
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dg.ExecuteInProcessResult]]:
+def first_run(tmp_path_factory) -> Iterator[tuple[Path, dg.ExecuteInProcessResult]]:
     """A month by segment that was published: the folder ``var``, and the run. Not to be changed."""
-    with projects_in(tmp_path_factory.mktemp("by_segment")) as make:
+    with conftest.projects_in(tmp_path_factory.mktemp("by_segment")) as make:
         made = make()
-        made.write_records(records_by_mode())
-        result = made.run(by_segment(made))
-        assert result.success, failure_text(result)
+        made.write_records(conftest.records_by_mode())
+        result = made.publish(by_segment(made))
         yield made.var, result
 
 
 @pytest.fixture
-def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]) -> Project:
+def released(project, first_run) -> conftest.Project:
     """The project where that month is published, in a folder of the test."""
     shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
-    project.write_records(records_by_mode())
+    project.write_records(conftest.records_by_mode())
     return project
 
 
-def ledger_of(project: Project) -> Ledger:
+def ledger_of(project: conftest.Project) -> Ledger:
     return Ledger(project.var / "ledger.sqlite")
 
 
-def test_each_level_draws_its_queries_once_and_all_checks_pass(
-    first_run: tuple[Path, dg.ExecuteInProcessResult],
-) -> None:
+def test_each_level_draws_its_queries_once_and_all_checks_pass(first_run):
     """A measurement asset draws the totals and all breakdowns of its level; the root has breakdowns alone."""
     var, result = first_run
     evaluations = result.get_asset_check_evaluations()
@@ -88,9 +75,9 @@ def test_each_level_draws_its_queries_once_and_all_checks_pass(
     assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
 
 
-def test_a_second_run_reads_back_and_publishes_the_same_bytes(released: Project) -> None:
+def test_a_second_run_reads_back_and_publishes_the_same_bytes(released):
     """Also where the estimates are gone, and the bundle and the database have to be made anew."""
-    files, spent = public_bytes(released.var), ledger_of(released).balance("trips", "2001-01").spent
+    files, spent = conftest.public_bytes(released.var), ledger_of(released).balance("trips", "2001-01").spent
     confidential = released.var / "confidential" / str(KEY)
     drawn = {path.name: path.read_bytes() for path in confidential.glob("noisy_*.parquet")}
     assert len(drawn) == 14
@@ -99,46 +86,44 @@ def test_a_second_run_reads_back_and_publishes_the_same_bytes(released: Project)
         path.unlink()
     shutil.rmtree(released.var / "releases")
     assert released.run(by_segment(released)).success
-    assert public_bytes(released.var) == files
+    assert conftest.public_bytes(released.var) == files
     assert all(path.exists() for path in made)
     assert {path.name: path.read_bytes() for path in confidential.glob("noisy_*.parquet")} == drawn
     assert ledger_of(released).balance("trips", "2001-01").spent == spent
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
-def test_changed_breakdowns_and_changed_categories_are_refused(released: Project) -> None:
-    files, spent = public_bytes(released.var), ledger_of(released).balance("trips", "2001-01").spent
+def test_changed_breakdowns_and_changed_categories_are_refused(released):
+    files, spent = conftest.public_bytes(released.var), ledger_of(released).balance("trips", "2001-01").spent
     other_order, other_unknown = (
-        {"segments": SEGMENTS | {"mode": SEGMENTS["mode"] | mode}}
+        {"segments": conftest.SEGMENTS | {"mode": conftest.SEGMENTS["mode"] | mode}}
         for mode in ({"categories": ["bus", "car", "other"]}, {"unknown": "bus"})
     )
     for changes in (other_order, other_unknown, {"segment_share": "1/2"}):
         changed = by_segment(released, **changes)
         assert released.run(changed).success  # what is published stays
-        said = failure_text(released.materialize("trip_counts", component=changed))
+        said = conftest.failure_text(released.materialize("trip_counts", component=changed))
         assert "OD-REPLAY-PLAN-CHANGED" in said, changes
         assert "changed: segments" in said, changes
-    assert doctors_faults(released, by_segment(released)) == []
-    other = records_by_mode()
+    assert conftest.doctors_faults(released, by_segment(released)) == []
+    other = conftest.records_by_mode()
     other.loc[0, "mode"] = "bus"
-    for changed in (other, records_by_mode().assign(date="2001-01-15")):
+    for changed in (other, conftest.records_by_mode().assign(date="2001-01-15")):
         released.write_records(changed)
-        (finding,) = doctors_faults(released, by_segment(released))
+        (finding,) = conftest.doctors_faults(released, by_segment(released))
         assert "OD-REPLAY-INPUT-CHANGED" in str(finding.fault)
-        assert "OD-REPLAY-INPUT-CHANGED" in failure_text(released.run(by_segment(released)))
-    assert public_bytes(released.var) == files
+        assert "OD-REPLAY-INPUT-CHANGED" in conftest.failure_text(released.run(by_segment(released)))
+    assert conftest.public_bytes(released.var) == files
     assert ledger_of(released).balance("trips", "2001-01").spent == spent
 
 
-def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(project, monkeypatch):
     """In the last breakdown alone: a trip in no category; then one less than none, which the next category makes up."""
-    project.write_records(records_by_mode())
+    project.write_records(conftest.records_by_mode())
     sound = od_assets.assets.flows.refine
 
-    def planted(defect: str) -> Any:
-        def defective(*arguments: Any) -> Any:
+    def planted(defect):
+        def defective(*arguments):
             levels, segments = sound(*arguments)
             trips = segments["day_type"].copy()
             if defect == "lost trip":
@@ -157,8 +142,8 @@ def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(
         assert failed == [("flows", check)]
     # Dagster lets assets below a failed check be materialised one by one; publication looks for itself.
     alone = project.materialize("bundle", component=by_segment(project))
-    assert "OD-PUBLICATION-REFUSED" in failure_text(alone)
-    assert "flows: segments_are_counts" in failure_text(alone)
+    assert "OD-PUBLICATION-REFUSED" in conftest.failure_text(alone)
+    assert "flows: segments_are_counts" in conftest.failure_text(alone)
     assert not (project.var / "releases" / str(KEY)).exists()
     assert not (project.var / "release.duckdb").exists()
     monkeypatch.setattr(od_assets.assets.flows, "refine", sound)

@@ -1,17 +1,14 @@
 """The asset of the web site: what it writes, after what, and that no publication depends on it."""
 
-from __future__ import annotations
-
 import json
 
 import dagster as dg
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.components import OdSite
 from od_assets.metadata import ALLOWED
 from od_assets.resources.dead_runs import PROCESS_TAG
 from od_core.ledger.ledger import Ledger
+from tests.od_assets.cli.commands import command
 from tests.od_assets.conftest import Project, failure_text, public_bytes
 from tests.projects import declare
 
@@ -31,7 +28,7 @@ def written(project: Project, definitions: dg.Definitions) -> dg.ExecuteInProces
     return project.execute(definitions.resolve_implicit_global_asset_job_def(), SITE)
 
 
-def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project) -> None:
+def test_it_is_what_the_command_writes_and_says_what_it_wrote(released):
     found = definitions(released)
     result = written(released, found)
     assert result.success, failure_text(result)
@@ -48,14 +45,14 @@ def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project)
     }
     assert PROCESS_TAG in released.instance.get_run_by_id(result.run_id).tags  # a killed run frees the queue
     declare(released.defs, "site", "OdSite", DECLARED)
-    assert json.loads(CliRunner().invoke(app, ["site", "--json"]).stdout)["changed"] == []
-    assert json.loads(CliRunner().invoke(app, ["site", "--title", "Mine", "--json"]).stdout)["changed"]
+    assert json.loads(command("site", "--json").stdout)["changed"] == []
+    assert json.loads(command("site", "--title", "Mine", "--json").stdout)["changed"]
     again = written(released, found)
     (event,) = again.asset_materializations_for_node("od__site")
     assert 0 < event.metadata["files_written"].value < len(files)
 
 
-def test_a_release_stays_published_where_the_site_fails(released: Project) -> None:
+def test_a_release_stays_published_where_the_site_fails(released):
     found = definitions(released)
     with (released.var / "releases" / "trips" / "2001-01" / "r1" / "tables/flows.parquet").open("ab") as file:
         file.write(b"x")
@@ -68,7 +65,7 @@ def test_a_release_stays_published_where_the_site_fails(released: Project) -> No
     assert [key.release for key in ledger.list_published_releases()] == ["trips"]
 
 
-def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:
+def test_it_comes_after_the_bundles_of_all_declared_series(project):
     declare(project.defs, "trips", "OdRelease", {"assisted": True})
     declare(project.defs, "departures", "OdGroupSizes", {})
     declare(project.defs, "broken", "OdRelease", {}).write_text("attributes: [", encoding="utf-8")
@@ -78,10 +75,10 @@ def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> 
     assert parents == {"trips/bundle", "trips/assisted", "departures/bundle", "broken/bundle"}
 
 
-def test_what_is_published_while_it_is_written_is_written_next(project: Project) -> None:
+def test_what_is_published_while_it_is_written_is_written_next(project):
     found, cursor = definitions(project), None
 
-    def requested() -> int:
+    def requested():
         nonlocal cursor
         tick = dg.evaluate_automation_conditions(
             found, project.instance, asset_selection=dg.AssetSelection.assets(SITE), cursor=cursor

@@ -1,14 +1,11 @@
 """Dry runs of declarations of every kind, and the example of the documentation in another team's project."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import stat
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -20,23 +17,15 @@ from od_assets.project import CHECKOUT
 from od_assets.series.reading import RELEASES, read_declared_series
 from od_assets.testing import dry_run
 from od_core import OdError, Plan, explain_release, open_release
-from tests.od_assets.conftest import (
-    ATTRIBUTES,
-    COUNT_ATTRIBUTES,
-    DOMAIN,
-    GROUP_ATTRIBUTES,
-    SEGMENTS,
-    STOPS_ATTRIBUTES,
-    ZONES,
-    Project,
-    records,
-    states,
-)
+from tests.od_assets import conftest
 from tests.od_assets.test_key_prefix import set_prefix
 from tests.projects import declare as declare_component
 from tests.projects import declare_domain, define_all
 
 TEXTS = (".html", ".md", ".txt", ".json")
+PROMISES = (
+    r"learns almost nothing|-differentially private|eleased with differential privacy|right at most|is the promise"
+)
 
 FLOWS, COUNTS, GROUP_SIZES, STOPS = RELEASES
 
@@ -48,92 +37,62 @@ YEARS = {
     "id_pattern": "[0-9a-f]{16}",
 }
 
-CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "flows of an asset": (
-        FLOWS,
-        ATTRIBUTES,
-        {"trips": ATTRIBUTES["trips"] | {"asset": "lake/trips", "files": "s3/{period}.parquet"}, "schedule": None},
-        {},
+Case = tuple[str, dict[str, Any], dict[str, Any]]
+"""Component, attributes of the declaration, and those of the data set."""
+
+
+def flows(domain: dict[str, Any] | None = None, **changes: Any) -> Case:
+    """A release of flows with changes."""
+    return FLOWS, conftest.ATTRIBUTES | changes, domain or {}
+
+
+PARQUET_OF_ASSET = conftest.ATTRIBUTES["trips"] | {"asset": "lake/trips", "files": "s3/{period}.parquet"}
+TEXT_WITH_NUMBERS = {"files": "flows.csv.gz", "delimiter": ";", "columns": {"date": "day", "trips": "n"}}
+TABLE = {"files": "rides.duckdb", "table": "team.rides", "columns": {"date": "at"}, "one_row_a_trip": True}
+BY_SIZE = {"files": "{period}.csv", "columns": {"area": "z", "size": "persons", "groups": "n"}}
+POINTS = {"files": "{period}.csv", "columns": {"points": [["x", "y"], ["x2", "y2"]]}}
+DISTANCE = {"derive": "number", "breaks": [1, 5.5], "bands": ["short", "middle", "long"]}
+LATEST = {"deadline": "0 9 1 * *", "within_days": 20}
+
+CASES: dict[str, Case] = {
+    "flows of an asset": flows(trips=PARQUET_OF_ASSET, schedule=None),
+    "numbers of trips": flows(trips=TEXT_WITH_NUMBERS),
+    "weights": flows(trips={"files": "{period}.csv", "columns": {"weight": "w"}}, bounds={"max_weight": 3}),
+    "area totals and arrivals": flows(area_totals={"share": "1/10"}, arrivals={}, freshness=LATEST),
+    "segments": flows(segments=conftest.SEGMENTS | {"distance": DISTANCE}),
+    "users of a week that has not ended": flows(
+        WEEKS, bounds={"max_trips": 4, "max_trips_pair": 1}, periods={"first": "2100-W05", "every": "week"}, trips=TABLE
     ),
-    "numbers of trips": (
-        FLOWS,
-        ATTRIBUTES,
-        {"trips": {"files": "flows.csv.gz", "delimiter": ";", "columns": {"date": "day", "trips": "n"}}},
-        {},
-    ),
-    "weights": (
-        FLOWS,
-        ATTRIBUTES,
-        {"trips": {"files": "{period}.csv", "columns": {"weight": "w"}}, "bounds": {"max_weight": 3}},
-        {},
-    ),
-    "area totals and arrivals": (
-        FLOWS,
-        ATTRIBUTES,
-        {"area_totals": {"share": "1/10"}, "arrivals": {}, "freshness": {"deadline": "0 9 1 * *", "within_days": 20}},
-        {},
-    ),
-    "segments": (
-        FLOWS,
-        ATTRIBUTES,
-        {
-            "segments": SEGMENTS
-            | {"distance": {"derive": "number", "breaks": [1, 5.5], "bands": ["short", "middle", "long"]}}
-        },
-        {},
-    ),
-    "users of a week that has not ended": (
-        FLOWS,
-        ATTRIBUTES,
-        {
-            "bounds": {"max_trips": 4, "max_trips_pair": 1},
-            "periods": {"first": "2100-W05", "every": "week"},
-            "trips": {
-                "files": "rides.duckdb",
-                "table": "team.rides",
-                "columns": {"date": "at"},
-                "one_row_a_trip": True,
-            },
-        },
-        WEEKS,
-    ),
-    "users of a year": (FLOWS, ATTRIBUTES, {"uncounted": {"share": "0.01", "max_trips": 50}}, YEARS),
-    "bands": (FLOWS, ATTRIBUTES, {"bands": {"cuts": [2]}, "revision": 3}, {}),
-    "commuters": (FLOWS, ATTRIBUTES, {"trips": {"files": "{period}.csv.gz", "reader": "lodes"}}, {}),
-    "counts": (COUNTS, COUNT_ATTRIBUTES, {}, {}),
-    "group sizes of days": (GROUP_SIZES, GROUP_ATTRIBUTES, {}, {}),
+    "users of a year": flows(YEARS, uncounted={"share": "0.01", "max_trips": 50}),
+    "bands": flows(bands={"cuts": [2]}, revision=3),
+    "commuters": flows(trips={"files": "{period}.csv.gz", "reader": "lodes"}),
+    "counts": (COUNTS, conftest.COUNT_ATTRIBUTES, {}),
+    "group sizes of days": (GROUP_SIZES, conftest.GROUP_ATTRIBUTES, {}),
     "numbers of groups": (
         GROUP_SIZES,
-        GROUP_ATTRIBUTES,
-        {
-            "groups": {"file": "numbers.csv", "area": "zone", "groups": "households"},
-            "trips": {"files": "{period}.csv", "columns": {"area": "z", "size": "persons", "groups": "n"}},
-        },
+        conftest.GROUP_ATTRIBUTES
+        | {"groups": {"file": "numbers.csv", "area": "zone", "groups": "households"}, "trips": BY_SIZE},
         {},
     ),
     "points": (
         STOPS,
-        STOPS_ATTRIBUTES,
-        {
-            "map": {"edges": [7.5, 8, 45, 45.5], "side": 16},
-            "trips": {"files": "{period}.csv", "columns": {"points": [["x", "y"], ["x2", "y2"]]}},
-        },
+        conftest.STOPS_ATTRIBUTES | {"map": {"edges": [7.5, 8, 45, 45.5], "side": 16}, "trips": POINTS},
         {},
     ),
 }
 
 
-def declare(project: Project, case: str, **further: Any) -> str:
+def declare(project: conftest.Project, case: str, **further: Any) -> str:
     """Write the declaration of a case, with the public lists that it names, and return its name."""
-    component, attributes, changes, domain = CASES[case]
-    attributes = attributes | changes | further
+    component, attributes, domain = CASES[case]
+    attributes = attributes | further
     project.declare(attributes, component.rpartition(".")[2])
-    declare_domain(project.defs, DOMAIN | domain)
-    coordinates = ZONES.assign(longitude=[7.6, 7.7, 7.8] * 2, latitude=[45.1, 45.2] * 3)
+    declare_domain(project.defs, conftest.DOMAIN | domain)
+    coordinates = conftest.ZONES.assign(longitude=[7.6, 7.7, 7.8] * 2, latitude=[45.1, 45.2] * 3)
     coordinates.to_csv(project.root / "zones.csv", index=False)
-    groups = pd.DataFrame({"group": [f"household {n}" for n in range(60)], "area": list(ZONES["zone"]) * 10})
+    groups = pd.DataFrame({"group": [f"household {n}" for n in range(60)], "area": list(conftest.ZONES["zone"]) * 10})
     groups.to_csv(project.root / "groups.csv", index=False)
-    ZONES.assign(households=5)[["zone", "households"]].to_csv(project.root / "numbers.csv", index=False)
+    conftest.ZONES.assign(households=5)[["zone", "households"]].to_csv(project.root / "numbers.csv", index=False)
     (project.root / "2001-01.csv").unlink()  # no record is there
     return str(attributes["name"])
 
@@ -144,17 +103,15 @@ def plan_of(name: str) -> Plan:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_any_declaration_is_run_on_made_up_records(
-    project: Project, case: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_declaration_is_run_on_made_up_records(project, case, tmp_path_factory, monkeypatch):
     """No record is faulty: a single one would fail a run of a threshold of 0. A wrong ledger would be unreachable."""
     name = declare(project, case)
     if case == "counts":
         set_prefix(project, "north")
-    before, elsewhere = states(project.root), tmp_path_factory.mktemp("elsewhere")
+    before, elsewhere = conftest.states(project.root), tmp_path_factory.mktemp("elsewhere")
     monkeypatch.setenv("OD_LEDGER", "postgresql://nobody@/nowhere?host=/nowhere")
     release = dry_run(name, elsewhere)
-    assert states(project.root) == before
+    assert conftest.states(project.root) == before
     assert release.plan.charge == plan_of(name).charge
     assert release.spent.rho == release.plan.charge.as_rho
     assert [path.name for path in elsewhere.iterdir()] == ["dry_run"]
@@ -167,10 +124,7 @@ def test_any_declaration_is_run_on_made_up_records(
     jsonschema.validate(facts, schema)
     texts = [page.read_text(encoding="utf-8") for page in certificate.parent.iterdir() if page.suffix in TEXTS]
     assert sum("Dry run of invented records, without a guarantee" in text for text in texts) >= 4
-    promises = (
-        r"learns almost nothing|-differentially private|eleased with differential privacy|right at most|is the promise"
-    )
-    assert not [text for text in texts if re.search(promises, text)]
+    assert not [text for text in texts if re.search(PROMISES, text)]
     for read in (open_release, explain_release):
         with pytest.raises(OdError, match="OD-CERTIFICATE-DRY-RUN"):
             read(certificate.parent)
@@ -178,14 +132,12 @@ def test_any_declaration_is_run_on_made_up_records(
         assert release.flows["trips"].sum() == 1000  # exact, because any of the made-up trips may be replaced alone
 
 
-def test_given_records_are_run_again_and_nothing_confidential_is_left(
-    project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_records_are_run_again_and_nothing_confidential_is_left(project, tmp_path_factory, monkeypatch):
     """While steps run, only their owner can reach their files; whether they succeed or fail, the files are removed."""
     name, elsewhere = declare(project, "bands"), tmp_path_factory.mktemp("elsewhere")
-    rows, modes, load = records(), list[tuple[str, int]](), assets.load_period
+    rows, modes, load = conftest.records(), list[tuple[str, int]](), assets.load_period
 
-    def look(series: Any, period: str, target: Path, *given: Any) -> None:
+    def look(series, period, target, *given):
         [folder] = elsewhere.glob(".dry_run-*")
         held = [*folder.rglob("given/*"), *(folder / "confidential").parents]
         modes.extend((path.parent.name, path.stat().st_mode) for path in held[:2])
@@ -210,7 +162,7 @@ def test_given_records_are_run_again_and_nothing_confidential_is_left(
     assert {path.name for path in elsewhere.iterdir()} == {"dry_run"}
 
 
-def test_the_example_of_the_documentation_passes_in_another_teams_project(project: Project) -> None:
+def test_the_example_of_the_documentation_passes_in_another_teams_project(project):
     page = (CHECKOUT / "docs" / "how-to" / "own-dagster-project.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(from od_assets\.testing .*?)```", page, re.DOTALL)
     declare(project, "bands", name="my_city")
@@ -218,24 +170,10 @@ def test_the_example_of_the_documentation_passes_in_another_teams_project(projec
     define_all(project.root, "dagster")
     (project.root / "test_declarations.py").write_text(example, encoding="utf-8")
     own = {name: value for name, value in os.environ.items() if not name.startswith("OD_")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    environment = own | {"PYTHONPATH": f"{project.root}:{CHECKOUT}"}
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:randomly",
-            "-W",
-            "error::UserWarning",
-        ],
-        cwd=project.root,
-        env=own | {"PYTHONPATH": f"{project.root}:{CHECKOUT}"},
-        capture_output=True,
-        text=True,
-        check=False,
+        [*command, "-W", "error::UserWarning"], cwd=project.root, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (project.root / "var").exists()

@@ -22,19 +22,14 @@ from od_assets.code_location import load_definitions
 from od_assets.resources.published_tables import PublishedTables
 from od_assets.sensors.notices import _is_of_a_release
 from od_core.errors import OdError
-from tests.od_assets.conftest import DOMAIN
+from tests.od_assets import conftest
 from tests.od_core.ledger.ledger_rows import rows
-from tests.postgres import Server
 from tests.projects import DEFINED, SETTINGS, declare, declare_domain
 
-ATTRIBUTES: dict[str, Any] = {
+ATTRIBUTES: dict[str, Any] = conftest.ATTRIBUTES | {
     "name": "commuting",
-    "owners": ["team:statistics"],
     "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
     "geography": {"file": "zones.csv", "levels": ["zone"]},
-    "periods": {"first": "2001-01", "last": "2001-02"},
-    "privacy": {"epsilon": "1", "delta": "1e-8"},
-    "schedule": "0 6 2 * *",
     "noise": "table",
 }
 
@@ -46,11 +41,9 @@ class Team:
         self.folder, self._patch = folder, patch
         self.package = folder / folder.name
         (self.package / "defs" / "domains").mkdir(parents=True)
-        (folder / "pyproject.toml").write_text(
-            SETTINGS.replace('"declared"', f'"{folder.name}"').replace(
-                "od_assets.definitions", f"{folder.name}.definitions"
-            )
-        )
+        settings = SETTINGS.replace('"declared"', f'"{folder.name}"')
+        settings = settings.replace("od_assets.definitions", f"{folder.name}.definitions")
+        (folder / "pyproject.toml").write_text(settings)
         (self.package / "__init__.py").touch()
         (self.package / "defs" / "__init__.py").touch()
         (self.package / "definitions.py").write_text(DEFINED.format(package="od_assets.code_location"))
@@ -58,7 +51,7 @@ class Team:
         self.declare("site", "OdSite", {"owners": ["team:statistics"]})
         self.declare("rivals", "OdComparison", {"name": "rivals", "owners": ["team:statistics"], "runs": 1})
         self.set_prefix(prefix)
-        declare_domain(self.package / "defs", DOMAIN | {"name": data_set})
+        declare_domain(self.package / "defs", conftest.DOMAIN | {"name": data_set})
         zones = ["Z0", "Z1", "Z2"]
         pd.DataFrame({"zone": zones}).to_csv(folder / "zones.csv", index=False)
         for month in ("2001-01", "2001-02"):
@@ -107,7 +100,7 @@ class Team:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: None) -> Path:
+def home(tmp_path, monkeypatch, own_folders) -> Path:
     """Dagster's home of both teams."""
     folder = tmp_path / "home"
     folder.mkdir()
@@ -125,16 +118,13 @@ def team(home: Path, patch: pytest.MonkeyPatch, name: str, prefix: str | None, d
 
 def keys_of(home: Path, *teams: Team) -> dict[str, set[str]]:
     """Keys of all assets by the name of their code location, as an instance loads these; each has one location."""
-    locations = [
-        {
-            "python_module": {
-                "module_name": f"{one.folder.name}.definitions",
-                "working_directory": str(one.folder),
-                "location_name": one.folder.name,
-            }
-        }
-        for one in teams
-    ]
+
+    def module_of(one):
+        name = one.folder.name
+        named = {"module_name": f"{name}.definitions", "location_name": name}
+        return {"python_module": named | {"working_directory": str(one.folder)}}
+
+    locations = [module_of(one) for one in teams]
     file = home.parent / "workspace.yaml"
     file.write_text(yaml.dump({"load_from": locations}))
     found = {}
@@ -151,9 +141,7 @@ def keys_of(home: Path, *teams: Team) -> dict[str, set[str]]:
     return found
 
 
-def test_both_release_and_verify_and_no_asset_has_two_locations(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres: Server
-) -> None:
+def test_both_release_and_verify_and_no_asset_has_two_locations(home, monkeypatch, capsys, postgres):
     monkeypatch.setenv("OD_LEDGER", postgres.new_ledger(home.parent))
     north = team(home, monkeypatch, "team_a", "north", "people_north")
     south = team(home, monkeypatch, "team_b", "south", "people_south", seed=2)
@@ -167,9 +155,8 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(
         [said] = one.run(capsys, "verify")
         assert (said["release"], said["verified"]) == (f"{name}_commuting/2001-01/r1", True)
 
-    spent = {
-        (row["domain"], row["release"]) for row in rows(home.parent / "ledger.sqlite") if row["kind"] == "RESERVED"
-    }
+    entries = rows(home.parent / "ledger.sqlite")
+    spent = {(row["domain"], row["release"]) for row in entries if row["kind"] == "RESERVED"}
     assert spent == {("people_north", "north_commuting/2001-01/r1"), ("people_south", "south_commuting/2001-01/r1")}
     found = keys_of(home, north, south)
     for one, prefix in (("team_a", "north"), ("team_b", "south")):
@@ -178,9 +165,7 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(
     assert {key.partition("/")[2] for key in found["team_a"]} == {key.partition("/")[2] for key in found["team_b"]}
 
     tables = PublishedTables(folder=str(south.folder / "var" / "releases"))
-    published = pd.read_parquet(
-        south.folder / "var" / "releases" / "south_commuting" / "2001-01" / "r1" / "tables/flows.parquet"
-    )
+    published = pd.read_parquet(south.folder / "var/releases/south_commuting/2001-01/r1/tables/flows.parquet")
     loaded = tables.load(dg.AssetKey(["south", "commuting_flows"]), ["2001-01"])
     assert loaded.trips.tolist() == published.trips.tolist()
     with dg.DagsterInstance.get() as instance:
@@ -191,9 +176,7 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(
 
 
 @pytest.mark.parametrize("data_set", ["people_south", "people_north"], ids=["another data set", "the same data set"])
-def test_series_of_one_name_are_refused_before_anything_is_charged(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres: Server, data_set: str
-) -> None:
+def test_series_of_one_name_are_refused_before_anything_is_charged(home, monkeypatch, capsys, postgres, data_set):
     """Without prefixes; in the period that the other team has released, and in one that nobody has."""
     monkeypatch.setenv("OD_LEDGER", postgres.new_ledger(home.parent))
     first = team(home, monkeypatch, f"first_of_{data_set}", None, "people_north")  # Python imports a name once
@@ -218,9 +201,7 @@ def test_series_of_one_name_are_refused_before_anything_is_charged(
     ]
 
 
-def test_a_period_is_not_charged_again_under_another_prefix(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_period_is_not_charged_again_under_another_prefix(home, monkeypatch, capsys):
     """A prefix is added, changed and removed; a period that was never released goes on under the new name."""
     one = team(home, monkeypatch, "team_e", None, "people_north")
     assert one.release(capsys, "2001-01")["published"]
@@ -238,9 +219,7 @@ def test_a_period_is_not_charged_again_under_another_prefix(
     assert verified == {"commuting/2001-01/r1": True, "north_commuting/2001-02/r1": True}
 
 
-def test_a_renamed_series_is_not_charged_again(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_renamed_series_is_not_charged_again(home, monkeypatch, capsys):
     """With a prefix. Other periods go on, and a person may state a revision."""
     one = team(home, monkeypatch, "team_f", "north", "people_north")
     assert one.release(capsys, "2001-01")["published"]
@@ -259,9 +238,7 @@ def test_a_renamed_series_is_not_charged_again(
     assert one.run(capsys, "run", "commutes", "--period", "2001-01")[0]["published"]
 
 
-def test_two_declared_series_may_release_the_same_input(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_declared_series_may_release_the_same_input(home, monkeypatch, capsys):
     """They compose, and are read back alone. Other records are a new release under any name."""
     one = team(home, monkeypatch, "team_g", None, "people_north")
     assert one.release(capsys, "2001-01")["published"]

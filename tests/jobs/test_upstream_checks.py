@@ -1,7 +1,5 @@
 """Blocking checks of a team's assets: what waits for them, and what is refused by name, with nothing charged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dagster as dg
@@ -63,7 +61,7 @@ def is_refused(said: str, why: str, of: str = "partition 2001-01-01 of lake/trip
 
 
 @pytest.mark.parametrize("of", [None, MONTHS], ids=["of the asset", "of a partition"])
-def test_a_release_waits_until_the_blocking_check_has_passed(project: Project, of: Any) -> None:
+def test_a_release_waits_until_the_blocking_check_has_passed(project, of):
     team = Checked(project, of=of)
     assert team.tick("2001-02-10") == {"trips/geography": {None}}
     team.run(GEOGRAPHY)
@@ -82,7 +80,7 @@ def test_a_release_waits_until_the_blocking_check_has_passed(project: Project, o
     assert team.refusal() == ""
 
 
-def test_a_whole_release_by_hand_is_refused_with_nothing_charged(project: Project) -> None:
+def test_a_whole_release_by_hand_is_refused_with_nothing_charged(project):
     team = Checked(project)
     team.write(False)
     ran = project.execute(team.definitions.resolve_job_def("trips_release"), partition="2001-01")
@@ -106,7 +104,7 @@ def test_a_whole_release_by_hand_is_refused_with_nothing_charged(project: Projec
         ([("write", True), ("write", False, FEBRUARY)], ""),
     ],
 )
-def test_the_newest_result_of_what_is_read_counts(project: Project, steps: list[tuple[Any, ...]], why: str) -> None:
+def test_the_newest_result_of_what_is_read_counts(project, steps, why):
     team = Checked(project)
     team.run(GEOGRAPHY)
     for name, *arguments in steps:
@@ -115,7 +113,7 @@ def test_the_newest_result_of_what_is_read_counts(project: Project, steps: list[
     assert is_refused(said, why) if why else said == ""
 
 
-def test_each_day_of_a_month_must_have_passed(project: Project) -> None:
+def test_each_day_of_a_month_must_have_passed(project):
     team = Checked(project, DAYS, of=DAYS)
     team.run(GEOGRAPHY)
     for day in range(1, 32):
@@ -123,7 +121,7 @@ def test_each_day_of_a_month_must_have_passed(project: Project) -> None:
     assert is_refused(team.refusal(), "failed", "partition 2001-01-17 of lake/trips")
 
 
-def test_a_check_that_does_not_block_is_ignored(project: Project) -> None:
+def test_a_check_that_does_not_block_is_ignored(project):
     team = Checked(project, blocking=False)
     team.run(GEOGRAPHY)
     team.write(False)
@@ -141,9 +139,7 @@ def test_a_check_that_does_not_block_is_ignored(project: Project) -> None:
         ([("write", False), ("write_alone",)], True, ""),  # the check may be gone since
     ],
 )
-def test_checks_of_another_code_location_are_known_by_their_results(
-    project: Project, steps: list[tuple[Any, ...]], blocking: bool, why: str
-) -> None:
+def test_checks_of_another_code_location_are_known_by_their_results(project, steps, blocking, why):
     elsewhere = Checked(project, blocking=blocking)
     elsewhere.run(GEOGRAPHY)
     for name, *arguments in steps:
@@ -155,7 +151,7 @@ def test_checks_of_another_code_location_are_known_by_their_results(
     assert is_refused(said, why) if why else said == ""
 
 
-def test_a_public_list_must_have_passed_its_checks_too(project: Project) -> None:
+def test_a_public_list_must_have_passed_its_checks_too(project):
     series = project.component(geography__asset="lake/zones")
     outcomes = {"passed": False}
 
@@ -169,7 +165,7 @@ def test_a_public_list_must_have_passed_its_checks_too(project: Project) -> None
     team = dg.Definitions(assets=[zones], asset_checks=[sound])
     job = dg.Definitions.merge(project.definitions(series), team).resolve_implicit_global_asset_job_def()
 
-    def run(key: dg.AssetKey | list[str]) -> str:
+    def run(key):
         return failure_text(project.execute(job, key))
 
     assert is_refused(run(GEOGRAPHY), "has not run since", "lake/zones")

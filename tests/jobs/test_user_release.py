@@ -1,7 +1,5 @@
 """A release of users through Dagster: the bound holds in what is counted, and no user id leaves the closed folder."""
 
-from __future__ import annotations
-
 import json
 
 import dagster as dg
@@ -36,7 +34,7 @@ def run(project: Project) -> dg.ExecuteInProcessResult:
     return project.run(of_users(project))
 
 
-def test_at_most_m_trips_of_a_user_are_counted_and_replayed(project: Project) -> None:
+def test_at_most_m_trips_of_a_user_are_counted_and_replayed(project):
     """The same trips as from a data frame with the folder's key and the partition as period."""
     project.write_records(users())
     assert run(project).success
@@ -62,7 +60,7 @@ def test_at_most_m_trips_of_a_user_are_counted_and_replayed(project: Project) ->
 
 
 @pytest.mark.parametrize("column", ["person", "persons"])
-def test_a_refused_month_of_users_shows_no_id(project: Project, column: str) -> None:
+def test_a_refused_month_of_users_shows_no_id(project, column):
     """Too many records without an id, which the blocking check finds; no column of ids at all."""
     project.write_records(
         users().replace({"person": {f"p{k}": None for k in range(50)}}).rename(columns={"person": column})

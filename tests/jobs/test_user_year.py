@@ -1,7 +1,5 @@
 """Months of users whose trips of a year are bounded, through Dagster: counted, replayed, certified and verified."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -57,20 +55,19 @@ def write_months(project: Project) -> None:
 
 
 @pytest.fixture(scope="module")
-def three_months(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def three_months(tmp_path_factory) -> Iterator[Path]:
     """A project whose first three months are released. Not to be changed."""
     folder = tmp_path_factory.mktemp("three_months")
     with projects_in(folder) as make:
         project = make()
         write_months(project)
         for month in MONTHS:
-            result = project.run(of_users(project), month)
-            assert result.success, failure_text(result)
+            project.publish(of_users(project), month)
     return folder
 
 
 @pytest.fixture
-def released(three_months: Path, project: Project) -> Project:
+def released(three_months, project) -> Project:
     """The project, in a folder of the test."""
     shutil.copytree(three_months, project.root, dirs_exist_ok=True)
     return project
@@ -81,7 +78,7 @@ def counted(project: Project, month: str, revision: int = 1) -> int:
     return StagedRelease(folder).open_trip_counts().read_all().total
 
 
-def test_a_year_of_users_is_counted_certified_and_verified(released: Project) -> None:
+def test_a_year_of_users_is_counted_certified_and_verified(released):
     """In January two trips of each user, in February the third one, and in March those of the new users."""
     assert [counted(released, month) for month in MONTHS] == [200, 100, 100]
     for month in MONTHS:
@@ -106,15 +103,14 @@ def test_a_year_of_users_is_counted_certified_and_verified(released: Project) ->
     assert leaks(released.root) == []
 
 
-def test_months_are_replayed_byte_for_byte_and_revised_alike(released: Project) -> None:
+def test_months_are_replayed_byte_for_byte_and_revised_alike(released):
     """January after March, from shuffled records; and a revision of February, which the year leaves as it was."""
     before, ledger = public_bytes(released.var), Ledger(released.var / "ledger.sqlite")
     spent = ledger.balance("trips", "2001-01").spent
     for month in ("2001-01", "2001-02"):
         frame = pd.read_csv(released.root / f"{month}.csv", dtype=str)
         released.write_records(frame.sample(frac=1, random_state=1), month)
-        result = released.run(of_users(released), month)
-        assert result.success, failure_text(result)
+        released.publish(of_users(released), month)
     assert public_bytes(released.var) == before
     assert ledger.balance("trips", "2001-01").spent == spent
     assert released.run(of_users(released, revision=2), "2001-02").success
@@ -123,12 +119,11 @@ def test_months_are_replayed_byte_for_byte_and_revised_alike(released: Project) 
     assert leaks(released.root) == []
 
 
-def test_model_assisted_flows_promise_for_the_year(project: Project) -> None:
+def test_model_assisted_flows_promise_for_the_year(project):
     """They learn from two months, and cost no more than these two together: the year's worst user is in both."""
     write_months(project)
     for month in MONTHS[:2]:
-        result = project.run(of_users(project, assisted=True), month)
-        assert result.success, failure_text(result)
+        project.publish(of_users(project, assisted=True), month)
     path = project.var / "releases" / "trips_assisted" / MONTHS[1] / "r1" / "certificate.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(facts, json.loads(SCHEMA.read_text(encoding="utf-8")))
@@ -142,7 +137,7 @@ def test_model_assisted_flows_promise_for_the_year(project: Project) -> None:
     assert leaks(project.root) == []
 
 
-def test_records_that_changed_are_not_replayed_and_name_nobody(released: Project) -> None:
+def test_records_that_changed_are_not_replayed_and_name_nobody(released):
     before = public_bytes(released.var)
     frame = users("2001-01").replace({"person": {USER: "p9999"}})
     released.write_records(frame, "2001-01")
@@ -156,7 +151,7 @@ def test_records_that_changed_are_not_replayed_and_name_nobody(released: Project
     assert leaks(released.root) == []
 
 
-def test_ids_of_another_form_are_refused(released: Project) -> None:
+def test_ids_of_another_form_are_refused(released):
     frame = users("2001-04")
     released.write_records(frame.assign(person=frame["person"].str.lower().str.replace("p", "id ")), "2001-04")
     result = released.run(of_users(released), "2001-04")
@@ -167,20 +162,17 @@ def test_ids_of_another_form_are_refused(released: Project) -> None:
     assert leaks(released.root) == []
 
 
-def test_a_job_that_dies_between_counters_and_counts_counts_again(
-    released: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_dies_between_counters_and_counts_counts_again(released, monkeypatch):
     released.write_records(users("2001-04", 200), "2001-04")
     with monkeypatch.context() as patch:
         patch.setattr(StagedRelease, "keep_counted", dies)
         assert not released.run(of_users(released), "2001-04").success
-    result = released.run(of_users(released), "2001-04")
-    assert result.success, failure_text(result)
+    released.publish(of_users(released), "2001-04")
     assert counted(released, "2001-04") == 198  # one of them has used up the year
     assert Ledger(released.var / "ledger.sqlite").balance("trips", "2001-04").releases == 4
 
 
-def test_a_month_whose_users_have_no_trips_left_is_refused_with_that_reason(released: Project) -> None:
+def test_a_month_whose_users_have_no_trips_left_is_refused_with_that_reason(released):
     released.write_records(users("2001-04"), "2001-04")
     (finding,) = faults(released, "2001-04")
     result = released.run(of_users(released), "2001-04")
@@ -203,9 +195,7 @@ COUNTERS = "confidential/user-counters/trips/2001"
         ("confidential/hmac.key", None, "OD-KEY-LOST"),
     ],
 )
-def test_damaged_counters_do_not_name_the_file_of_records(
-    released: Project, name: str, content: bytes | None, code: str
-) -> None:
+def test_damaged_counters_do_not_name_the_file_of_records(released, name, content, code):
     """Those of a drawn release, and those of another. The doctor says what the run says, and writes nothing."""
     released.write_records(users("2001-04", 200), "2001-04")
     assert faults(released, "2001-04") == []
@@ -276,20 +266,20 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
 }
 
 
-def test_the_second_verifier_finds_nothing(three_months: Path, tmp_path: Path, capsys: Any) -> None:
+def test_the_second_verifier_finds_nothing(three_months, tmp_path, capsys):
     assert found(three_months / "var", capsys) == []
     assert found(forged(three_months / "var", tmp_path, lambda entries, certificates: None), capsys) == []
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_the_second_verifier_finds_a_forgery(three_months: Path, tmp_path: Path, capsys: Any, name: str) -> None:
+def test_the_second_verifier_finds_a_forgery(three_months, tmp_path, capsys, name):
     edit, words = FORGERIES[name]
     faults = found(forged(three_months / "var", tmp_path, edit), capsys)
     assert any(words in fault for fault in faults), faults
     assert not any("chain" in fault for fault in faults)
 
 
-def test_a_used_up_year_is_refused_before_it_is_drawn(released: Project) -> None:
+def test_a_used_up_year_is_refused_before_it_is_drawn(released):
     cap = {"domain__cap": {"rho": str(Fraction(5, 4) * RHO), "reason": "no more than this"}}
     released.write_records(users("2001-04", 200), "2001-04")
     assert released.run(of_users(released, **cap), "2001-04").success  # the worst user of the year has no trip left

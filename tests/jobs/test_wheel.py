@@ -1,7 +1,5 @@
 """The wheel alone and with each extra, in an environment that has only what its metadata require."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile
@@ -88,7 +86,7 @@ print(*(name for name, met in found.items() if not met), sep=chr(10))
 
 
 @pytest.fixture
-def environments(installed: Path, tmp_path: Path):
+def environments(installed, tmp_path):
     """Make an environment with some extras."""
     return lambda *extras: Environment(tmp_path / "environment", installed, extras)
 
@@ -104,7 +102,7 @@ def has_tests(environment: Environment) -> None:
     (environment.packages / "tests").symlink_to(ROOT / "tests")
 
 
-def test_the_wheel_has_what_it_should(wheel: Path) -> None:
+def test_the_wheel_has_what_it_should(wheel):
     """No series of this repository, no file twice, the type information, and metadata that a registry accepts."""
     subprocess.run([sys.executable, "-m", "check_wheel_contents", str(wheel)], check=True, cwd=ROOT)
     with zipfile.ZipFile(wheel) as archive:
@@ -124,7 +122,7 @@ def test_the_wheel_has_what_it_should(wheel: Path) -> None:
     assert "\nClassifier: Typing :: Typed\n" in metadata
 
 
-def test_the_library_alone_releases_and_names_each_extra_that_is_missing(environments, tmp_path) -> None:
+def test_the_library_alone_releases_and_names_each_extra_that_is_missing(environments, tmp_path):
     """What the library does not require is not in its environment: no Dagster, no Great Expectations."""
     alone = environments()
     assert not {name for name in alone.names if name.startswith(("dagster", "great-expectations", "pyspark"))}
@@ -139,7 +137,7 @@ def test_the_library_alone_releases_and_names_each_extra_that_is_missing(environ
     assert "2" in messages
 
 
-def test_the_extra_bundle_alone_writes_and_reads_a_bundle_and_draws_figures(environments, tmp_path) -> None:
+def test_the_extra_bundle_alone_writes_and_reads_a_bundle_and_draws_figures(environments, tmp_path):
     environment = environments("bundle")
     has_tests(environment)
     (tmp_path / "comparison.parquet").symlink_to(ROOT / "docs" / "reference" / "tables" / "comparison.parquet")
@@ -149,7 +147,7 @@ def test_the_extra_bundle_alone_writes_and_reads_a_bundle_and_draws_figures(envi
     assert "dagster" not in environment.names
 
 
-def test_the_extra_checks_alone_checks_flows(environments, tmp_path) -> None:
+def test_the_extra_checks_alone_checks_flows(environments, tmp_path):
     environment = environments("checks")
     assert said(environment, CHECKS, tmp_path) == ["expect_column_values_to_be_in_set: destination_is_listed"]
     assert "dagster" not in environment.names

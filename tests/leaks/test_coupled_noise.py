@@ -1,7 +1,5 @@
 """Two neighbouring inputs, the same noisy values injected: whatever else leaves the confidential folder is equal."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +18,6 @@ import od_core.ledger.measurements
 import od_core.stops.release
 from od_assets.series.series import Series
 from od_core.flows.step import AreaTotalStep
-from od_core.group_sizes.groups import Frame, Query
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import check_bundle
@@ -41,31 +38,23 @@ WORDS = (".json", ".html", ".md", ".txt", ".xml")
 
 PEOPLE = [f"p{k % 40}" for k in range(2000)]
 
+
+def of_unit(unit: str, relation: str, **bounds: Any) -> dict[str, Any]:
+    """Changes of a declaration that protects persons."""
+    return {"domain__unit": unit, "domain__column": "person", "domain__neighbours": relation} | bounds
+
+
+YEAR = {"domain__bounds": {"max_trips": 3, "max_trips_year": 4}, "domain__id_pattern": "p[0-9]+|somebody else"}
+TRIP = {"trips__one_row_a_trip": True}
+UNBOUNDED = TRIP | {"domain__neighbours": "unbounded"}
+
 DOMAINS: dict[str, dict[str, Any]] = {
-    "trip, bounded": {"trips__one_row_a_trip": True},
-    "trip, unbounded": {"trips__one_row_a_trip": True, "domain__neighbours": "unbounded"},
-    "trip, unbounded, area totals": {
-        "trips__one_row_a_trip": True,
-        "domain__neighbours": "unbounded",
-        "area_totals": {"share": "1/10"},
-    },
-    "user_period, bounded": {"domain__unit": "user_period", "domain__column": "person", "bounds__max_trips": 3},
-    "user, unbounded": {
-        "domain__unit": "user",
-        "domain__column": "person",
-        "domain__neighbours": "unbounded",
-        "bounds__max_trips": 3,
-    },
-    **{
-        f"user_year, {relation}": {
-            "domain__unit": "user_year",
-            "domain__column": "person",
-            "domain__neighbours": relation,
-            "domain__bounds": {"max_trips": 3, "max_trips_year": 4},
-            "domain__id_pattern": "p[0-9]+|somebody else",
-        }
-        for relation in ("bounded", "unbounded")
-    },
+    "trip, bounded": TRIP,
+    "trip, unbounded": UNBOUNDED,
+    "trip, unbounded, area totals": UNBOUNDED | {"area_totals": {"share": "1/10"}},
+    "user_period, bounded": of_unit("user_period", "bounded", bounds={"max_trips": 3}),
+    "user, unbounded": of_unit("user", "unbounded", bounds={"max_trips": 3}),
+    **{f"user_year, {relation}": of_unit("user_year", relation, **YEAR) for relation in ("bounded", "unbounded")},
 }
 
 
@@ -85,8 +74,8 @@ def neighbours(protected: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 LEAVING: dict[str, dict[str, Any]] = {
-    "unlisted zone": {"trips__fault_threshold": "1/1000", "trips__one_row_a_trip": True},
-    "other category": {"trips__categories": {"kind": ["counted"]}, "trips__one_row_a_trip": True},
+    "unlisted zone": TRIP | {"trips__fault_threshold": "1/1000"},
+    "other category": TRIP | {"trips__categories": {"kind": ["counted"]}},
 }
 """Declarations under which one record may leave the release, by how it does."""
 
@@ -190,20 +179,18 @@ def differences(traces: list[dict[str, Any]]) -> list[str]:
     return [name for name in one if one[name] != other[name]]
 
 
-@pytest.mark.parametrize("protected", DOMAINS)
-def test_neighbouring_inputs_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
-) -> None:
+@pytest.mark.parametrize("case", [*DOMAINS, *LEAVING])
+def test_neighbouring_inputs_leave_the_same_traces(tmp_path, monkeypatch, case):
+    """Where a record leaves under bounded neighbours, n is one less: it is measured with noise like every level."""
     monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
-    changes = DOMAINS[protected]
-    traces = traces_of(neighbours(protected), lambda project: project.component(**changes), tmp_path, monkeypatch)
+    inputs = one_leaves(case) if case in LEAVING else neighbours(case)
+    changes = (DOMAINS | LEAVING)[case]
+    traces = traces_of(inputs, lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []
 
 
 @pytest.mark.parametrize("protected", [name for name in DOMAINS if name.startswith("user_year")])
-def test_neighbouring_years_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
-) -> None:
+def test_neighbouring_years_leave_the_same_traces(tmp_path, monkeypatch, protected):
     """The person is in both months, and the year has one more trip of the person in the second one."""
     monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     monkeypatch.setattr(od_core.ledger.measurements, "_measure_uncounted_trips", lambda *_: iter([np.array([321])]))
@@ -217,17 +204,7 @@ def test_neighbouring_years_leave_the_same_traces(
     assert differences(traces) == []
 
 
-@pytest.mark.parametrize("how", LEAVING)
-def test_a_record_that_leaves_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Under bounded neighbours n is one less: it is measured with noise like every level."""
-    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
-    traces = traces_of(one_leaves(how), lambda project: project.component(**LEAVING[how]), tmp_path, monkeypatch)
-    assert differences(traces) == []
-
-
-def test_a_relation_that_forgets_that_a_record_may_leave_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relation_that_forgets_that_a_record_may_leave_is_found(tmp_path, monkeypatch):
     """The defect seeded: n is published exactly, and tells the two inputs apart."""
     inputs, changes = one_leaves("unlisted zone"), LEAVING["unlisted zone"]
     forget_that_a_record_may_leave(monkeypatch)
@@ -253,7 +230,7 @@ def of_other_trip(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("how", OTHER_TRIPS)
-def test_neighbours_by_segment_leave_the_same_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_neighbours_by_segment_leave_the_same_traces(tmp_path, monkeypatch, how):
     """The number of trips in each category is public nowhere but in the injected values, not even of the root."""
     monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     inputs = of_other_trip(how)
@@ -263,10 +240,8 @@ def test_neighbours_by_segment_leave_the_same_traces(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("protected", ["trip, bounded", "trip, unbounded"])
-def test_neighbouring_groups_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
-) -> None:
-    def injected_sizes(frame: Frame, query: Query, step: Any, groups: Any, noise: Any) -> list[np.ndarray]:
+def test_neighbouring_groups_leave_the_same_traces(tmp_path, monkeypatch, protected):
+    def injected_sizes(frame, query, step, groups, noise):
         return [
             np.random.default_rng(step.level).integers(0, 1000, int(frame.count_query_values(query, step.level).sum()))
         ]
@@ -278,10 +253,8 @@ def test_neighbouring_groups_leave_the_same_traces(
 
 
 @pytest.mark.parametrize("protected", ["trip, bounded", "trip, unbounded"])
-def test_neighbouring_trips_with_stops_leave_the_same_traces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
-) -> None:
-    def injected_boxes(plan: Any, trips: Any, noise: Any) -> list[np.ndarray]:
+def test_neighbouring_trips_with_stops_leave_the_same_traces(tmp_path, monkeypatch, protected):
+    def injected_boxes(plan, trips, noise):
         halves = [[0, 0, 0, 0, 7, 15, 15, 15, 5], [8, 0, 0, 0, 15, 15, 15, 15, -2]]
         return [np.array(halves, dtype=np.int64).ravel()]
 

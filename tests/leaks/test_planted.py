@@ -1,7 +1,5 @@
 """A planted zone, user and count are found nowhere outside the confidential folder, whatever happens."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging
@@ -39,7 +37,7 @@ EVENTS = "lineage.jsonl"
 
 
 @pytest.fixture
-def kept_project(make_project: Callable[[], Project], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def kept_project(make_project, tmp_path, monkeypatch) -> Project:
     """A project that leaves all its traces below one folder: Dagster's storage, temporary files, the working folder."""
     for name in ("dagster", "temporary", "here"):
         (tmp_path / name).mkdir()
@@ -47,15 +45,14 @@ def kept_project(make_project: Callable[[], Project], tmp_path: Path, monkeypatc
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.chdir(tmp_path / "here")
     project = make_project()
-    project.instance = dg.DagsterInstance.local_temp(
-        str(tmp_path / "dagster"), overrides={"telemetry": {"enabled": False}}
-    )
+    silent = {"telemetry": {"enabled": False}}
+    project.instance = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"), overrides=silent)
     project.write_records(planted())
     return project
 
 
 @pytest.fixture
-def lineage(kept_project: Project, monkeypatch: pytest.MonkeyPatch) -> Watch:
+def lineage(kept_project, monkeypatch) -> Watch:
     """The sensor that sends lineage, to a file that is searched; it has looked once, so it tells what follows."""
     path = kept_project.root / "dagster" / EVENTS
     for name, value in {"TYPE": "file", "LOG_FILE_PATH": str(path), "APPEND": "true"}.items():
@@ -82,19 +79,17 @@ def show(project: Project, component: Series) -> None:
 
 
 @pytest.fixture
-def found(
-    kept_project: Project, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> Callable[[], list[str]]:
+def found(kept_project, capfd, caplog) -> Callable[[], list[str]]:
     """Where the planted values are, in files, in what was printed and in what was logged."""
     caplog.set_level(logging.DEBUG)
 
-    def find() -> list[str]:
+    def find():
         return leaks(kept_project.root, "\n".join([*capfd.readouterr(), caplog.text]))
 
     return find
 
 
-def test_the_search_finds_what_is_planted_in_any_form(tmp_path: Path) -> None:
+def test_the_search_finds_what_is_planted_in_any_form(tmp_path):
     folder = tmp_path / "var"
     folder.mkdir()
     expected = planted_forms(folder)
@@ -103,9 +98,7 @@ def test_the_search_finds_what_is_planted_in_any_form(tmp_path: Path) -> None:
         assert f"{name}: {form}" in found
 
 
-def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted(
-    kept_project: Project, found: Callable[[], list[str]], lineage: Watch
-) -> None:
+def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted(kept_project, found, lineage):
     """Published; then its records changed; then a revision that the cap refuses; and notice given of all of it."""
     kept = Kept()
     watches = [Watch(kept_project, sensor, kept) for sensor in ("release_published", "release_failed")]
@@ -132,9 +125,7 @@ def test_a_month_that_is_published_refused_and_refused_again_holds_nothing_plant
     assert found() == []
 
 
-def test_an_unlisted_category_is_found_nowhere(
-    kept_project: Project, found: Callable[[], list[str]], lineage: Watch
-) -> None:
+def test_an_unlisted_category_is_found_nowhere(kept_project, found, lineage):
     """Counted as another, or dropped as faulty; refused by too many of them; quoted by what fails unforeseen."""
     few = planted().assign(mode=[ZONE, "car", *["car", "bus"] * 1000])
     with_unknown = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
@@ -164,9 +155,7 @@ def test_an_unlisted_category_is_found_nowhere(
     assert found() == []
 
 
-def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
-    kept_project: Project, found: Callable[[], list[str]]
-) -> None:
+def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(kept_project, found):
     """A zone that is not listed, below the threshold; then all records of it; then a defect in the count."""
     kept_project.write_records(planted().drop(columns="trips"))
     assert kept_project.run(kept_project.group_sizes()).success
@@ -184,9 +173,7 @@ def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
     assert found() == []
 
 
-def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
-    kept_project: Project, found: Callable[[], list[str]]
-) -> None:
+def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(kept_project, found):
     """A place that is not listed, below the threshold; then all records of it; then a defect in the boxes."""
     places = ZONES.assign(longitude=range(6), latitude=range(6))
     places.to_csv(kept_project.root / "zones.csv", index=False)
@@ -237,7 +224,7 @@ REFUSED = {
 }
 
 
-def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Callable[[], list[str]]) -> None:
+def test_a_refused_month_holds_nothing_planted(kept_project, found):
     for plant, code in REFUSED.items():
         plant(kept_project)
         result = kept_project.run(of_flows(kept_project))
@@ -270,20 +257,15 @@ def a_duckdb_file(path: Path) -> None:
 
 FIELDS = " ".join([ZONE, USER, str(COUNT)])
 TEXT = planted().to_csv(index=False)
+UTF_16 = TEXT.encode("utf-16")
 READERS: dict[str, tuple[dict[str, Any], Callable[[Path], object]]] = {
     "a line of other fields": ({"reader": "istat"}, lambda path: path.write_text(f"S 1 {FIELDS}\n")),
-    "lines that are no text": (
-        {"reader": "istat"},
-        lambda path: path.write_bytes(f"S {FIELDS} \xff".encode("latin-1")),
-    ),
+    "lines that are no text": ({"reader": "istat"}, lambda path: path.write_bytes(b"S %b \xff" % FIELDS.encode())),
     "a record for a header": ({"reader": "nomis"}, lambda path: path.write_text(FIELDS.replace(" ", ",") + "\n")),
     "records of others": ({"reader": "lodes"}, lambda path: path.write_text(TEXT)),
     "text for Parquet": ({"reader": "tlc"}, lambda path: path.write_text(TEXT)),
     "a cut gzip file": ({}, lambda path: path.write_bytes(gzip.compress(TEXT.encode())[:-100])),
-    "half a sign": (
-        {"encoding": "utf-16"},
-        lambda path: path.write_bytes(TEXT.encode("utf-16")[:-1] + b"\xd8\x00\xd8"),
-    ),
+    "half a sign": ({"encoding": "utf-16"}, lambda path: path.write_bytes(UTF_16[:-1] + b"\xd8\x00\xd8")),
     "another delimiter": ({"delimiter": ";"}, lambda path: path.write_text(TEXT)),
     "a view that fails": ({"table": "broken"}, a_duckdb_file),
     "no such table": ({"table": "absent"}, a_duckdb_file),
@@ -293,18 +275,14 @@ READERS: dict[str, tuple[dict[str, Any], Callable[[Path], object]]] = {
 }
 
 
-def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Callable[[], list[str]]) -> None:
+def test_no_reader_that_fails_says_what_it_read(kept_project, found):
     """Nor does a look at the input, which fails likewise; both keep it in the confidential folder."""
     for number, (name, (trips, plant)) in enumerate(READERS.items()):
         ending = "csv.gz" if "gzip" in name else "parquet" if "Parquet s" in name else "csv"
         files = f"{{period}}.{number}.{ending}"
         plant(kept_project.root / files.format(period="2001-01"))
-        component = of_flows(
-            kept_project,
-            trips=trips
-            | {"files": files}
-            | ({} if "reader" in trips else {"columns": {"date": "date"}, "one_row_a_trip": True}),
-        )
+        plain = {} if "reader" in trips else {"columns": {"date": "date"}, "one_row_a_trip": True}
+        component = of_flows(kept_project, trips=trips | {"files": files} | plain)
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
         [finding] = inspect_input(component.require_valid(), "2001-01")
@@ -313,7 +291,7 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         assert found() == [], name
 
 
-def test_zones_that_are_the_records_hold_nothing_planted(kept_project: Project, found: Callable[[], list[str]]) -> None:
+def test_zones_that_are_the_records_hold_nothing_planted(kept_project, found):
     """The declaration's path is wrong: codes and first line are records."""
     for levels in (["user", "origin"], ["region", "zone"]):
         component = of_flows(kept_project, geography={"file": "2001-01.csv", "levels": levels})
@@ -347,9 +325,7 @@ FAILING = [
 """What fails, in the order of the job: each run comes further than the one before."""
 
 
-def test_an_unforeseen_error_holds_nothing_planted(
-    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unforeseen_error_holds_nothing_planted(kept_project, found, monkeypatch):
     for number, place in enumerate(FAILING, start=1):
         with monkeypatch.context() as context:
             context.setattr(place, quoting)
@@ -362,9 +338,7 @@ def test_an_unforeseen_error_holds_nothing_planted(
             assert all(value in detail.read_text(encoding="utf-8") for detail in details)
 
 
-def test_an_error_that_is_not_scrubbed_is_found(
-    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, lineage: Watch
-) -> None:
+def test_an_error_that_is_not_scrubbed_is_found(kept_project, found, monkeypatch, lineage):
     """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
     monkeypatch.setattr(od_assets.assets.steps, "count_records", quoting)
     monkeypatch.setattr(od_assets.resources.release_work, "convert_errors_without_values", lambda _: nullcontext())
@@ -375,13 +349,12 @@ def test_an_error_that_is_not_scrubbed_is_found(
     assert not [place for place in places if EVENTS in place]
 
 
-def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
+def test_an_asset_that_hands_over_its_records_is_found(kept_project, found):
     """The defect seeded: the default IO manager pickles what an asset returns."""
     component = of_flows(kept_project)
     series, partitions = component.require_valid(), component.periods.make_partitions_definition()
-    sound = next(
-        asset for asset in od_assets.assets.release.make_source_assets(series) if asset.key.path[-1] == "raw_trips"
-    )
+    made = od_assets.assets.release.make_source_assets(series)
+    sound = next(asset for asset in made if asset.key.path[-1] == "raw_trips")
 
     @dg.asset(key=sound.key, partitions_def=partitions)
     def raw_trips(context, od_warehouse: Warehouse):  # without a type of what it returns, as the defect needs
@@ -391,23 +364,18 @@ def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, fo
 
     storage = dg.FilesystemIOManager(base_dir=str(kept_project.root / "dagster" / "storage"))
     for asset in (sound, raw_trips):
-        job = dg.Definitions(
-            assets=[asset], resources={"od_warehouse": Warehouse(), "io_manager": storage}
-        ).resolve_implicit_global_asset_job_def()
-        assert job.execute_in_process(
-            partition_key="2001-01", instance=kept_project.instance, run_config=SILENT
-        ).success
+        resources = {"od_warehouse": Warehouse(), "io_manager": storage}
+        job = dg.Definitions(assets=[asset], resources=resources).resolve_implicit_global_asset_job_def()
+        assert kept_project.execute(job, partition="2001-01").success
         where = {place.split(": ")[1] for place in found()}
         assert where == (set() if asset is sound else {"zone", "count as a float"})
 
 
-def test_what_a_step_prints_is_found(
-    kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_step_prints_is_found(kept_project, found, monkeypatch):
     """The defect seeded: Dagster keeps what its steps print."""
     load = od_assets.assets.release.load_records
 
-    def talkative(source: Path, *rest: Any, **options: Any) -> None:
+    def talkative(source, *rest, **options):
         print(source.read_text())
         load(source, *rest, **options)
 
@@ -418,7 +386,7 @@ def test_what_a_step_prints_is_found(
     assert [place for place in places if place.endswith(".out: user")]  # Dagster's own copy of it
 
 
-def test_the_confidential_folder_is_for_its_owner_alone(kept_project: Project) -> None:
+def test_the_confidential_folder_is_for_its_owner_alone(kept_project):
     assert kept_project.run(of_flows(kept_project)).success
     confidential = kept_project.var / "confidential"
     assert (confidential / str(KEY) / "raw_trips.parquet").exists()

@@ -8,8 +8,6 @@ For each row, a folder has the text of each page and the digests of all public f
 known findings again instead: findings that are gone leave it; with ``--add``, new ones enter it.
 """
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -1,7 +1,5 @@
 """Claims: what a sentence says of numbers, files and options of its release, held against these."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -206,21 +204,3 @@ def exact_columns(made: Made, pages: list[Page]) -> Iterator[Finding]:
                 is_total = "of the category" not in block  # numbers by category have noise in every release
                 if is_total and re.search(r"(?:destination|area), released with noise\.", block):
                     yield Finding(page.file, "an exact number is told to have noise", block[:120])
-
-
-CHECKS = (
-    links,
-    exact_columns,
-    references,
-    deviations_of_laplace,
-    intervals_that_are_published,
-    words_of_files,
-    figures_of_text,
-    promises_of_estimates,
-    losses_of_derived,
-    strength_in_words,
-    top_codes,
-    faults_of_records,
-    rules_of_estimates,
-    measured_pairs,
-)

@@ -1,7 +1,5 @@
 """Files: what a certificate states is there, other readers open it, verifiers agree, and neighbours leave no trace."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import importlib.util
@@ -286,6 +284,3 @@ def neighbours(made: Made, _: list[Page]) -> Iterator[Finding]:
         for file in sorted({*mine} | {*theirs}):
             if file not in mine or file not in theirs or mine[file].read_bytes() != theirs[file].read_bytes():
                 yield Finding(f"release/{file}", "differs between neighbours with the same noisy values")
-
-
-CHECKS = (stated_formats, accepted_formats, names_of_files, foreign_readers, contracts, verified, damage, neighbours)

@@ -1,7 +1,5 @@
 """Numbers that stand twice: one number has one interval, and one promise, wherever it is."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -306,15 +304,3 @@ def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
 def _is_above(rounded: float, number: float) -> bool:
     """Return whether a number is another one, rounded up."""
     return number <= rounded * (1 + 1e-12) <= 1.002 * number
-
-
-CHECKS = (
-    same_intervals,
-    shown_intervals,
-    exact_totals,
-    zeros_without_doubt,
-    totals_of_site,
-    changes_per_day,
-    usual_widths,
-    same_promises,
-)

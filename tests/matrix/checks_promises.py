@@ -1,7 +1,5 @@
 """Promises: each sentence of one is whole by itself, and what follows from its numbers is told right."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator
@@ -95,6 +93,3 @@ def considered(made: Made, pages: list[Page]) -> Iterator[Finding]:
     for page in pages if made.row["unit"] == "user_year uncounted" else ():
         if page.name in names and not stated.search(page.text):
             yield Finding(page.file, "how many uncounted records are considered is not stated")
-
-
-CHECKS = (whole_sentences, guesses, accepted_inputs, considered)

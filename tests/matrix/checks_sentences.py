@@ -1,7 +1,5 @@
 """Sentences that are true of some releases only: each with the condition under which a page may have it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -231,17 +229,3 @@ def largest_groups(made: Made, pages: list[Page]) -> Iterator[Finding]:
     for page in pages if "top code" in made.row["mechanism"] else ():
         if page.name == "codebook.md" and "size of the largest group" not in page.text:
             yield Finding(page.file, "a measurement is not explained")
-
-
-CHECKS = (
-    sentences,
-    periods_of_derived,
-    promises_of_certificates,
-    categories_of_notices,
-    what_is_decided,
-    digests_of_areas,
-    places_in_certificates,
-    boxes_of_catalogue,
-    losses_that_are_told,
-    largest_groups,
-)

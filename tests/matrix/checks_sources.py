@@ -1,7 +1,5 @@
 """What no row shows: templates, documentation, shipped series, and texts of commands on a whole project."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import date, timedelta
@@ -133,14 +131,3 @@ def _evaluation() -> Any:
     import dagster as dg  # slow to import, and of this check alone
 
     return dg.DagsterEventType.ASSET_CHECK_EVALUATION
-
-
-CHECKS = (
-    facts_out_of_sentences,
-    claims_of_documents,
-    names_in_documents,
-    pages_without_content,
-    words_of_shipped_series,
-    status_of_many_periods,
-    failed_check_of_what_is_published,
-)

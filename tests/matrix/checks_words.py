@@ -3,8 +3,6 @@
 The nouns are those of this module, and not of the product, so that a noun of the product can be wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -199,15 +197,3 @@ def descriptions(made: Made, pages: list[Page]) -> Iterator[Finding]:
 def _around(text: str, place: int) -> str:
     line = " ".join(text[max(place - 70, 0) : place + 70].split(" "))
     return repr(line.replace("\n", " ").strip())
-
-
-CHECKS = (
-    foreign_nouns,
-    whole_promises,
-    plain_sentences,
-    days_of_periods,
-    faults_of_english,
-    claims_of_accuracy,
-    lists_of_noise,
-    descriptions,
-)

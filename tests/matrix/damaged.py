@@ -1,7 +1,5 @@
 """Copies of a published release in which something is changed, which its verification is to find."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

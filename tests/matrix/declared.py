@@ -1,7 +1,5 @@
 """What the options of a row mean: its areas, unit and budget, its records and those of a neighbour, and its release."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -11,26 +9,7 @@ import numpy as np
 import pandas as pd
 import shapely
 
-from od_core import (
-    Budget,
-    Cap,
-    Geography,
-    Ledger,
-    MapGrid,
-    OdError,
-    Plan,
-    PrivacyDomain,
-    PrivacyUnit,
-    TopCodeEstimate,
-    Uncounted,
-    plan_group_sizes,
-    plan_release,
-    plan_stops,
-    release_counts,
-    release_flows,
-    release_group_sizes,
-    release_stops,
-)
+import od_core
 from od_core.flows.mechanisms import MECHANISMS as OF_FLOWS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments
@@ -94,13 +73,13 @@ REGIONS = {
 """Number of the zones in each region: of the areas of origins, ``same``, and of other destinations."""
 
 
-def unit_of(row: Row) -> PrivacyUnit:
+def unit_of(row: Row) -> od_core.PrivacyUnit:
     """Return the privacy unit of a row."""
     given = dict(UNITS[row["unit"]])
     kind = given.pop("kind", None) or {"weights": "trip"}.get(row["unit"], row["unit"].split(" ")[0])
     if kind == "user_year":
         given |= {"max_trips_year": 6, "id_pattern": "u[0-9]+"}
-    return PrivacyUnit(kind, row["neighbours"], **given)  # type: ignore[arg-type]
+    return od_core.PrivacyUnit(kind, row["neighbours"], **given)  # type: ignore[arg-type]
 
 
 def zones_of(which: str, zones: str) -> dict[str, str]:
@@ -110,7 +89,7 @@ def zones_of(which: str, zones: str) -> dict[str, str]:
 
 
 @lru_cache
-def geography(which: str, detail: str, number: str) -> Geography:
+def geography(which: str, detail: str, number: str) -> od_core.Geography:
     """Return the areas of origins, ``same``, or of other destinations, ``other``, with names, places or boundaries."""
     areas = zones_of(which, number)
     zones = pd.DataFrame({"region": areas.values(), "zone": areas.keys()}, dtype="str")
@@ -127,7 +106,7 @@ def geography(which: str, detail: str, number: str) -> Geography:
         options["coordinates"] = ("latitude", "longitude")
     if detail == "boundaries":
         options["boundaries"] = "shape"
-    return Geography.from_frame(zones, ["region", "zone"], **options)
+    return od_core.Geography.from_frame(zones, ["region", "zone"], **options)
 
 
 def _mechanism_of(row: Row) -> Any:
@@ -139,15 +118,17 @@ def _mechanism_of(row: Row) -> Any:
 
 
 def _grid_of(row: Row) -> Any:
-    return MapGrid(-10, 30, 40, 60, 8, ("origin", "destination")) if row["geography"] == "coordinates" else (8, 8)
+    return (
+        od_core.MapGrid(-10, 30, 40, 60, 8, ("origin", "destination")) if row["geography"] == "coordinates" else (8, 8)
+    )
 
 
-def budget_of(row: Row) -> Budget:
+def budget_of(row: Row) -> od_core.Budget:
     """Return the budget of a row: epsilon 2, with a delta for flows and counts."""
-    return Budget(epsilon=2, delta="1e-8") if row["kind"] in ("flows", "counts") else Budget(epsilon=2)
+    return od_core.Budget(epsilon=2, delta="1e-8") if row["kind"] in ("flows", "counts") else od_core.Budget(epsilon=2)
 
 
-def plan_of(row: Row) -> Plan:
+def plan_of(row: Row) -> od_core.Plan:
     """Return the plan of a row that is published. Raises OdError if its options do not fit each other."""
     plan = _plan_of(row)
     intervals = {"intervals"} if row["intervals"] == "yes" else set[str]()
@@ -155,22 +136,24 @@ def plan_of(row: Row) -> Plan:
     return plan
 
 
-def _plan_of(row: Row) -> Plan:
+def _plan_of(row: Row) -> od_core.Plan:
     given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
     if row["kind"] == "boxes":
-        return plan_stops(_grid_of(row), **given)
+        return od_core.plan_stops(_grid_of(row), **given)
     homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
         groups = np.bincount(np.arange(GROUPS) % len(homes.zones))
-        return plan_group_sizes(homes, groups, top_code=_top_code(row), **given)
+        return od_core.plan_group_sizes(homes, groups, top_code=_top_code(row), **given)
     options = SEGMENTS[row["segments"]]
     segments = Segments.of(make_breakdowns(options.get("segments"), options.get("segment_unknown")), None)
     works = (
-        Geography.whole() if row["kind"] == "counts" else geography(row["destinations"], row["geography"], row["zones"])
+        od_core.Geography.whole()
+        if row["kind"] == "counts"
+        else geography(row["destinations"], row["geography"], row["zones"])
     )
     is_strict = row["total"] == "no record left out"
     acceptance = replace(NO_FAULTS if is_strict else DEFAULT_ACCEPTANCE, has_categories=False)
-    return plan_release(
+    return od_core.plan_release(
         homes,
         destination_geography=works,
         tree=row["tree"],  # type: ignore[arg-type]
@@ -182,28 +165,28 @@ def _plan_of(row: Row) -> Plan:
 
 
 def _measured(row: Row) -> dict[str, Any]:
-    uncounted = {"uncounted": Uncounted("1/10", MOST_UNCOUNTED)} if row["unit"] == "user_year uncounted" else {}
+    uncounted = {"uncounted": od_core.Uncounted("1/10", MOST_UNCOUNTED)} if row["unit"] == "user_year uncounted" else {}
     return uncounted | ({"area_totals": "1/10"} if row["area_totals"] == "yes" else {})
 
 
 def _top_code(row: Row) -> Any:
-    return TopCodeEstimate(Fraction(1, 10), 40) if "top code" in row["mechanism"] else 9
+    return od_core.TopCodeEstimate(Fraction(1, 10), 40) if "top code" in row["mechanism"] else 9
 
 
-def domain_of(row: Row, name: str = SERIES) -> PrivacyDomain:
+def domain_of(row: Row, name: str = SERIES) -> od_core.PrivacyDomain:
     """Return the data set of a row, with a cap for a few releases."""
     has_rho, unit = row["mechanism"] != "stability_histogram", unit_of(row)
-    cap = Cap(rho=Fraction(30)) if has_rho else Cap(epsilon=Fraction(30), delta=Fraction(1, 10**6))
+    cap = od_core.Cap(rho=Fraction(30)) if has_rho else od_core.Cap(epsilon=Fraction(30), delta=Fraction(1, 10**6))
     bound = unit.max_trips if unit.kind == "user_year" else None if unit.kind == "trip" else 1
     shared = replace(unit, max_trips=bound, max_weight=None, max_trips_pair=unit.max_trips_pair if bound == 4 else None)
-    return PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
+    return od_core.PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
 
 
-def refusal(row: Row) -> OdError | None:
+def refusal(row: Row) -> od_core.OdError | None:
     """Return the error with which the options of a row are refused, before there is a ledger or a record."""
     try:
         domain_of(row), plan_of(row)
-    except OdError as error:
+    except od_core.OdError as error:
         return error
     return None
 
@@ -291,7 +274,7 @@ class Records:
         return records
 
 
-def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: Any = None, **more: Any) -> Any:
+def draw(row: Row, key: ReleaseKey, ledger: od_core.Ledger, records: Records, previous: Any = None, **more: Any) -> Any:
     """Return the release of a row and a period, charged to the ledger, or read back if it is there already.
 
     Its call has ``more`` arguments, or others, than those of the row.
@@ -300,10 +283,10 @@ def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: 
     given |= {"ledger": ledger, "release_id": str(key), "noise": "table"}
     table = records.of(row)
     if row["kind"] == "boxes":
-        return release_stops(table, _grid_of(row), **given | more)
+        return od_core.release_stops(table, _grid_of(row), **given | more)
     homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
-        return release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
+        return od_core.release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
     given |= SEGMENTS[row["segments"]] | _measured(row) | {"one_row_a_trip": row["unit"] != "weights"}
     if row["total"] == "no record left out":
         given["fault_threshold"] = 0
@@ -311,6 +294,8 @@ def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: 
         given["previous"] = previous
     given |= more
     if row["kind"] == "counts":
-        return release_counts(table, homes, **{name: value for name, value in given.items() if name != "area_totals"})
+        return od_core.release_counts(
+            table, homes, **{name: value for name, value in given.items() if name != "area_totals"}
+        )
     works = geography(row["destinations"], row["geography"], row["zones"])
-    return release_flows(table, homes, destination_geography=works, tree=row["tree"], **given)  # type: ignore[arg-type]
+    return od_core.release_flows(table, homes, destination_geography=works, tree=row["tree"], **given)  # type: ignore[arg-type]

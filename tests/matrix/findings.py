@@ -1,7 +1,5 @@
 """What a check finds in a row, and the findings that are known and still to be mended."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A row of the matrix from its plan to its public files: drawn with fixed noise, charged, published, derived, shown."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

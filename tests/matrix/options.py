@@ -6,8 +6,6 @@
     python -m tests.matrix.options
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping

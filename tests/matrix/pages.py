@@ -1,7 +1,5 @@
 """Every page that a row shows: files, site, documents, explanation, decision, plan and comparison."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The sentences of a file as a reader sees them: without markup, code, and names of files and columns."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Read the files of a bundle with readers that are not their writers."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree as ET

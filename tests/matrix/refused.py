@@ -1,7 +1,5 @@
 """Rows that are refused: with a code and a next step, before anything is charged or written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Some triples of options, others at every run, from the plan to the site."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from pathlib import Path
@@ -12,7 +10,7 @@ from tests.matrix.options import Row, all_combinations, covering_rows, name_of
 from tests.matrix.run import run, signed
 
 
-def test_rows_of_triples_have_no_findings_of_another_kind() -> None:
+def test_rows_of_triples_have_no_findings_of_another_kind():
     """Rows that hold some triples of values, others at every run: what is found there is known, if of another page."""
     seed = random.SystemRandom().randrange(10**6)
     known, new = {(check, what) for check, _, what in known_findings()}, list[str]()

@@ -1,7 +1,5 @@
 """Write the texts of a row, and the digests of its public files."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -6,8 +6,6 @@ with ``new``. They were chosen by a seeded sample of all functions, in proportio
 found, so that a change of the tests that loses one is seen.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
@@ -173,16 +171,13 @@ def _run(root: Path, environment: dict[str, str], sound: Path | None, arguments:
     sys.exit(pytest.main([*options, *arguments]))
 
 
-def nearest(mutant: Mutant, most: int = 8) -> list[str]:
+def nearest(mutant: Mutant) -> list[str]:
     """Return the fast test files that are nearest to a mutant's file, by their names and by the names that they use."""
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     names = set(re.findall(r"^(?:class|def|    def) ([A-Za-z]\w+)", text, re.MULTILINE))
     around = re.findall(r"(?:class|def) _*(\w+)", text[: text.find(mutant.old)])[-1:]
-    module, folders, words = (
-        mutant.file.removesuffix(".py").replace("/", "."),
-        Path(mutant.file).parts,
-        _words(mutant.file),
-    )
+    module, folders = mutant.file.removesuffix(".py").replace("/", "."), Path(mutant.file).parts
+    words = _words(mutant.file)
     ranked = []
     for path in _fast_tests():
         used = set(re.findall(r"\w+", said := path.read_text(encoding="utf-8")))
@@ -190,7 +185,7 @@ def nearest(mutant: Mutant, most: int = 8) -> list[str]:
         score = 6 * len(words & _words(path.stem)) + 4 * (f"from {module} import" in said) + 3 * len(used & set(around))
         score += min(len(used & names), 4) + 4 * len(set(folders[:-1]) & set(place.parts))
         ranked.append((-score, path.stat().st_size, str(place)))
-    return [name for _, _, name in sorted(ranked)[:most]]
+    return [name for _, _, name in sorted(ranked)[:8]]
 
 
 def _fast_tests() -> Iterator[Path]:

@@ -4,8 +4,6 @@ python -m tests.mutants --only privacy      # of files or tests whose name has t
 python -m tests.mutants --find --only privacy      # search the nearest tests instead of those listed
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile
@@ -36,7 +34,7 @@ def main() -> int:
             place.mkdir()
             copies.put(Copy(place))
 
-        def tried(mutant: Mutant) -> Outcome:
+        def tried(mutant):
             copy = copies.get()
             try:
                 return copy.outcome(mutant, nearest(mutant) if given.find else mutant.tests)

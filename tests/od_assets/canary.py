@@ -1,7 +1,5 @@
 """A zone, a user and a count that stand nowhere else, and the search for them in every form that a file may have."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io
@@ -52,15 +50,9 @@ def planted() -> pd.DataFrame:
 
 def of_flows(project: Project, **changes: Any) -> OdRelease:
     """Noise of about 5 million trips: by chance a noisy value is the planted count once in some million runs."""
-    return project.component(
-        **{
-            "trips__columns": {"date": "date", "trips": "trips"},
-            "trips__fault_threshold": "1/1000",
-            "privacy": {"rho": "1e-13", "delta": "1e-8"},
-            "domain__cap__rho": "1.5e-13",
-        }
-        | changes
-    )
+    usual = {"trips__columns": {"date": "date", "trips": "trips"}, "trips__fault_threshold": "1/1000"}
+    budget = {"privacy": {"rho": "1e-13", "delta": "1e-8"}, "domain__cap__rho": "1.5e-13"}
+    return project.component(**usual | budget | changes)
 
 
 def leaks(root: Path, said: str = "") -> list[str]:
@@ -163,17 +155,11 @@ def planted_forms(folder: Path) -> dict[str, str]:
         connection.execute("INSERT INTO t VALUES (?, ?)", [COUNT, zlib.compress(f"x{USER}".encode())])
         connection.commit()
     (folder / f"named_{ZONE}").mkdir()
-    return {
-        "compressed.parquet": "zone",
-        "integer.bin": "count as an integer",
-        "pickled.bin": "count pickled",
-        "frame.bin": "count as an integer",
-        "text.gz": "count as text",
-        "page.html": "user",
-        "twice.gz": "user",
-        "archive.zip": "user",
-        "tables.duckdb": "count as text",
-        "log.duckdb": "zone",
-        "history.sqlite": "user",
-        f"name of named_{ZONE}": "zone",
+    names = {
+        "zone": ("compressed.parquet", "log.duckdb", f"name of named_{ZONE}"),
+        "user": ("page.html", "twice.gz", "archive.zip", "history.sqlite"),
+        "count as text": ("text.gz", "tables.duckdb"),
+        "count as an integer": ("integer.bin", "frame.bin"),
+        "count pickled": ("pickled.bin",),
     }
+    return {name: form for form, of_form in names.items() for name in of_form}

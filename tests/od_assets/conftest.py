@@ -1,7 +1,5 @@
 """A small project in a temporary folder: three regions of two zones, one month of records."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import inspect
@@ -20,7 +18,6 @@ import pandas as pd
 import pytest
 import typer.main
 import typer.testing
-from alembic.config import Config
 from alembic.script import ScriptDirectory
 from dagster._core.definitions.metadata import source_code
 from dagster.components.core import load_defs
@@ -31,6 +28,7 @@ from od_assets.cli.diagnosis import Finding, inspect_budget, inspect_input
 from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
 from od_assets.components.series import build_series_definitions
+from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_core import Ledger, ReleaseKey
 from od_core.files.durable import make_folder
@@ -63,26 +61,21 @@ COUNT_ATTRIBUTES: dict[str, Any] = ATTRIBUTES | {
 }
 """Counts of the same records by the zone where they begin."""
 
-GROUP_ATTRIBUTES: dict[str, Any] = {
+SHARED = {name: ATTRIBUTES[name] for name in ("owners", "geography", "periods", "domain")}
+
+GROUP_ATTRIBUTES: dict[str, Any] = SHARED | {
     "name": "departures",
-    "owners": ["team:statistics"],
-    "trips": {"files": "{period}.csv", "columns": {"area": "origin", "date": "date"}, "one_row_a_trip": True},
-    "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
-    "periods": {"first": "2001-01", "last": "2001-02"},
-    "domain": "trips",
+    "trips": COUNT_ATTRIBUTES["trips"],
     "privacy": {"epsilon": "0.1"},
     "mechanism": "cumulative",
     "top_code": 20,
 }
 """Group sizes of the same records: a group is a zone and a day."""
 
-STOPS_ATTRIBUTES: dict[str, Any] = {
+STOPS_ATTRIBUTES: dict[str, Any] = {name: SHARED[name] for name in ("owners", "periods", "domain")} | {
     "name": "journeys",
-    "owners": ["team:statistics"],
     "trips": {"files": "{period}.csv", "columns": {"places": ["origin", "stop", "destination"], "date": "date"}},
     "map": {"file": "zones.csv", "side": 16},
-    "periods": {"first": "2001-01", "last": "2001-02"},
-    "domain": "trips",
     "privacy": {"epsilon": "0.1"},
 }
 """The same records with a stop, where zones have coordinates."""
@@ -106,10 +99,10 @@ def libraries_asked_once() -> Iterator[None]:
     looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
     read, known = ScriptDirectory.from_config, dict[tuple[str | None, str | None], ScriptDirectory]()
 
-    def with_descriptions(tree: Any) -> dg.Definitions:
+    def with_descriptions(tree):
         return dg.Definitions(metadata=described(), component_tree=tree)
 
-    def read_once(config: Config) -> ScriptDirectory:
+    def read_once(config):
         asked = config.config_file_name, config.get_main_option("script_location")
         if asked not in known:
             known[asked] = read(config)
@@ -132,7 +125,7 @@ def equal_series_tried_once() -> Iterator[None]:
     """
     build, taken = components.build_series_definitions, set[tuple[str, ...]]()
 
-    def build_once(series: Series) -> None:
+    def build_once(series):
         asked = str(type(series)), repr(series), repr(series.require_valid().domain)
         if asked not in taken:
             build(series)
@@ -144,16 +137,14 @@ def equal_series_tried_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def equal_tables_checked_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, bool]]]:
+def equal_tables_checked_once(tmp_path_factory) -> Iterator[Callable[..., dict[str, bool]]]:
     """Let Great Expectations check equal tables once, and copy the page of the results; yield the check itself.
 
     A check takes a fifth of a second, and each run of a month makes three.
     """
     run, known = expectations._run, dict[tuple[Any, ...], tuple[dict[str, bool], Path]]()
 
-    def run_once(
-        name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool
-    ) -> dict[str, bool]:
+    def run_once(name, frame, expected, docs, *, confidential):
         asked = (name, repr(frame.dtypes.to_dict()), frame.to_csv(), repr(expected), confidential)
         if asked not in known:
             pages = tmp_path_factory.mktemp("pages")
@@ -169,10 +160,10 @@ def equal_tables_checked_once(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(monkeypatch, capsys) -> Callable[..., str]:
     """What the command line says on standard error, in this process, where it says nothing else and exits with 2."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["od-release", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -239,6 +230,12 @@ class Project:
         component = component or self.component()
         return self.execute(self.definitions(component).resolve_job_def(f"{component.name}_release"), partition=period)
 
+    def publish(self, component: Series | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
+        """Run the job of a release, which must succeed."""
+        result = self.run(component, period)
+        assert result.success, failure_text(result)
+        return result
+
     def materialize(
         self, *keys: str, period: str = "2001-01", component: Series | None = None
     ) -> dg.ExecuteInProcessResult:
@@ -272,6 +269,14 @@ def draw_by_hand(series: Series, var: Path) -> None:
     ledger.declare(series.domain)
     ledger.reserve(key, series.domain.name, plan)
     ledger.start_draw(key, plan.charged_steps[0].number, series.noise)
+
+
+def charge(settings: Series, period: str = "2001-01") -> ReleaseKey:
+    """Declare the data set and reserve the budget of a release, as a run does before its first draw; return its key."""
+    key, ledger = settings.key(period), Warehouse().ledger
+    ledger.declare(settings.domain)
+    ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
+    return key
 
 
 def records(number: int = 2000) -> pd.DataFrame:
@@ -311,7 +316,7 @@ def projects_in(folder: Path, given: pytest.MonkeyPatch | None = None) -> Iterat
         patch.setenv("OD_PROJECT", str(folder))
         patch.setenv("OD_VAR", str(folder / "var"))
 
-        def make() -> Project:
+        def make():
             project = Project(folder, lambda: opened.enter_context(dg.DagsterInstance.ephemeral()))
             shutil.copy(CHECKOUT / "od_assets" / "defs" / "domains" / "us_flights.yaml", project.defs / "domains")
             (folder / "zones.csv").write_text(as_csv("zones"), encoding="utf-8")
@@ -322,18 +327,18 @@ def projects_in(folder: Path, given: pytest.MonkeyPatch | None = None) -> Iterat
 
 
 @pytest.fixture
-def make_project(own_folders: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Project]]:
+def make_project(own_folders, tmp_path, monkeypatch) -> Iterator[Callable[[], Project]]:
     with projects_in(tmp_path, monkeypatch) as make:
         yield make
 
 
 @pytest.fixture
-def project(make_project: Callable[[], Project]) -> Project:
+def project(make_project) -> Project:
     return make_project()
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.ExecuteInProcessResult]:
+def first_run(tmp_path_factory) -> tuple[Path, dg.ExecuteInProcessResult]:
     """A month of flows that was published: the folder ``var``, and the run. Not to be changed."""
     folder = tmp_path_factory.mktemp("first_run")
     with projects_in(folder) as make:
@@ -344,7 +349,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.Execut
 
 
 @pytest.fixture
-def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]) -> Project:
+def released(project, first_run) -> Project:
     """The project where that month is published, in a folder of the test. Dagster knows nothing of the run."""
     shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
     return project
@@ -370,7 +375,7 @@ def failure_text(result: dg.ExecuteInProcessResult) -> str:
 def doctors_faults(project: Project, component: Series, period: str = "2001-01") -> list[Finding]:
     """What the doctor finds wrong of a period. But for the details of the input, it leaves all files as they are."""
 
-    def files() -> dict[str, tuple[int, str]]:
+    def files():
         return {name: state for name, state in states(project.var).items() if "/errors" not in name}
 
     settings, before = component.require_valid(), files()

@@ -1,10 +1,7 @@
 """A comparison through its assets and the command line: resumed, reported, and refused without a mark."""
 
-from __future__ import annotations
-
 import json
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +19,16 @@ from od_core.flows.mechanisms import StabilityHistogram
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
 FLOWS = pd.DataFrame({"origin": ["01", "03", "01"], "destination": ["02", "03", "02"], "trips": [500, 70, 200]})
 
+COMMUTERS = {"name": "commuters", "marked": "public", "flows": "flows.csv", "columns": {"trips": "trips"}}
 ATTRIBUTES: dict[str, Any] = {
-    "name": "trial",
-    "owners": ["team:statistics"],
-    "synthetic": ["binary sparse"],
-    "tables": [
-        {
-            "name": "commuters",
-            "marked": "public",
-            "flows": "flows.csv",
-            "columns": {"trips": "trips"},
-            "zones": "zones.csv",
-            "levels": ["region", "zone"],
-        }
-    ],
-    "mechanisms": ["inftda", "stability_histogram"],
-    "epsilons": ["1"],
-    "runs": 2,
+    **{"name": "trial", "owners": ["team:statistics"], "synthetic": ["binary sparse"]},
+    **{"mechanisms": ["inftda", "stability_histogram"], "epsilons": ["1"], "runs": 2},
+    "tables": [COMMUTERS | {"zones": "zones.csv", "levels": ["region", "zone"]}],
 }
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
@@ -59,7 +44,7 @@ def component(**changes: Any) -> OdComparison:
 
 
 @pytest.mark.slow
-def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
+def test_a_comparison_is_made_once_and_reported(root):
     declared = component(synthetic=[], runs=1)
     failures = run_comparison(declared, root / "docs")
     assert failures == []
@@ -85,9 +70,7 @@ def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
 
 
 @pytest.mark.parametrize("marked", [None, "", "confidential"])
-def test_data_that_is_not_marked_is_refused_by_name(
-    root: Path, refused: Callable[..., str], marked: str | None
-) -> None:
+def test_data_that_is_not_marked_is_refused_by_name(root, refused, marked):
     """Before an asset of it exists; nothing is read."""
     tables = [ATTRIBUTES["tables"][0] | {"marked": marked, "flows": "absent.csv"}]
     with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL: data set 'commuters' is not marked"):
@@ -108,19 +91,19 @@ def test_data_that_is_not_marked_is_refused_by_name(
         ({"runs": 0}, "OD-EVALUATION-RUNS"),
     ],
 )
-def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, Any], code: str) -> None:
+def test_a_declaration_with_a_mistake_is_refused(root, changes, code):
     with pytest.raises(OdError, match=code):
         component(**changes).require_valid()
 
 
 @pytest.mark.slow
-def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
+def test_a_table_with_a_fault_fails_in_one_line(root):
     (root / "flows.csv").unlink()
     failures = run_comparison(component(synthetic=[]))
     assert "OD-FILE-MISSING: there is no file flows.csv" in failures[0]
 
 
-def test_one_variant_of_a_mechanism_can_be_declared(root: Path) -> None:
+def test_one_variant_of_a_mechanism_can_be_declared(root):
     label = "stability_histogram, the paper's threshold"
     (run,) = component(mechanisms=[label], runs=1).require_valid().list_runs("commuters")
     assert (run.contender.label, run.contender.mechanism) == (label, StabilityHistogram("bun_nissim_stemmer"))

@@ -5,7 +5,7 @@ import dagster as dg
 from od_assets.compatibility import find_recorded_checks
 
 
-def test_the_checks_with_records_are_those_of_the_asset_in_the_instance() -> None:
+def test_the_checks_with_records_are_those_of_the_asset_in_the_instance():
     asset, other = dg.AssetKey(["lake", "trips"]), dg.AssetKey(["lake", "trips", "old"])
     with dg.DagsterInstance.ephemeral() as instance:
         assert find_recorded_checks(instance, asset) == set()

@@ -1,7 +1,5 @@
 """The project as Dagster loads it: lineage, checks, groups, schedule, scaffold."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import subprocess
@@ -34,7 +32,7 @@ def project_definitions() -> dg.Definitions:
     return defs()
 
 
-def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definitions: dg.Definitions) -> None:
+def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definitions):
     graph = project_definitions.resolve_asset_graph()
     name = "us_flights"
     parents = {
@@ -65,9 +63,7 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
     [({}, ("origin", "destination")), ({"geography__levels": ["zone"], "tree": "origin"}, ("destination",))],
     ids=str,
 )
-def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measures(
-    project: Project, changes: dict[str, object], sides: tuple[str, ...]
-) -> None:
+def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measures(project, changes, sides):
     component = project.component(area_totals={"share": "1/10"}, **changes)
     graph = project.definitions(component).resolve_asset_graph()
     counted, refined = dg.AssetKey(["trips", "trip_counts"]), graph.get(dg.AssetKey(["trips", "refined_flows"]))
@@ -79,7 +75,7 @@ def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measu
         assert graph.get(key).group_name == "trips/levels"
 
 
-def test_every_asset_is_owned_tagged_and_versioned(project_definitions: dg.Definitions) -> None:
+def test_every_asset_is_owned_tagged_and_versioned(project_definitions):
     graph = project_definitions.resolve_asset_graph()
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
@@ -90,7 +86,7 @@ def test_every_asset_is_owned_tagged_and_versioned(project_definitions: dg.Defin
         assert (node.automation_condition is None) == (key != SITE)
 
 
-def test_every_definition_says_what_it_is_and_where_its_source_is(project_definitions: dg.Definitions) -> None:
+def test_every_definition_says_what_it_is_and_where_its_source_is(project_definitions):
     """As far as Dagster has fields for it; a first sentence fits the 100 characters of ``dg list defs``."""
     repository, graph = project_definitions.get_repository_def(), project_definitions.resolve_asset_graph()
     jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
@@ -114,7 +110,7 @@ def test_every_definition_says_what_it_is_and_where_its_source_is(project_defini
         assert job.tags.get("od/release", "comparison") == job.name.rsplit("_", 1)[0]
 
 
-def test_steps_run_in_one_process_unless_the_project_declares_an_executor(project: Project) -> None:
+def test_steps_run_in_one_process_unless_the_project_declares_an_executor(project):
     component = project.component()
     for declared in (None, dg.multiprocess_executor):
         found = dg.Definitions.merge(
@@ -124,7 +120,7 @@ def test_steps_run_in_one_process_unless_the_project_declares_an_executor(projec
         assert executor.name == (declared or dg.in_process_executor).name
 
 
-def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definitions) -> None:
+def test_every_check_blocks_and_no_step_retries(project_definitions):
     graph = project_definitions.resolve_asset_graph()
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
     by_series = {name: [spec for spec in specs if spec.key.asset_key.path[0] == name] for name in SERIES}
@@ -147,7 +143,7 @@ def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definiti
     ("declared", "status"),
     [({}, "STOPPED"), ({"automation": "stopped"}, "STOPPED"), ({"automation": "running"}, "RUNNING")],
 )
-def test_what_starts_by_itself_is_declared(project: Project, declared: dict[str, str], status: str) -> None:
+def test_what_starts_by_itself_is_declared(project, declared, status):
     """Of a series its schedule and its sensor of arrivals; of the site its sensor."""
     found = project.definitions(project.component(arrivals={}, **declared)).get_repository_def()
     site = OdSite.model_validate({"owners": ["team:statistics"]} | declared).build_defs()
@@ -157,9 +153,7 @@ def test_what_starts_by_itself_is_declared(project: Project, declared: dict[str,
 
 
 @pytest.mark.parametrize(("tick", "month"), [("2001-07-02", "2001-06"), ("2001-01-02", None)])
-def test_each_tick_releases_the_month_before_it(
-    project_definitions: dg.Definitions, tick: str, month: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_tick_releases_the_month_before_it(project_definitions, tick, month, tmp_path, monkeypatch):
     monkeypatch.setenv("OD_VAR", str(tmp_path))
     draw_by_hand(read_declared_series("us_flights"), tmp_path)
     repository = project_definitions.get_repository_def()
@@ -170,13 +164,13 @@ def test_each_tick_releases_the_month_before_it(
     assert [request.partition_key for request in outcome.run_requests or []] == ([] if month is None else [month])
 
 
-def test_levels_sort_as_text_where_there_are_ten_or_more(project: Project) -> None:
+def test_levels_sort_as_text_where_there_are_ten_or_more(project):
     component = project.component(geography__levels=["a", "b", "c", "d", "e"])
     keys = {spec.key.path[-1] for spec in project.definitions(component).resolve_all_asset_specs()}
     assert {"noisy_measurement_01", "estimate_10"} <= keys
 
 
-def test_runs_of_a_dead_process_are_reported_and_others_left(project: Project) -> None:
+def test_runs_of_a_dead_process_are_reported_and_others_left(project):
     instance = project.instance
     job = project.definitions(project.component()).resolve_job_def("trips_release")
     runs = [instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED) for _ in range(3)]
@@ -191,7 +185,7 @@ def test_runs_of_a_dead_process_are_reported_and_others_left(project: Project) -
     assert statuses == [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED]
 
 
-def test_a_run_that_is_executed_again_has_no_process_and_no_charge_of_the_first_one(project: Project) -> None:
+def test_a_run_that_is_executed_again_has_no_process_and_no_charge_of_the_first_one(project):
     """Dagster gives it all tags of the first run, whose process has ended meanwhile."""
     instance = project.instance
     job = project.definitions(project.component()).resolve_job_def("trips_release")
@@ -228,9 +222,7 @@ def last_heard_of(project: Project, run: dg.DagsterRun, status: str, minutes: in
 
 
 @pytest.mark.slow
-def test_runs_that_never_said_which_process_they_are_go_by_their_age(
-    project: Project, project_definitions: dg.Definitions
-) -> None:
+def test_runs_that_never_said_which_process_they_are_go_by_their_age(project, project_definitions):
     """All was killed while they started: nobody else ever frees the queue of one."""
     (project.defs / "us_flights").mkdir()
     (project.defs / "us_flights" / "defs.yaml").write_text("type: od_assets.components.OdRelease\n", encoding="utf-8")
@@ -266,7 +258,7 @@ def test_runs_that_never_said_which_process_they_are_go_by_their_age(
     assert sweep_dead_runs(project.instance) == []
 
 
-def test_workspace_and_dg_name_the_same_location() -> None:
+def test_workspace_and_dg_name_the_same_location():
     workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text(encoding="utf-8"))
     import tomllib
 
@@ -294,7 +286,7 @@ for arguments in (["--version"], ["ledger"], ["status"], ["plan", "us_flights"])
 
 
 @pytest.mark.slow
-def test_commands_that_release_nothing_import_no_dagster_and_read_declarations_without_a_solver(tmp_path: Path) -> None:
+def test_commands_that_release_nothing_import_no_dagster_and_read_declarations_without_a_solver(tmp_path):
     """Dagster and SciPy's solvers take a second to import, Numba (which has SciPy without them) and pandas half."""
     environment = os.environ | {"OD_VAR": str(tmp_path)}
     result = subprocess.run([sys.executable, "-c", COMMANDS], capture_output=True, text=True, env=environment)

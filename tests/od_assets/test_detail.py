@@ -1,8 +1,5 @@
 """``detail: publication``: one asset in place of all levels, with the same checks, ledger, bytes and lineage."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,7 +7,7 @@ import pytest
 
 from od_assets.checks import release_checks
 from od_assets.series.series import Series
-from tests.od_assets.conftest import Project, failure_text, public_bytes
+from tests.od_assets.conftest import public_bytes
 from tests.od_assets.test_column_lineage import Lineage
 from tests.od_core.ledger.ledger_rows import rows
 
@@ -23,7 +20,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, kind: str) -> None:
+def test_a_graph_has_inputs_a_measured_table_and_publications(project, kind):
     table, changes = KINDS[kind]
     make = getattr(project, kind)
     levels: Series = make(**changes)
@@ -44,7 +41,7 @@ def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, 
 
     left_out = {measured, *of_levels.columns} - ({*of_publication.columns} - {measured})
 
-    def ends(lineage: Lineage, key: dg.AssetKey, column: str) -> set[tuple[dg.AssetKey | None, str]]:
+    def ends(lineage, key, column):
         """The columns that one leads to; any of an asset that is left out, and came from none, is one of the table."""
         return {(None, "") if at in left_out else (at, name) for at, name in lineage.origins(key, column)}
 
@@ -54,7 +51,7 @@ def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, 
             assert ends(of_publication, key, column) == ends(of_levels, key, column), (key, column)
 
 
-def test_the_measured_table_waits_for_an_asset_of_the_team(project: Project) -> None:
+def test_the_measured_table_waits_for_an_asset_of_the_team(project):
     definitions = project.definitions(project.component(detail="publication", trips__asset="lake/trips"))
     node = definitions.resolve_asset_graph().get(dg.AssetKey(["trips", "flows"]))
     assert node.automation_condition is not None
@@ -62,7 +59,7 @@ def test_the_measured_table_waits_for_an_asset_of_the_team(project: Project) -> 
 
 
 @pytest.mark.slow
-def test_a_month_is_read_back_to_the_same_bytes_and_ledger(released: Project) -> None:
+def test_a_month_is_read_back_to_the_same_bytes_and_ledger(released):
     bundle, ledger = public_bytes(released.var), rows(released.var / "ledger.sqlite")
     ran = released.run(released.component(detail="publication"))
     assert ran.success
@@ -77,14 +74,11 @@ def test_a_month_is_read_back_to_the_same_bytes_and_ledger(released: Project) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bands", [None, {"cuts": [2], "part_trips": 300}], ids=["whole", "in parts"])
-def test_a_month_is_charged_as_with_its_levels(
-    project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult], bands: dict[str, Any] | None
-) -> None:
+def test_a_month_is_charged_as_with_its_levels(project, first_run, bands):
     """In a folder of its own, where nothing is released yet; parts do not change what is charged."""
-    ran = project.run(project.component(detail="publication", bands=bands))
-    assert ran.success, failure_text(ran)
+    project.publish(project.component(detail="publication", bands=bands))
 
-    def charged(var: Path) -> list[tuple[Any, ...]]:
+    def charged(var):
         return [
             tuple(row[name] for name in ("kind", "release", "level", "draw", "rho"))
             for row in rows(var / "ledger.sqlite")
@@ -94,7 +88,7 @@ def test_a_month_is_charged_as_with_its_levels(
 
 
 @pytest.mark.slow
-def test_a_failed_check_of_a_level_blocks_the_publication(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_check_of_a_level_blocks_the_publication(project, monkeypatch):
     """A violation is planted in the query of the estimates."""
     monkeypatch.setattr(release_checks, "count_level_violations", lambda *_: {"non_negative_integers": 1})
     ran = project.run(project.component(detail="publication"))

@@ -1,13 +1,10 @@
 """Expectations are checked in a process that was started for them, with the same results and errors as here."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -38,9 +35,7 @@ def fails(here: int) -> dict[str, bool]:
 
 
 @pytest.mark.slow
-def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_runs_in_the_process_with_its_results_and_its_errors(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "great_expectations", raising=False)
     here = os.getpid()
     flows = pd.DataFrame({"origin": ["A"], "destination": ["B"], "trips": [1]})
@@ -57,14 +52,14 @@ def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
     assert sorted(path.name for path in (tmp_path / "there").rglob("*.html"))
 
 
-def test_no_process_is_started_where_great_expectations_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_started_where_great_expectations_is_imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "great_expectations", sys)
     with run_expectation_process():
         assert run_check(is_elsewhere, os.getpid()) == {"elsewhere": False}
 
 
 @pytest.mark.slow
-def test_the_process_ends_when_its_parent_is_killed() -> None:
+def test_the_process_ends_when_its_parent_is_killed():
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = os.pidfd_open(int(parent.stdout.readline()))

@@ -1,7 +1,5 @@
 """The expectations allow the share of faults that the count allows, no less, and show no value."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 from collections.abc import Callable
@@ -18,7 +16,7 @@ from od_assets.resources.warehouse import Warehouse
 
 from ..audited import audited
 from ..od_core.files.disks import umask
-from .conftest import ZONES, Project, records
+from .conftest import ZONES, records
 
 LISTED = tuple(ZONES["zone"])
 CANARY = "CANARY77Q"
@@ -26,17 +24,15 @@ SOUND = pd.DataFrame({"origin": ["Z00", "Z00"], "destination": ["Z00", "Z01"], "
 
 
 @pytest.fixture(autouse=True)
-def every_table_checked(
-    equal_tables_checked_once: Callable[..., dict[str, bool]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def every_table_checked(equal_tables_checked_once, monkeypatch):
     monkeypatch.setattr(expectations, "_run", equal_tables_checked_once)
 
 
 @pytest.fixture
-def met(tmp_path: Path) -> Callable[..., dict[str, bool]]:
+def met(tmp_path) -> Callable[..., dict[str, bool]]:
     """What is met by records; beside them nothing is left but the pages, which show no value."""
 
-    def count_violations(frame: pd.DataFrame, threshold: Fraction = Fraction(1, 1000)) -> dict[str, bool]:
+    def count_violations(frame, threshold=Fraction(1, 1000)):
         frame.to_parquet(tmp_path / "raw_trips.parquet", index=False)
         outcome = check_record_expectations(tmp_path / "raw_trips.parquet", LISTED, threshold, tmp_path / "docs")
         assert {path.name for path in tmp_path.iterdir()} == {"raw_trips.parquet", "docs"}
@@ -64,7 +60,7 @@ FAULTS = {
 
 @pytest.mark.representatives("origin_missing", "destination_unlisted", "user_missing")
 @pytest.mark.parametrize("kind", FAULTS)
-def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]], kind: str) -> None:
+def test_faulty_records_up_to_the_threshold(met, kind):
     """Of each kind for itself: as many as are allowed, and one more. Each finds nothing where the others are."""
     column, value = FAULTS[kind]
     for faults in (2, 3):
@@ -74,7 +70,7 @@ def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]],
         assert unmet == ([] if faults <= 2 else [f"expect_column_values_to_be_between: {kind}"])
 
 
-def test_the_threshold_is_an_exact_fraction(met: Callable[..., dict[str, bool]]) -> None:
+def test_the_threshold_is_an_exact_fraction(met):
     """One in three is allowed, and one in three less a trifle that no float holds is not."""
     frame = loaded(3)
     frame.loc[0, "origin"] = CANARY
@@ -82,7 +78,7 @@ def test_the_threshold_is_an_exact_fraction(met: Callable[..., dict[str, bool]])
     assert not all(met(frame, Fraction(1, 3) - Fraction(1, 10**30)).values())
 
 
-def test_unlisted_zones_are_counted_among_those_that_are_there(met: Callable[..., dict[str, bool]]) -> None:
+def test_unlisted_zones_are_counted_among_those_that_are_there(met):
     """As Great Expectations counts: half of the origins are missing, one of the other half is unlisted."""
     frame = loaded(4)
     frame["origin"] = [None, None, CANARY, LISTED[0]]
@@ -90,17 +86,17 @@ def test_unlisted_zones_are_counted_among_those_that_are_there(met: Callable[...
     assert unmet == {f"expect_column_values_to_be_between: origin_{kind}" for kind in ("missing", "unlisted")}
 
 
-def test_no_records_at_all_meet_what_is_expected(met: Callable[..., dict[str, bool]]) -> None:
+def test_no_records_at_all_meet_what_is_expected(met):
     assert all(met(loaded()[:0].astype({"origin": "str", "destination": "str"})).values())
 
 
-def test_a_missing_column_and_one_too_many_are_found(met: Callable[..., dict[str, bool]]) -> None:
+def test_a_missing_column_and_one_too_many_are_found(met):
     assert not met(loaded().drop(columns="origin"))["expect_column_to_exist: origin"]
     for frame in (loaded().assign(more=CANARY), loaded().assign(trips=1, more=CANARY)):
         assert not met(frame)["expect_table_column_count_to_equal: raw_records"]
 
 
-def test_of_flows_the_schema_alone_is_expected(met: Callable[..., dict[str, bool]]) -> None:
+def test_of_flows_the_schema_alone_is_expected(met):
     """Their rows weigh differently from trips."""
     flows = loaded().assign(origin=CANARY, trips=1)
     assert all(met(flows).values())
@@ -117,16 +113,16 @@ def test_of_flows_the_schema_alone_is_expected(met: Callable[..., dict[str, bool
         (lambda flows: flows.assign(destination="Z00"), "expect_compound_columns_to_be_unique: published_flows"),
     ],
 )
-def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> None:
+def test_published_flows(tmp_path, change, unmet):
     outcome = check_flow_expectations(change(SOUND), LISTED, LISTED, tmp_path)  # type: ignore[operator]
     assert [name for name, met in outcome.items() if not met] == ([] if unmet is None else [unmet])
 
 
-def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_are_checked_once_in_a_run_unless_they_change(released, monkeypatch):
     """Before publication, every check runs again; Great Expectations has nothing new to say of the same table."""
     settings, looked = released.component().require_valid(), list[int]()
 
-    def look(*given: object) -> dict[str, bool]:
+    def look(*given):
         met = check_flow_expectations(*given)  # type: ignore[arg-type]
         looked.append(sum(not one for one in met.values()))
         return met
@@ -145,7 +141,7 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, m
 FILES_CHANGE = {"open", "os.chmod", "os.mkdir", "os.rename", "os.remove"}
 
 
-def test_pages_about_records_are_closed_at_every_moment(project: Project) -> None:
+def test_pages_about_records_are_closed_at_every_moment(project):
     """Looked at before every step that Python takes with files: a kill may come between any two of them."""
     settings, warehouse = project.component().require_valid(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
@@ -153,7 +149,7 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
     shutil.rmtree(docs)  # of the check that has run
     seen, readable = set[Path](), set[Path]()
 
-    def count_violations(event: str, _arguments: object) -> None:
+    def count_violations(event, _arguments):
         if event in FILES_CHANGE and docs.exists():
             for path in (docs, *docs.rglob("*")):
                 seen.add(path)
@@ -171,14 +167,14 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_a_page_about_what_is_public_is_read_by_all_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+def test_a_page_about_what_is_public_is_read_by_all_whatever_the_umask(tmp_path, mask):
     with umask(mask):
         check_flow_expectations(SOUND, LISTED, LISTED, tmp_path / "docs" / "trips")
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "docs").rglob("*")}
     assert found == {"trips": 0o755, "published_flows.html": 0o644}
 
 
-def test_a_page_that_an_earlier_run_left_open_is_closed(project: Project) -> None:
+def test_a_page_that_an_earlier_run_left_open_is_closed(project):
     settings, warehouse = project.component().require_valid(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs

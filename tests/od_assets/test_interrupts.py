@@ -1,7 +1,5 @@
 """Interrupts of commands: what is begun after them, what they say, and their exit codes."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import uuid
@@ -17,13 +15,12 @@ from od_assets.runs import jobs, period_status
 from od_assets.series import reading
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import Project
 
 PERIODS = ["2001-01", "2001-02", "2001-03"]
 
 
 @pytest.fixture(params=[(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
-def interrupt(request: pytest.FixtureRequest) -> tuple[signal.Signals, int]:
+def interrupt(request) -> tuple[signal.Signals, int]:
     """A signal and the exit code of a command that it ends."""
     found: tuple[signal.Signals, int] = request.param
     return found
@@ -43,18 +40,12 @@ def said_by(
 
 
 @pytest.mark.parametrize("as_seen", [None, OdError("OD-CONFIDENTIAL-ERROR", "a step failed", next_step="look")])
-def test_no_period_is_begun_after_an_interrupt(
-    interrupt: tuple[signal.Signals, int],
-    as_seen: OdError | None,
-    project: Project,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_period_is_begun_after_an_interrupt(interrupt, as_seen, project, capsys, monkeypatch):
     """Also where a library has made another error of it."""
     number, code = interrupt
     begun = []
 
-    def run(_component: object, _job: object, period: str, *, quiet: bool) -> object:
+    def run(_component, _job, period, *, quiet):
         begun.append(period)
         if period == "2001-02":
             try:
@@ -75,12 +66,7 @@ def test_no_period_is_begun_after_an_interrupt(
     assert "2001-02" not in output
 
 
-def test_no_release_is_verified_after_an_interrupt(
-    interrupt: tuple[signal.Signals, int],
-    project: Project,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_release_is_verified_after_an_interrupt(interrupt, project, capsys, monkeypatch):
     number, code = interrupt
     ledger = SimpleNamespace(list_published_releases=lambda: [ReleaseKey("trips", period) for period in PERIODS])
     monkeypatch.setattr(warehouse.Warehouse, "open_existing_ledger", lambda _: ledger)
@@ -91,7 +77,7 @@ def test_no_release_is_verified_after_an_interrupt(
     assert errors.startswith(f"OD-INTERRUPTED: stopped by {number.name}: 3 of 3 releases were not verified [")
 
 
-def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt: tuple[signal.Signals, int]) -> None:
+def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt):
     """Dagster makes the same error of both signals, and a run that failed of it."""
     number, code = interrupt
     after = []
@@ -116,7 +102,7 @@ def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt: tuple
     assert run.status is dg.DagsterRunStatus.FAILURE
 
 
-def test_a_signal_in_a_finalizer_is_kept_and_nothing_is_printed_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_in_a_finalizer_is_kept_and_nothing_is_printed_of_it(capsys):
     """Python passes on no exception of a finalizer. Its hook prints them, and fails a test."""
 
     class Ended:

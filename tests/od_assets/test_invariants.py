@@ -1,7 +1,5 @@
 """The SQL invariants find planted violations, and nothing in sound tables."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 
@@ -32,7 +30,7 @@ NODES = [(0, 0, 3), (0, 1, 2), (0, 3, 2), (1, 2, 1), (1, 3, 3)]  # level 3: regi
 SOUND = {"non_negative_integers": 0, "children_sum_to_parents": 0}
 
 
-def test_sound_nodes_have_no_violation() -> None:
+def test_sound_nodes_have_no_violation():
     assert count_level_violations(TREE, 3, (2, table(PARENTS)), table(NODES)) == SOUND
 
 
@@ -48,14 +46,12 @@ def test_sound_nodes_have_no_violation() -> None:
         ([*NODES, (1, 7, 3)], None, 0, 1),  # an area that is not public
     ],
 )
-def test_planted_violations_are_counted(
-    nodes: list[tuple[int, int, float]], kind: pa.DataType | None, bad: int, unbalanced: int
-) -> None:
+def test_planted_violations_are_counted(nodes, kind, bad, unbalanced):
     expected = {"non_negative_integers": bad, "children_sum_to_parents": unbalanced}
     assert count_level_violations(TREE, 3, (2, table(PARENTS)), table(nodes, kind)) == expected
 
 
-def test_the_kept_side_is_its_own_parent_on_both_trees() -> None:
+def test_the_kept_side_is_its_own_parent_on_both_trees():
     destination_level_1 = [(0, 0, 7), (0, 1, 4)]
     assert count_level_violations(TREE, 1, (0, table([(0, 0, 11)])), table(destination_level_1)) == SOUND
     origin_first = FlowTree(TREE.origin, TREE.destination, "origin")
@@ -64,14 +60,14 @@ def test_the_kept_side_is_its_own_parent_on_both_trees() -> None:
     assert of_the_other_tree["children_sum_to_parents"] == 2  # the root is short, and a node has no parent
 
 
-def test_parents_may_stand_some_levels_above() -> None:
+def test_parents_may_stand_some_levels_above():
     """Where the levels in between are not measured."""
     assert count_level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 6)])), table(NODES)) == SOUND
     lost = count_level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 7)])), table(NODES))
     assert lost["children_sum_to_parents"] == 1
 
 
-def test_flows_are_compared_with_every_level() -> None:
+def test_flows_are_compared_with_every_level():
     flows = table([(0, 0, 3), (1, 1, 2), (0, 3, 2), (2, 2, 1), (3, 3, 3)])
     assert count_inconsistent_nodes(TREE, 2, table(PARENTS), TREE.depth, flows) == 0
     assert count_inconsistent_nodes(TREE, 2, table([(0, 0, 4), *PARENTS[1:]]), TREE.depth, flows) == 1
@@ -87,17 +83,17 @@ def test_flows_are_compared_with_every_level() -> None:
         (["Aa", "Aa", "Bc"], False),  # a zone twice
     ],
 )
-def test_a_zone_list_is_a_partition(rows: list[str], whole: bool) -> None:
+def test_a_zone_list_is_a_partition(rows, whole):
     zones = pd.DataFrame([tuple(row) for row in rows], columns=["r", "z"])
     assert (count_geography_violations(zones, ["r", "z"]) == 0) == whole
 
 
-def test_a_region_in_two_divisions_is_no_partition() -> None:
+def test_a_region_in_two_divisions_is_no_partition():
     zones = pd.DataFrame([("X", "A", "a"), ("Y", "A", "b")], columns=["d", "r", "z"])
     assert count_geography_violations(zones, ["d", "r", "z"]) > 0
 
 
-def test_a_forked_process_has_a_database_of_its_own_and_checks_leave_no_table_in_it() -> None:
+def test_a_forked_process_has_a_database_of_its_own_and_checks_leave_no_table_in_it():
     """It might wait for ever for the threads of the database that it inherits."""
     with connect_to_memory_database() as ours:
         ours.execute("CREATE TABLE inherited AS SELECT 1")

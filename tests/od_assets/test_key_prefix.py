@@ -1,7 +1,5 @@
 """The prefix that the warehouse of a project declares: where it stands, and which are refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +46,7 @@ def declare_trips(project: Project) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
+def test_every_name_has_the_prefix(project, kind):
     """Keys, the keys in column lineage and in conditions, groups, jobs, schedules, checks and run tags."""
     changes = {name: value for name, value in KINDS[kind].items() if value is not None}
     plain: Series = getattr(project, kind)(**changes)
@@ -59,7 +57,7 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
     assert str(series.key("2001-01")) == f"north_{plain.name}/2001-01/r1"
     lake = dg.AssetKey(["lake", "trips"])
 
-    def named(definitions: dg.Definitions) -> tuple[set[str], ...]:
+    def named(definitions):
         graph = definitions.resolve_asset_graph()
         nodes = [graph.get(key) for key in graph.get_all_asset_keys() if key != lake]
         lineage = (node.metadata.get("dagster/column_lineage") for node in nodes)
@@ -86,7 +84,7 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
     assert not any(f"['{plain.name}'" in repr(condition) for condition in conditions)
 
 
-def test_site_and_comparison_have_the_prefix(project: Project) -> None:
+def test_site_and_comparison_have_the_prefix(project):
     declare_trips(project)
     set_prefix(project, "north")
     assert list_publishing_asset_keys(find_current_project()) == [
@@ -104,7 +102,7 @@ def test_site_and_comparison_have_the_prefix(project: Project) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["trips", "levels", "od", "n" * 31])
-def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, prefix: str) -> None:
+def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project, prefix):
     declare_trips(project)
     set_prefix(project, prefix)
     series = read_declared_series("trips")
@@ -115,7 +113,7 @@ def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, p
 
 
 @pytest.mark.parametrize("prefix", ["a/b", "", "North", "n" * 300, "a_b", "a\n", True, ["a", "b"], "{{ env.NO }}"])
-def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) -> None:
+def test_a_wrong_prefix_is_refused_with_its_line(project, prefix):
     declare_trips(project)
     set_prefix(project, prefix)
     with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: key_prefix \(line 3\): ") as refused:
@@ -123,7 +121,7 @@ def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) 
     assert refused.value.file == "warehouse/defs.yaml"
 
 
-def test_a_name_that_is_too_long_with_its_prefix_is_refused(project: Project) -> None:
+def test_a_name_that_is_too_long_with_its_prefix_is_refused(project):
     set_prefix(project, "north")
     with pytest.raises(OdError, match=r"^OD-RELEASE-KEY: .*north_a{60}"):
         project.component(name="a" * 60).require_valid()
@@ -139,11 +137,11 @@ def test_a_name_that_is_too_long_with_its_prefix_is_refused(project: Project) ->
         ("north_commuting__bundle", "north_commuting", "north_commuting/bundle"),
     ],
 )
-def test_steps_are_called_by_keys_with_the_prefix(step: str, name: str, key: str) -> None:
+def test_steps_are_called_by_keys_with_the_prefix(step, name, key):
     assert name_asset_of_step(step, name) == key
 
 
-def test_commands_that_are_advised_and_given_have_the_declared_name(project: Project) -> None:
+def test_commands_that_are_advised_and_given_have_the_declared_name(project):
     declare_trips(project)
     set_prefix(project, "north")
     series, published = read_declared_series("trips"), ReleaseKey("north_trips", "2001-01")

@@ -1,12 +1,9 @@
 """OpenLineage events of releases: by the real client, to a file and to a server, and nothing where nothing is asked."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -19,14 +16,14 @@ from od_assets.sensors.notices import lineage_events
 from od_core.errors import OdError
 from od_core.files.durable import compute_file_digest
 
-from .conftest import SILENT, Project
+from .conftest import SILENT
 from .watch import Watch
 
 SECRET = "hunter2"  # noqa: S105  # not a password of anything
 
 
 @pytest.fixture(autouse=True)
-def unconfigured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def unconfigured(monkeypatch, tmp_path):
     """No configuration of this machine, neither of its environment nor of its files."""
     for name in ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE_DISABLED"):
         monkeypatch.delenv(name, raising=False)
@@ -35,7 +32,7 @@ def unconfigured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
+def told(monkeypatch, tmp_path) -> Callable[[], list[dict[str, Any]]]:
     """Configure the client to write to a file; what it wrote."""
     path, repository = tmp_path / "events.jsonl", tmp_path / ".git"
     repository.mkdir()
@@ -62,7 +59,7 @@ def names(datasets: list[dict[str, Any]]) -> list[str]:
     return [f"{dataset['namespace']}:{dataset['name']}" for dataset in datasets]
 
 
-def test_nothing_is_sent_unless_the_client_is_configured(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_unless_the_client_is_configured(project, monkeypatch):
     assert "lineage_events" not in sensors()
     for name, value in (("OPENLINEAGE_URL", "http://localhost"), ("OPENLINEAGE__TRANSPORT__TYPE", "noop")):
         with monkeypatch.context() as context:
@@ -74,9 +71,7 @@ def test_nothing_is_sent_unless_the_client_is_configured(project: Project, monke
     assert "lineage_events" in sensors()
 
 
-def test_a_release_is_told_step_by_step_and_a_failed_one_without_its_reason(
-    project: Project, told: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_release_is_told_step_by_step_and_a_failed_one_without_its_reason(project, told):
     watch = Watch.begun(project, lineage_events)
     assets = ("geography", "raw_trips", "trip_counts", "levels/noisy_measurement_1", "levels/estimate_1")
     result = project.materialize(*assets)
@@ -140,25 +135,21 @@ def test_a_release_is_told_step_by_step_and_a_failed_one_without_its_reason(
     assert SECRET not in json.dumps(told())
 
 
-def test_a_configuration_that_the_client_refuses_is_not_repeated(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_configuration_that_the_client_refuses_is_not_repeated(project, monkeypatch):
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", SECRET)
     with pytest.raises(OdError, match="OD-LINEAGE-CONFIG: the OpenLineage client refuses its configuration") as error:
         Watch(project, lineage_events).look()
     assert SECRET not in str(error.value)
 
 
-def test_addresses_are_told_without_passwords() -> None:
+def test_addresses_are_told_without_passwords():
     given = [f"s3a://key:{SECRET}@lake:9000/trips/{{period}}.parquet?sig={SECRET}", "/lake/trips#1?.csv", "db.trips"]
     assert make_source_metadata(given) == {
         "od/sources": ["s3a://lake:9000/trips/{period}.parquet", "/lake/trips#1?.csv", "db.trips"]
     }
 
 
-def test_a_run_that_is_not_completed_is_told_without_its_steps(
-    project: Project, told: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_run_that_is_not_completed_is_told_without_its_steps(project, told):
     """Which step failed may tell of the records; also of a run whose process was killed, with assets that are gone."""
     watch = Watch.begun(project, lineage_events)
     before = project.component(domain__neighbours="unbounded")  # level 0 is measured: an asset that is gone since
@@ -175,7 +166,7 @@ def test_a_run_that_is_not_completed_is_told_without_its_steps(
     assert [brief(event) for event in told()] == ["run START", "run FAIL"] * 2
 
 
-def test_a_verification_is_told_as_such(project: Project, told: Callable[[], list[dict[str, Any]]]) -> None:
+def test_a_verification_is_told_as_such(project, told):
     watch = Watch.begun(project, lineage_events)
     job = project.definitions(project.component()).resolve_job_def("trips_verify")
     assert job.execute_in_process(instance=project.instance, run_config=SILENT).success
@@ -202,7 +193,7 @@ class Backend(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Backend]]:
+def backend(monkeypatch) -> Iterator[type[Backend]]:
     Backend.taken, Backend.takes = [], 0
     with HTTPServer(("127.0.0.1", 0), Backend) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -211,7 +202,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Backend]]:
         server.shutdown()
 
 
-def test_what_a_backend_does_not_take_is_sent_later_in_order_and_once(project: Project, backend: type[Backend]) -> None:
+def test_what_a_backend_does_not_take_is_sent_later_in_order_and_once(project, backend):
     watch = Watch.begun(project, lineage_events)
     result = project.materialize("geography", "raw_trips")
     assert result.success  # no release waits for a backend
@@ -227,9 +218,7 @@ def test_what_a_backend_does_not_take_is_sent_later_in_order_and_once(project: P
     assert in_any_order(backend.taken) == in_any_order(["run START", *expected, "run COMPLETE"])
 
 
-def test_an_asset_of_the_team_is_an_input_without_its_data_version(
-    project: Project, told: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_an_asset_of_the_team_is_an_input_without_its_data_version(project, told):
     """It has no columns in Dagster, and its data version may be a digest of the records."""
     version, lake = "0123456789abcdef", dg.AssetKey(["lake", "trips"])
     component = project.component(trips__asset="lake/trips")

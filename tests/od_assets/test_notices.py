@@ -1,7 +1,5 @@
 """Notices of releases that are published and of runs that fail, and the examples of docs/how-to/operate.md."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -67,7 +65,7 @@ def said_by(project: Project, run_id: str, materialization: dg.AssetMaterializat
     project.instance.report_dagster_event(event, run_id)
 
 
-def test_each_published_release_is_said_once_whatever_was_there_before(project: Project) -> None:
+def test_each_published_release_is_said_once_whatever_was_there_before(project):
     reported(project, "2001-01", 1)
     watch = Watch.begun(project, "release_published", kept := Kept())
     watch.look()
@@ -85,7 +83,7 @@ def test_each_published_release_is_said_once_whatever_was_there_before(project: 
     assert expected == kept.said
 
 
-def test_the_first_releases_of_a_series_that_is_declared_later_are_said(project: Project) -> None:
+def test_the_first_releases_of_a_series_that_is_declared_later_are_said(project):
     watch = Watch.begun(project, "release_published", kept := Kept(), project.component(name="older"))
     reported(project, "2001-01", 1)
     reported(project, "2001-02", 1)
@@ -95,7 +93,7 @@ def test_the_first_releases_of_a_series_that_is_declared_later_are_said(project:
     assert [notice.release for notice in kept.said] == ["trips/2001-01/r1", "trips/2001-02/r1"]
 
 
-def test_a_release_of_a_run_of_several_series_is_said(project: Project) -> None:
+def test_a_release_of_a_run_of_several_series_is_said(project):
     watch = Watch.begun(project, "release_published", kept := Kept())
     keys = frozenset({dg.AssetKey(["trips", "bundle"]), dg.AssetKey(["departures", "bundle"])})
     run = dg.DagsterRun("some", run_id=make_new_run_id(), asset_selection=keys, tags={RELEASE_TAG: "departures"})
@@ -105,7 +103,7 @@ def test_a_release_of_a_run_of_several_series_is_said(project: Project) -> None:
     assert [notice.release for notice in kept.said] == ["trips/2001-01/r1"]
 
 
-def test_what_is_reported_from_outside_is_no_news_and_silences_none(project: Project) -> None:
+def test_what_is_reported_from_outside_is_no_news_and_silences_none(project):
     """Anybody who reaches the UI can report a bundle by hand, and any job can say that it made one."""
     reported(project, "2001-01", 1)
     watch = Watch.begun(project, "release_published", kept := Kept())
@@ -125,7 +123,7 @@ def test_what_is_reported_from_outside_is_no_news_and_silences_none(project: Pro
     assert [notice.release for notice in kept.said] == ["trips/2001-02/r1"]
 
 
-def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project: Project) -> None:
+def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project):
     watch = Watch.begun(project, "release_failed", kept := Kept())
     project.write_records(records().assign(origin="NOWHERE"))
     first = project.run()
@@ -158,7 +156,7 @@ class Webhook(Notices):
 
 
 @pytest.mark.slow
-def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project: Project) -> None:
+def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project):
     watch = Watch.begun(project, "release_published", Webhook())
     reported(project, "2001-01", 1)
     for _ in range(2):
@@ -182,7 +180,7 @@ def _others() -> None:
     """A job of somebody else."""
 
 
-def test_a_run_that_never_began_is_said(project: Project) -> None:
+def test_a_run_that_never_began_is_said(project):
     watch = Watch.begun(project, "release_failed", kept := Kept())
     component = project.component(periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
     job = project.definitions(component).resolve_job_def("trips_release")
@@ -195,7 +193,7 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
     ]
 
 
-def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project) -> None:
+def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project):
     """As "Materialize all" and automation request it: with the published table, and an asset of the team."""
     component = project.component(revision=2, periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
     quarters = component.require_valid().periods.make_partitions_definition()
@@ -215,7 +213,7 @@ def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project)
 
 
 @pytest.mark.slow
-def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream(project: Project) -> None:
+def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream(project):
     """All examples of the document on one release; what is downstream loads without this project's definitions."""
     mails, automation, sensor = blocks("Receive notices")
     sent: list[tuple[str, str, str]] = []

@@ -1,10 +1,7 @@
 """No test sees what the checkout that it runs in has released."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +27,7 @@ LEDGER = VAR / "no such folder" / "ledger.sqlite"
         lambda: Path(os.path.relpath(LEDGER)).read_bytes(),
     ],
 )
-def test_a_test_that_touches_what_the_checkout_has_released_fails(touch: Callable[[], object]) -> None:
+def test_a_test_that_touches_what_the_checkout_has_released_fails(touch):
     with pytest.raises((OSError, sqlite3.OperationalError)):
         touch()
     with pytest.raises(AssertionError, match="no such folder"):

@@ -1,23 +1,17 @@
 """No page of a release loads anything from another host: pages of checks, reports, atlases, sites and documents."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
+from tests.od_assets.cli.commands import command
 
 from ..pages import addresses_in, loaded_by
-from .conftest import Project
 
 KEY = "trips/2001-01/r1"
 
 
-def test_no_page_loads_anything_from_another_host(released: Project) -> None:
-    for command in (["site", "--title", "Trips"], ["disclose", KEY]):
-        assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+def test_no_page_loads_anything_from_another_host(released):
+    for words in (["site", "--title", "Trips"], ["disclose", KEY]):
+        assert command(*words, catch_exceptions=False).exit_code == 0
     pages = {str(page.relative_to(released.var)): page for page in released.var.rglob("*.html")}
     for folder, name in (
         (f"confidential/{KEY}/data_docs", "raw_records"),
@@ -47,7 +41,7 @@ def test_no_page_loads_anything_from_another_host(released: Project) -> None:
         '<svg><use xlink:href="https://example.org/x.svg#y"/></svg>',
     ],
 )
-def test_what_another_host_would_send_is_found(tmp_path: Path, element: str) -> None:
+def test_what_another_host_would_send_is_found(tmp_path, element):
     page = tmp_path / "page.html"
     page.write_text(f'<a href="https://example.org">here</a>{element}<a href="x.html">there</a>', encoding="utf-8")
     assert len(loaded_by(page)) == 1

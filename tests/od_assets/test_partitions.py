@@ -1,7 +1,5 @@
 """The periods of a series as Dagster's partitions."""
 
-from __future__ import annotations
-
 import datetime
 from zoneinfo import ZoneInfo
 

@@ -1,11 +1,8 @@
 """The tables of published bundles, as assets downstream load them by asset key."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import duckdb
@@ -37,7 +34,7 @@ def with_changed_trips(project: Project, key: str, trips: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["flows", "areas", "noisy_measurements", "indicators"])
-def test_a_table_is_loaded_as_it_was_published(released: Project, name: str) -> None:
+def test_a_table_is_loaded_as_it_was_published(released, name):
     """The oracle is another reader of Parquet."""
     expected = pq.read_table(file(released, name)).to_pandas()
     expected.insert(0, "period", pd.Series("2001-01", expected.index, dtype="str"))
@@ -50,7 +47,7 @@ def test_a_table_is_loaded_as_it_was_published(released: Project, name: str) -> 
     assert relation.aggregate("count(*)").fetchall() == [(len(expected),)]
 
 
-def test_a_table_is_loaded_with_polars(released: Project) -> None:
+def test_a_table_is_loaded_with_polars(released):
     polars = pytest.importorskip("polars")
     expected = pq.read_table(file(released)).to_pandas()
     for kind in (polars.DataFrame, polars.LazyFrame):
@@ -59,7 +56,7 @@ def test_a_table_is_loaded_with_polars(released: Project) -> None:
         pd.testing.assert_frame_equal(loaded.to_arrow().to_pandas().drop(columns="period"), expected, check_dtype=False)
 
 
-def test_the_asset_states_the_file_that_it_stands_for(first_run: tuple[Path, dg.ExecuteInProcessResult]) -> None:
+def test_the_asset_states_the_file_that_it_stands_for(first_run):
     """Its rows by another reader of Parquet, and the digest of its bytes as its data version."""
     var, result = first_run
     [made] = result.asset_materializations_for_node("trips_flows")
@@ -69,12 +66,12 @@ def test_the_asset_states_the_file_that_it_stands_for(first_run: tuple[Path, dg.
     assert made.tags["dagster/data_version"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_each_period_is_of_its_newest_revision(released: Project) -> None:
+def test_each_period_is_of_its_newest_revision(released):
     for key, trips in (("trips/2001-01/r2", 2), ("trips/2001-01/r10", 10), ("trips/2001-02/r1", 3)):
         with_changed_trips(released, key, trips)
     with_changed_trips(released, "trips_flows/2001-01/r1", 7)  # a series whose name is that of the table
 
-    def trips(*partitions: str) -> dict[str, set[int]]:
+    def trips(*partitions):
         loaded = tables(released).load(FLOWS, list(partitions) or None)
         return {period: {*rows} for period, rows in loaded.groupby("period").trips}
 
@@ -87,18 +84,18 @@ def test_each_period_is_of_its_newest_revision(released: Project) -> None:
     ("period", "partition"),
     [("2001-W23", "2001-W23-1"), ("2001-Q2", "2001-04"), ("2001", "2001"), ("2018-01--2020-12", "2018-01--2020-12")],
 )
-def test_a_partition_is_the_period_of_any_length(released: Project, period: str, partition: str) -> None:
+def test_a_partition_is_the_period_of_any_length(released, period, partition):
     with_changed_trips(released, f"trips/{period}/r1", 4)
     loaded = tables(released).load(FLOWS, [partition])
     assert {*zip(loaded.period, loaded.trips, strict=True)} == {(period, 4)}
 
 
-def test_a_series_that_had_periods_of_another_length_is_loaded_by_its_present_ones(released: Project) -> None:
+def test_a_series_that_had_periods_of_another_length_is_loaded_by_its_present_ones(released):
     """A month and a quarter may have the same partition, and the quarter counts the trips of the month again."""
     for period, trips in (("2001-04", 4), ("2001-Q2", 12), ("2001-05", 5)):
         with_changed_trips(released, f"trips/{period}/r1", trips)
 
-    def periods(partitions_def: dg.PartitionsDefinition | None, partition: str) -> set[str]:
+    def periods(partitions_def, partition):
         loaded = set[str]()
 
         @dg.asset(partitions_def=partitions_def)
@@ -142,7 +139,7 @@ def test_a_series_that_had_periods_of_another_length_is_loaded_by_its_present_on
     ],
     ids=str,
 )
-def test_nothing_but_a_table_of_a_bundle_is_loaded(released: Project, key: list[str]) -> None:
+def test_nothing_but_a_table_of_a_bundle_is_loaded(released, key):
     confidential = released.var / "confidential/trips/2001-01/r1"
     assert any(path.suffix == ".parquet" for path in confidential.iterdir())
     shutil.copy(file(released), confidential / "records.parquet")  # whatever the file is called
@@ -151,18 +148,18 @@ def test_nothing_but_a_table_of_a_bundle_is_loaded(released: Project, key: list[
             tables(released).load(dg.AssetKey(key), partitions)
 
 
-def test_a_period_that_is_not_published_is_refused(released: Project) -> None:
+def test_a_period_that_is_not_published_is_refused(released):
     with pytest.raises(OdError, match=r"no published bundle has the table trips_flows of 2001-02 \["):
         tables(released).load(FLOWS, ["2001-02"])
 
 
 @pytest.mark.parametrize("kind", [dict, int, pd.Series, list[int], Path], ids=str)
-def test_other_types_are_refused_with_those_that_there_are(released: Project, kind: Any) -> None:
+def test_other_types_are_refused_with_those_that_there_are(released, kind):
     with pytest.raises(OdError, match=r"OD-TABLE-TYPE: .*(known|did you mean).*DataFrame"):
         tables(released).load(FLOWS, ["2001-01"], kind)
 
 
-def test_nothing_is_stored_by_it(released: Project) -> None:
+def test_nothing_is_stored_by_it(released):
     before = states(released.var)
     context = dg.build_output_context(asset_key=dg.AssetKey("trips_flows"))
     with pytest.raises(dg.Failure, match=r"OD-TABLE-PUBLISHED: .*give trips_flows another IO manager"):

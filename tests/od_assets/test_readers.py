@@ -1,14 +1,9 @@
 """A declaration names a reader, and what it adds to it: the settings have both, and bad options are refused."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from od_core.errors import OdError
 from od_core.records.formats import FORMATS, RecordColumns
-from tests.od_assets.conftest import Project
 
 
 @pytest.mark.parametrize(
@@ -22,7 +17,7 @@ from tests.od_assets.conftest import Project
         ({"files": "all.csv.gz", "reader": "lodes"}, "OD-TRIPS-FILES", "{period}"),
     ],
 )
-def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, Any], code: str, said: str) -> None:
+def test_bad_options_are_refused_in_one_line(project, trips, code, said):
     with pytest.raises(OdError) as error:
         project.component(trips={"files": "{period}.csv"} | trips).require_valid()
     assert error.value.code == code
@@ -34,14 +29,14 @@ def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, 
     ("trips", "most"),
     [({"reader": "lodes"}, None), ({"columns": {"trips": "n"}}, None), ({"columns": {"weight": "w"}}, 3)],
 )
-def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, Any], most: int | None) -> None:
+def test_a_row_is_one_trip_or_it_holds_trips(project, trips, most):
     with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, but .*column"):
         project.component(
             trips={"files": "{period}.csv", "one_row_a_trip": True} | trips, bounds={"max_weight": most}
         ).require_valid()
 
 
-def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) -> None:
+def test_other_kinds_of_releases_take_the_columns_of_a_reader(project):
     """Its origins and dates are the groups, and its ends the places; but rows of many trips are not rows of one."""
     tlc = {"files": "{period}.parquet", "reader": "tlc"}
     columns = FORMATS["tlc"].columns
@@ -57,7 +52,7 @@ def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) 
         project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).require_valid()
 
 
-def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project: Project) -> None:
+def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project):
     """Then alone the records wait for the geography."""
     zones = {"file": "zones.csv", "levels": ["region", "zone"]}
     for geography, nowhere, waits in (
@@ -72,7 +67,7 @@ def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project: Projec
         assert bool(graph.get(raw_trips).parent_keys) == waits
 
 
-def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
+def test_a_list_of_groups_has_no_place_for_nowhere(project):
     """Its codes are those of groups: the unknown area's code among them would be a group."""
     geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"}
     groups = {"file": "groups.csv", "group": "taxi", "area": "zone"}
@@ -81,7 +76,7 @@ def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
     assert project.group_sizes(geography=geography).require_valid().has_unknown_zone
 
 
-def test_nowhere_counts_for_the_unknown_zone_and_meets_expectations(project: Project) -> None:
+def test_nowhere_counts_for_the_unknown_zone_and_meets_expectations(project):
     """From the file to the check on the raw records: a tenth of the records is nowhere, and none is a fault."""
     lines = ["date,origin,destination", *["2001-01-15,Z00,Z11"] * 90, *["2001-01-15,Z00,abroad"] * 10]
     (project.root / "2001-01.csv").write_text("\n".join([*lines, ""]))

@@ -1,9 +1,6 @@
 """What Dagster's UI shows: runs of the command line, by the UI's own queries, and runs of the site that are useful."""
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +35,12 @@ def trips_release() -> None:
 
 
 def named(root: Path) -> None:
-    (root / "pyproject.toml").write_text(
-        (root / "pyproject.toml")
-        .read_text("utf-8")
-        .replace("[tool.dg.project]", '[tool.dg.project]\ncode_location_name = "of the team"'),
-        "utf-8",
-    )
+    path, section = root / "pyproject.toml", "[tool.dg.project]"
+    path.write_text(path.read_text("utf-8").replace(section, f'{section}\ncode_location_name = "of the team"'), "utf-8")
 
 
 @pytest.mark.parametrize("change", [named, lambda root: None], ids=["a stated name", "the folder's name"])
-def test_the_pages_of_a_job_and_of_the_timeline_find_a_run_of_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
-) -> None:
+def test_the_pages_of_a_job_and_of_the_timeline_find_a_run_of_the_command(tmp_path, monkeypatch, change):
     """The name of the code location is that of ``dg``; another location with a job of the same name has no such run."""
     make_dg_project(tmp_path)
     change(tmp_path)
@@ -60,7 +51,7 @@ def test_the_pages_of_a_job_and_of_the_timeline_find_a_run_of_the_command(
     with dg.instance_for_test() as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as process:
         assert execute(trips_release, instance, run_id, None).success
 
-        def asked(query: str, **variables: str) -> Any:
+        def asked(query, **variables):
             context = process.create_request_context()
             answer = create_schema().execute(query, context_value=context, variable_values=variables)
             assert answer.errors is None
@@ -69,17 +60,12 @@ def test_the_pages_of_a_job_and_of_the_timeline_find_a_run_of_the_command(
         assert asked(OF_A_JOB, job="trips_release", location=f"__repository__@{location}") == [{"runId": run_id}]
         assert asked(OF_A_JOB, job="trips_release", location="__repository__@another") == []
         origin = {"repositoryName": "__repository__", "repositoryLocationName": location}
-        [on_timeline] = asked(TIMELINE)
-        assert on_timeline == {
-            "runId": run_id,
-            "jobName": "trips_release",
-            "status": "SUCCESS",
-            "repositoryOrigin": origin,
-        }
+        expected = {"runId": run_id, "jobName": "trips_release", "status": "SUCCESS", "repositoryOrigin": origin}
+        assert asked(TIMELINE) == [expected]
         assert instance.get_run_by_id(run_id).tags["dagster/max_retries"] == "0"
 
 
-def test_the_site_is_written_after_what_is_new_and_after_a_repair() -> None:
+def test_the_site_is_written_after_what_is_new_and_after_a_repair():
     """A bundle that is only read back has the data version that it had."""
     months = dg.MonthlyPartitionsDefinition(start_date="2001-01", end_date="2001-03", fmt="%Y-%m")
     state: dict[str, Any] = {"version": "1", "fails": False, "cursor": None}
@@ -95,17 +81,17 @@ def test_the_site_is_written_after_what_is_new_and_after_a_repair() -> None:
 
     defs, only = dg.Definitions(assets=[bundle, site]), dg.AssetSelection.assets(site.key)
 
-    def requested(instance: dg.DagsterInstance) -> int:
+    def requested(instance):
         tick = dg.evaluate_automation_conditions(defs, instance, asset_selection=only, cursor=state["cursor"])
         state["cursor"] = tick.cursor
         return tick.total_requested
 
-    def published(instance: dg.DagsterInstance, version: str, month: str = "2001-01") -> int:
+    def published(instance, version, month="2001-01"):
         state["version"] = version
         dg.materialize([bundle], instance=instance, partition_key=month)
         return requested(instance)
 
-    def written(instance: dg.DagsterInstance, *, fails: bool = False) -> int:
+    def written(instance, *, fails=False):
         state["fails"] = fails
         dg.materialize([bundle, site], instance=instance, selection=[site], raise_on_error=False)
         return requested(instance)

@@ -1,17 +1,15 @@
 """The check that the ledger charged what was planned."""
 
-from __future__ import annotations
-
 import pytest
 
 from od_assets.checks.release_checks import count_spend_violations
 from od_assets.resources.warehouse import Warehouse
 
-from .conftest import ZONES, Project
+from .conftest import ZONES
 
 
 @pytest.mark.parametrize("kind", ["component", "group_sizes", "stops"])
-def test_spending_is_held_to_the_plan_and_its_draws(project: Project, kind: str) -> None:
+def test_spending_is_held_to_the_plan_and_its_draws(project, kind):
     """Each level once, then one of them twice, since its draw was lost; not by a plan of half the budget."""
     ZONES.assign(longitude=range(6), latitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     settings, other = (

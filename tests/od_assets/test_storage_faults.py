@@ -1,7 +1,5 @@
 """The Dagster instance of a command: the modes of its files, and whose they are."""
 
-from __future__ import annotations
-
 import os
 import stat
 
@@ -9,12 +7,11 @@ import pytest
 
 from od_assets.failures import open_dagster_instance
 from od_assets.project import prepare_dagster_home
-from tests.od_assets.conftest import Project
 from tests.od_core.files.disks import umask
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_files_of_dagster_are_read_by_all_whatever_the_umask(project: Project, mask: int) -> None:
+def test_files_of_dagster_are_read_by_all_whatever_the_umask(project, mask):
     home = prepare_dagster_home()
     with umask(mask):
         with open_dagster_instance() as instance:
@@ -26,7 +23,7 @@ def test_files_of_dagster_are_read_by_all_whatever_the_umask(project: Project, m
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights of root")
-def test_root_is_told_whose_files_it_makes(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_root_is_told_whose_files_it_makes(project, capsys):
     home = prepare_dagster_home()
     with open_dagster_instance():
         assert "root" not in capsys.readouterr().err

@@ -1,8 +1,6 @@
 """The table of what can be combined: each of its rows is refused before a charge, and everything else is accepted."""
 
-from __future__ import annotations
-
-from itertools import combinations
+from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import od_core
 from od_assets.series.series import Series
-from od_core import (
-    Bands,
-    Budget,
-    Geography,
-    InfTDA,
-    InfTDARefined,
-    Ledger,
-    Mechanism,
-    OdError,
-    PrivacyDomain,
-    PrivacyUnit,
-    ReleasePlan,
-    StabilityHistogram,
-    TopCodeEstimate,
-    Uncounted,
-    VanillaGauss,
-    assist_release,
-    plan_group_sizes,
-    plan_release,
-    plan_stops,
-    release_flows,
-    sum_releases,
-)
 from od_core.flows.planning_page import render_planning_page
 from od_core.meaning.features import Refusal, list_usual_formats, read_support, refuse_unsupported
 from od_core.privacy.budget import Cap
 from tests.od_assets.conftest import ZONES, Project
 
 PLACED = ZONES.assign(longitude=[0, 1, 2, 3, 4, 8], latitude=[50, 51, 55, 53, 57, 58])
-GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+GEOGRAPHY = od_core.Geography.from_frame(ZONES, ["region", "zone"])
 USERS = ("user", "user_period", "user_year")
 DECLARED = {*read_support().groups["records"], *read_support().groups["formats"], "mechanism_options"}
 """Features that only a declaration has."""
@@ -55,11 +31,7 @@ EXCLUSIVE = [
     *({user, "max_weight"} for user in USERS),
     {"max_trips_pair", "max_weight"},
     {"inftda_refined", "vanilla_gauss", "stability_histogram"},
-    *(
-        {other, option}
-        for other in ("vanilla_gauss", "stability_histogram")
-        for option in read_support().groups["mechanism"]
-    ),
+    *map(set, product(("vanilla_gauss", "stability_histogram"), read_support().groups["mechanism"])),
 ]
 """Features that no value has together: the type of a unit, budget or mechanism leaves no such choice."""
 
@@ -71,39 +43,41 @@ def identified(row: Refusal) -> str:
 # The library
 
 
-def unit_of(features: set[str]) -> PrivacyUnit:
+def unit_of(features: set[str]) -> od_core.PrivacyUnit:
     neighbours = "unbounded" if "unbounded" in features else "bounded"
     kind = next((kind for kind in USERS if kind in features), "user" if "max_trips_pair" in features else "trip")
     if kind == "trip":
-        return PrivacyUnit("trip", neighbours, max_weight=3 if "max_weight" in features else None)
+        return od_core.PrivacyUnit("trip", neighbours, max_weight=3 if "max_weight" in features else None)
     year: dict[str, Any] = {"max_trips_year": 8, "id_pattern": ".+"} if kind == "user_year" else {}
     pair = 1 if "max_trips_pair" in features else None
-    return PrivacyUnit(kind, neighbours, "user", 4, max_trips_pair=pair, **year)  # type: ignore[arg-type]
+    return od_core.PrivacyUnit(kind, neighbours, "user", 4, max_trips_pair=pair, **year)  # type: ignore[arg-type]
 
 
-def budget_of(features: set[str], *, pure: bool) -> Budget:
+def budget_of(features: set[str], *, pure: bool) -> od_core.Budget:
     if "rho" in features:
-        return Budget(rho="1/10", delta="1e-8")
+        return od_core.Budget(rho="1/10", delta="1e-8")
     if "no_delta" in features or (pure and "delta" not in features):
-        return Budget(epsilon=1)
-    return Budget(epsilon=1, delta="1e-8", shares={"minimise": ["region x all"]} if "minimise" in features else None)
+        return od_core.Budget(epsilon=1)
+    return od_core.Budget(
+        epsilon=1, delta="1e-8", shares={"minimise": ["region x all"]} if "minimise" in features else None
+    )
 
 
-def mechanism_of(features: set[str]) -> Mechanism:
+def mechanism_of(features: set[str]) -> od_core.Mechanism:
     if "stability_histogram" in features:
-        return StabilityHistogram()
+        return od_core.StabilityHistogram()
     if "vanilla_gauss" in features:
-        return VanillaGauss()
+        return od_core.VanillaGauss()
     options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
     options |= {"segment_profile": {"segment_profile": 1}}
     stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
-    return InfTDARefined(**stated) if stated or "inftda_refined" in features else InfTDA()  # type: ignore[arg-type]
+    return od_core.InfTDARefined(**stated) if stated or "inftda_refined" in features else od_core.InfTDA()  # type: ignore[arg-type]
 
 
-def plan_of_flows(kind: str, features: set[str]) -> ReleasePlan:
-    geography = Geography.from_frame(PLACED, ["region", "zone"], coordinates=("latitude", "longitude"))
-    counts = {"destination_geography": Geography.whole()} if kind == "counts" else {}
-    return plan_release(
+def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
+    geography = od_core.Geography.from_frame(PLACED, ["region", "zone"], coordinates=("latitude", "longitude"))
+    counts = {"destination_geography": od_core.Geography.whole()} if kind == "counts" else {}
+    return od_core.plan_release(
         geography if "coordinates" in features else GEOGRAPHY,
         **counts,
         unit=unit_of(features),
@@ -111,8 +85,8 @@ def plan_of_flows(kind: str, features: set[str]) -> ReleasePlan:
         mechanism=mechanism_of(features),
         segments={"mode": ["car", "bus"]} if "segments" in features else None,
         area_totals="1/10" if "area_totals" in features else None,
-        bands=Bands((1,)) if "bands" in features else None,
-        uncounted=Uncounted("1/4", 9) if "uncounted" in features else None,
+        bands=od_core.Bands((1,)) if "bands" in features else None,
+        uncounted=od_core.Uncounted("1/4", 9) if "uncounted" in features else None,
     )
 
 
@@ -120,12 +94,12 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
     """Plan, and do with the plan what the features say: release it, and read, sum or assist the release."""
     pure = {"unit": unit_of(features), "budget": budget_of(features, pure=True)}
     if kind == "boxes":
-        plan_stops((4, 4), **pure)  # type: ignore[arg-type]
+        od_core.plan_stops((4, 4), **pure)  # type: ignore[arg-type]
     elif kind == "group sizes":
         mechanism = "cumulative" if "named_mechanism" in features else None
-        top_code = TopCodeEstimate("1/20", 10) if "estimated_top_code" in features else 5
+        top_code = od_core.TopCodeEstimate("1/20", 10) if "estimated_top_code" in features else 5
         groups = np.full(len(ZONES), 3)
-        plan_group_sizes(GEOGRAPHY, groups, mechanism=mechanism, top_code=top_code, **pure)  # type: ignore[arg-type]
+        od_core.plan_group_sizes(GEOGRAPHY, groups, mechanism=mechanism, top_code=top_code, **pure)  # type: ignore[arg-type]
     else:
         plan = plan_of_flows(kind, features)
         if "planning_page" in features:
@@ -134,22 +108,22 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
             _release_flows(plan, features, root)
 
 
-def _release_flows(plan: ReleasePlan, features: set[str], root: Path) -> None:
+def _release_flows(plan: od_core.ReleasePlan, features: set[str], root: Path) -> None:
     given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "noise": "table"}
     given |= {"destination_geography": plan.tree.destination, "uncounted": plan.uncounted, "fault_threshold": 0}
     if "ledger" in features:
-        ledger = Ledger(root / "ledger.sqlite")
-        ledger.declare(PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
+        ledger = od_core.Ledger(root / "ledger.sqlite")
+        ledger.declare(od_core.PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
         given |= {"ledger": ledger, "release_id": "trips/2001-01/r1"}
     flow = {"origin": ["Z00"], "destination": ["Z11"], "trips": [900]}
     table = pd.DataFrame({"area": ["Z00"], "count": [900]} if plan.table == "counts" else flow)
-    releases = [release_flows(table, plan.tree.origin, **given) for _ in range(1 + ("sum" in features))]
+    releases = [od_core.release_flows(table, plan.tree.origin, **given) for _ in range(1 + ("sum" in features))]
     if "intervals" in features:
         releases[0].flows_at(*releases[0].levels[-1], interval=True)
     if "assisted" in features:
-        assist_release(releases)
+        od_core.assist_release(releases)
     if "sum" in features:
-        sum_releases(releases)
+        od_core.sum_releases(releases)
 
 
 # Declarations
@@ -202,19 +176,14 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         changes |= sections[name]
     if chosen := [form for form in read_support().groups["formats"] if form in features]:
         changes["formats"] = chosen
-    made = {
-        "flows": project.component,
-        "counts": project.counts,
-        "group sizes": project.group_sizes,
-        "boxes": project.stops,
-    }
-    return made[kind](**changes).require_valid()
+    made = {"flows": project.component, "counts": project.counts, "boxes": project.stops}
+    return made.get(kind, project.group_sizes)(**changes).require_valid()
 
 
 def asked(project: Project, kind: str, features: set[str]) -> None:
     """Do what has some features, where such a thing is done: in the library, in a declaration, or in a bundle."""
     if kind == "boxes" and features == {"gis"}:  # a declaration always has a map
-        plan = plan_stops((4, 4), unit=PrivacyUnit("trip"), budget=Budget(1))
+        plan = od_core.plan_stops((4, 4), unit=od_core.PrivacyUnit("trip"), budget=od_core.Budget(1))
         assert "gis" not in list_usual_formats(plan.table, plan.features)
         refuse_unsupported(plan.table, plan.features | features)
     elif features & DECLARED:
@@ -224,18 +193,18 @@ def asked(project: Project, kind: str, features: set[str]) -> None:
 
 
 @pytest.mark.parametrize("row", read_support().refusals, ids=identified)
-def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row: Refusal, project: Project) -> None:
+def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row, project):
     features, ledger = {*row.features}, project.root / "ledger.sqlite"
     if "spark" in features and "bands" not in row.needs:
         features.add("bands")
     if "uncounted" in features and "user_year" not in row.needs:
         features.add("user_year")
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(od_core.OdError) as refused:
         asked(project, row.kind, features)
     assert (refused.value.code, refused.value.next_step) == (row.code, row.next_step)
     assert row.reason in refused.value.message
     assert refused.value.spent == "nothing was spent"
-    assert not ledger.exists() or not Ledger(ledger).has_drawn()
+    assert not ledger.exists() or not od_core.Ledger(ledger).has_drawn()
     assert not (project.var / "ledger.sqlite").exists()
 
 
@@ -260,20 +229,17 @@ def choices(kind: str) -> list[str]:
         return [*pure, "named_mechanism", "mechanism_options", "estimated_top_code"]
     uses = ["ledger", "intervals", "assisted"]
     others = {"named_mechanism", "mechanism_options", "estimated_top_code", "map", "many_trips_a_row", "no_delta"}
-    listed = [
-        name for group in ("unit", "budget", "mechanism", "table", "records", "formats") for name in groups[group]
-    ]
+    chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
+    listed = chain.from_iterable(groups[name] for name in chosen)
     only_flows = {"area_totals", "coordinates"} if kind == "counts" else set()
     return [name for name in (*listed, *uses) if name not in others | only_flows]
 
 
-PAIRS = [
-    (kind, first, second) for kind in read_support().kinds for first, second in combinations(choices(kind), 2)
-]  # fmt: skip
+PAIRS = [(kind, *pair) for kind in read_support().kinds for pair in combinations(choices(kind), 2)]
 
 
 @pytest.mark.slow
-def test_what_the_table_does_not_refuse_is_accepted(project: Project) -> None:
+def test_what_the_table_does_not_refuse_is_accepted(project):
     """Each pair of features, with what they need, is declared without an error, and planned if a plan has both."""
     PLACED.to_csv(project.root / "zones.csv", index=False)
     geographies: dict[str, Any] = {}
@@ -290,7 +256,7 @@ def test_what_the_table_does_not_refuse_is_accepted(project: Project) -> None:
                     geographies[lists] = series.read_geography()
                 plan = series.plan(geographies[lists], "2001-01", is_reserved=True)
                 assert plan.features <= {*series.features, "named_mechanism"}, (kind, features)
-        except OdError as error:
+        except od_core.OdError as error:
             wrong.append(f"{kind} {sorted(features)}: {error}")
             continue
         missing = features - series.features - {*series.formats}

@@ -3,8 +3,6 @@
 ``tests/jobs/test_testing_kit.py`` makes the dry runs.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -27,9 +25,7 @@ def with_changes(project: Project, attributes: dict[str, Any], domain: dict[str,
     declare_domain(project.defs, DOMAIN | (domain or {}))
 
 
-def test_every_declaration_is_loaded_and_planned(
-    project: Project, monkeypatch: pytest.MonkeyPatch, loader: str
-) -> None:
+def test_every_declaration_is_loaded_and_planned(project, monkeypatch, loader):
     """Of a project that another folder is the current one of, and with every fault, whichever function loads it."""
     declare_beside_trips(project, monkeypatch, loader)
     series = project.component(mechanism="inftda_refined").require_valid()
@@ -40,16 +36,15 @@ def test_every_declaration_is_loaded_and_planned(
     assert (name, plan.facts()) == ("trips", planned.facts())
     assert dict(os.environ) == before
 
+    upstream, places = (
+        ATTRIBUTES["trips"] | {"asset": "lake/trips"},
+        {"file": "places.csv", "levels": ["region", "zone"]},
+    )
+    no_asset = "OD-UPSTREAM: trips/defs.yaml: trips: this code location has no asset 'lake/trips'"
     refusals = {
-        "OD-UPSTREAM: trips/defs.yaml: trips: this code location has no asset 'lake/trips'": (
-            {"trips": ATTRIBUTES["trips"] | {"asset": "lake/trips"}},
-            {},
-        ),
+        no_asset: ({"trips": upstream}, {}),
         "OD-LEDGER-CAP": ({}, {"cap": {"rho": "0.001", "reason": "small"}}),
-        "OD-FILE-MISSING: there is no file places.csv": (
-            {"geography": {"file": "places.csv", "levels": ["region", "zone"]}},
-            {},
-        ),
+        "OD-FILE-MISSING: there is no file places.csv": ({"geography": places}, {}),
         "OD-CONFIG: trips/defs.yaml: owner": ({"owner": ["team:statistics"]}, {}),
     }
     for said, (attributes, domain) in refusals.items():
@@ -60,40 +55,24 @@ def test_every_declaration_is_loaded_and_planned(
         assert not project.var.exists()
 
 
+BOUNDS = {"max_trips": 9, "max_trips_year": 60}
+YEARS = {"unit": "user_year", "column": "id", "id_pattern": "u[0-9]+"} | BOUNDS
+ISTAT = {"trips": {"files": "{period}.txt", "reader": "istat"}, "schedule": None}
+
+
 @pytest.mark.parametrize(
     ("said", "options", "attributes", "domain"),
     [
         ("OD-TESTING: .*dry_run is where the project releases", {}, {}, {}),
         ("OD-PERIOD: 2001-W05 is not a month", {"period": "2001-W05"}, {}, {}),
         ("OD-RELEASE-UNKNOWN: there is no release 'trip' .did you mean 'trips'", {"name": "trip"}, {}, {}),
-        (
-            "OD-TESTING: no digits match id_pattern 'u.0-9.+'",
-            {},
-            {},
-            {
-                "unit": "user_year",
-                "column": "id",
-                "bounds": {"max_trips": 9, "max_trips_year": 60},
-                "id_pattern": "u[0-9]+",
-            },
-        ),
-        (
-            "OD-TESTING: no file of reader 'istat' is made up .*next: give the path of a file",
-            {},
-            {"trips": {"files": "{period}.txt", "reader": "istat"}, "schedule": None},
-            {},
-        ),
+        ("OD-TESTING: no digits match id_pattern 'u.0-9.+'", {}, {}, YEARS),
+        ("OD-TESTING: no file of reader 'istat' is made up .*next: give the path of a file", {}, ISTAT, {}),
     ],
 )
 def test_a_dry_run_is_refused_by_name_before_any_step(
-    project: Project,
-    said: str,
-    options: dict[str, Any],
-    attributes: dict[str, Any],
-    domain: dict[str, Any],
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    project, said, options, attributes, domain, tmp_path_factory, monkeypatch
+):
     with_changes(project, attributes, domain)
     folder = tmp_path_factory.mktemp("elsewhere")
     if "is where" in said:
@@ -105,7 +84,7 @@ def test_a_dry_run_is_refused_by_name_before_any_step(
 
 
 @pytest.mark.parametrize("how", ["itself", "folder", "link", "hard link", "in a linked folder", "of another series"])
-def test_a_dry_run_takes_no_declared_file(project: Project, how: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_dry_run_takes_no_declared_file(project, how, tmp_path_factory):
     """Whatever its period, and by whatever name: also of a folder of files, which may be behind a link."""
     elsewhere, given = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("given")
     with_changes(project, {"trips": ATTRIBUTES["trips"] | {"files": "lake/{period}"}})

@@ -1,7 +1,5 @@
 """A project has one ``var`` and one ledger, whichever command or process asks, with a ``.env`` and without."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -21,7 +19,7 @@ ADDRESS = "postgresql://role:hunter-22@host/data"
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     """A project in a workspace of ``dg``, which is the working directory, without variables."""
     folder = tmp_path / "workspace" / "project"
     make_dg_project(folder)
@@ -52,9 +50,7 @@ def write(folder: Path, text: str) -> None:
         ("OD_PROJECT=../data\nOD_VAR=out", "out"),
     ],
 )
-def test_the_file_of_the_project_says_where_it_writes_in_every_working_directory(
-    project: Path, monkeypatch: pytest.MonkeyPatch, text: str, var: str
-) -> None:
+def test_the_file_of_the_project_says_where_it_writes_in_every_working_directory(project, monkeypatch, text, var):
     """A relative path begins in the folder of the file."""
     write(project, text)
     for folder in (project, project / "declared", project.parent, project.parent.parent):
@@ -65,7 +61,7 @@ def test_the_file_of_the_project_says_where_it_writes_in_every_working_directory
         assert Warehouse().ledger_place == ((project / var).resolve() / "ledger.sqlite", None)
 
 
-def test_the_project_counts_before_its_workspace_and_a_change_of_the_file_at_once(project: Path) -> None:
+def test_the_project_counts_before_its_workspace_and_a_change_of_the_file_at_once(project):
     write(project.parent, f"OD_VAR=/srv/all\nOD_LEDGER={ADDRESS}")
     assert Folders().ledger_place == (Path("/srv/all/ledger.sqlite"), ADDRESS)
     write(project, "OD_VAR=/srv/own")
@@ -89,15 +85,7 @@ def test_the_project_counts_before_its_workspace_and_a_change_of_the_file_at_onc
         ("/srv/c", None, "/srv/c", True),  # a command of Dagster has read it
     ],
 )
-def test_where_two_doors_would_disagree_both_are_refused(
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    given: str | None,
-    of_project: str | None,
-    here: str | None,
-    refused: bool,
-) -> None:
+def test_where_two_doors_would_disagree_both_are_refused(project, monkeypatch, name, given, of_project, here, refused):
     """The environment and the file, or the file and one of the working directory that Dagster's commands read."""
     for folder, value in ((project, of_project), (project.parent.parent / "elsewhere", here)):
         write(folder, "" if value is None else f"{name}={value}")
@@ -116,9 +104,7 @@ def test_where_two_doors_would_disagree_both_are_refused(
 
 @pytest.mark.parametrize("stated", ["out", "../project/out/", "link", "{project}/out"])
 @pytest.mark.parametrize("given", ["{project}/out", "{project}/out/", "{project}/link", "{project}/../project/out"])
-def test_one_folder_by_two_paths_is_no_disagreement(
-    project: Path, monkeypatch: pytest.MonkeyPatch, stated: str, given: str
-) -> None:
+def test_one_folder_by_two_paths_is_no_disagreement(project, monkeypatch, stated, given):
     (project / "out").mkdir()
     (project / "link").symlink_to(project / "out")
     write(project, "OD_VAR=" + stated.format(project=project))
@@ -126,14 +112,14 @@ def test_one_folder_by_two_paths_is_no_disagreement(
     assert find_current_project().var == project / "out"
 
 
-def test_a_relative_folder_of_the_environment_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_folder_of_the_environment_is_refused(project, monkeypatch):
     monkeypatch.setenv("OD_VAR", "var")
     with pytest.raises(OdError, match=f"OD-PROJECT-ENV: .* relative .* write it as {project}/var"):
         assert find_current_project().var
 
 
 @pytest.mark.parametrize("stated", [b"OD_VAR=\xff\n", b'OD_VAR="out\n', b"OTHER=1\nOD_LEDGER='", None])
-def test_a_file_that_cannot_be_read_is_named(project: Path, stated: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_named(project, stated):
     """Without it, the project would write elsewhere: a file that is no text, an open quote, and a lost link."""
     if stated is None:
         (project / ".env").symlink_to(project / "secrets")
@@ -143,14 +129,12 @@ def test_a_file_that_cannot_be_read_is_named(project: Path, stated: bytes | None
         assert find_current_project().var
 
 
-def test_a_faulty_line_of_another_variable_is_left_to_others(project: Path) -> None:
+def test_a_faulty_line_of_another_variable_is_left_to_others(project):
     (project / ".env").write_text("OD_VAR=out\nOTHER='\n", encoding="utf-8")
     assert find_current_project().var == project / "out"
 
 
-def test_other_variables_are_those_of_the_file_as_with_dg(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_variables_are_those_of_the_file_as_with_dg(project, monkeypatch, capsys):
     """Also in a command; the ledger is in the file alone, and its address is not shown."""
     write(project, f"LAKE=/lake\nPGPASSWORD=of-file\nOD_LEDGER={ADDRESS}\nOD_VAR=out")
     monkeypatch.setenv("LAKE", "/given")
@@ -191,7 +175,7 @@ DOORS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("given", "doors"), [(None, [*DOORS]), ("/srv/given", ["dg in the project", "python"])])
-def test_every_door_uses_one_ledger_or_is_refused(project: Path, given: str | None, doors: list[str]) -> None:
+def test_every_door_uses_one_ledger_or_is_refused(project, given, doors):
     """Commands of Dagster read a file in the working directory, which replaces the environment; others read none."""
     write(project, "OD_VAR=out")
     write(project.parent.parent / "elsewhere", "OD_VAR=/srv/elsewhere")

@@ -1,7 +1,5 @@
 """Where Spark is installed; its sessions, each a process of its own, since one process has one kind of them."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil
@@ -39,7 +37,7 @@ def spark_installed() -> Iterator[None]:
 def spark_process() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a module of this folder to its end."""
 
-    def run(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def run(module, *arguments):
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "PYSPARK_PYTHON": sys.executable,

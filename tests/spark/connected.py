@@ -1,7 +1,5 @@
 """Releases in parts by a Spark Connect server of this machine: prints a digest of the leaves of each."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 Called with ``connect`` it is the server of Spark Connect, and its own client; else it is given the master.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

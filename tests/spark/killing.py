@@ -1,7 +1,5 @@
 """A store that kills the executor that it runs on, at one moment of one file; and noise that says when it is drawn."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """What a session was made to run: every plan and every job, from Spark's own books."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Planted values are found nowhere outside the confidential folder when Spark counts and works, whatever happens."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.od_assets.canary import FORMS, leaks

@@ -3,8 +3,6 @@
 What was kept stays, what was lost is charged: before, during and after a draw.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import time
@@ -25,18 +23,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import name_part_file
 from od_core.records.counts import CountFiles
 from od_core.spark.session import SparkWorkers, open_session
-from tests.od_core.flows.parts.passes import (
-    KEY,
-    assert_released_alike,
-    begun,
-    counted,
-    digest_of,
-    in_parts,
-    kept_counts,
-    plan_of,
-    small_italy,
-    whole,
-)
+from tests.od_core.flows.parts import passes
 from tests.od_core.ledger.ledger_rows import charged, reservations, states
 from tests.spark.killing import MOMENTS, KillingStore, LoggedNoise
 from tests.spark.plans import plans_of
@@ -57,10 +44,10 @@ def cluster(tmp_path_factory):
         yield SparkWorkers(session)
 
 
-FLOWS = small_italy()
-PLAN = plan_of(FLOWS, Bands((4,), 40_000), mechanism=MECHANISM)
-TRIPS = counted(PLAN, FLOWS)
-ONE_PASS = whole(plan_of(FLOWS, mechanism=MECHANISM), TRIPS)
+FLOWS = passes.small_italy()
+PLAN = passes.plan_of(FLOWS, Bands((4,), 40_000), mechanism=MECHANISM)
+TRIPS = passes.counted(PLAN, FLOWS)
+ONE_PASS = passes.whole(passes.plan_of(FLOWS, mechanism=MECHANISM), TRIPS)
 
 
 CUTS = [((4,), 10**9), ((4,), 60_000), ((4,), 15_000), ((2, 5), 40_000), ((1, 3, 4), 60_000)]
@@ -70,10 +57,10 @@ CUTS = [((4,), 10**9), ((4,), 60_000), ((4,), 15_000), ((2, 5), 40_000), ((1, 3,
 @pytest.mark.parametrize("cuts", CUTS)
 def test_the_same_noise_gives_the_same_release(tmp_path, cluster, cuts):
     """And no data frame of any query holds noise, nor a count: numbers of parts go out, codes come back."""
-    plan = plan_of(FLOWS, Bands(*cuts), mechanism=MECHANISM)
+    plan = passes.plan_of(FLOWS, Bands(*cuts), mechanism=MECHANISM)
     with plans_of() as ran:
-        parted = in_parts(tmp_path, plan, TRIPS, cluster)
-    assert_released_alike(parted, ONE_PASS, TRIPS)
+        parted = passes.in_parts(tmp_path, plan, TRIPS, cluster)
+    passes.assert_released_alike(parted, ONE_PASS, TRIPS)
     assert len(ran.plans) >= 3 * len(cuts[0])
     assert ran.handed_out_only
 
@@ -81,7 +68,7 @@ def test_the_same_noise_gives_the_same_release(tmp_path, cluster, cuts):
 def test_spark_connect_gives_the_same_release(tmp_path, spark_process):
     """In a process of its own, which prints what it has released."""
     found = json.loads(spark_process("connected", tmp_path, json.dumps(CUTS)).stdout.splitlines()[-1])
-    assert found == [digest_of(ONE_PASS.leaves)] * len(CUTS)
+    assert found == [passes.digest_of(ONE_PASS.leaves)] * len(CUTS)
 
 
 def released(folder: Path, workers: SparkWorkers, store: KillingStore) -> PartedRelease:
@@ -91,7 +78,7 @@ def released(folder: Path, workers: SparkWorkers, store: KillingStore) -> Parted
 
 
 def begun_in(folder: Path, store: KillingStore):
-    return begun(folder, PLAN, CountFiles(store, "trip_counts/one"))
+    return passes.begun(folder, PLAN, CountFiles(store, "trip_counts/one"))
 
 
 def kept(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -125,7 +112,7 @@ def draws(folder: Path) -> Counter[str]:
 def test_an_executor_is_killed(tmp_path, cluster, moment):
     file = name_part_file(LEVEL, PART) if moment in ("drawn", "kept") else f"claims/{LEVEL}.{PART:05d}.1"
     store = KillingStore(tmp_path / "store", moment, file)
-    kept_counts(store, TRIPS)
+    passes.kept_counts(store, TRIPS)
     with pytest.raises(OdError, match="OD-SPARK-JOB") as failed:
         released(tmp_path, cluster, store)
     assert (tmp_path / "killed").exists()
@@ -134,7 +121,7 @@ def test_an_executor_is_killed(tmp_path, cluster, moment):
     lost = lost_draws(store)
     # The failed job also ends the task that is on the other executor, which may be at a draw, too.
     assert ((LEVEL, PART) in lost) is (moment in ("claimed", "drawn"))
-    assert set(states(tmp_path / "ledger.sqlite", str(KEY)).values()) == {"MEASURED", "DRAWING"}
+    assert set(states(tmp_path / "ledger.sqlite", str(passes.KEY)).values()) == {"MEASURED", "DRAWING"}
 
     again = released(tmp_path, cluster, store)
     after = kept(tmp_path)

@@ -1,7 +1,5 @@
 """What Spark counts in the lake is what DuckDB counts in a file, record for record; and no plan tells the key."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.util
 import os
@@ -28,7 +26,7 @@ from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.counting import CountQuery, count_records_in_memory
-from od_core.records.counts import CountFiles, TripCounts
+from od_core.records.counts import CountFiles
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
@@ -71,7 +69,7 @@ TREES = {
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def session(tmp_path_factory) -> Iterator[Any]:
     """One classic session on two threads, whose time zone is not that of any record."""
     from pyspark.sql import SparkSession
 
@@ -100,7 +98,7 @@ def some_records(seed: int, number: int = 400, **columns: pa.Array) -> pa.Table:
     """Records of all kinds, half of them among few zones; ``columns`` are further ones."""
     generator = np.random.default_rng(seed)
 
-    def drawn(usual: list[Any], all_of_them: list[Any]) -> list[Any]:
+    def drawn(usual, all_of_them):
         few = generator.random(number) < 0.5
         picks = (generator.integers(0, len(values), number) for values in (usual, all_of_them))
         return [usual[a] if is_usual else all_of_them[b] for is_usual, a, b in zip(few, *picks, strict=True)]
@@ -125,25 +123,22 @@ WEIGHTS = [0.0, -0.0, 0.49, 0.5, 0.49999999999999994, 4.0, 1e300, -1.0, float("n
 
 COLUMNS = RecordColumns(origin="home", destination="work", date="day")
 TRIP = PrivacyUnit("trip")
+
+
+def of_users(column: str, **bounds: int) -> tuple[RecordColumns, PrivacyUnit]:
+    """Columns and unit of records with a column of users."""
+    unit = PrivacyUnit("user", neighbours="unbounded", column=column, **bounds)
+    return RecordColumns("home", "work", "day", user=column), unit
+
+
+WEIGHTED = RecordColumns("home", "work", "day", weight="weight")
 WAYS = {
     "one row a trip": (COLUMNS, TRIP),
     "counts": (RecordColumns("home", "work", "day", trips="number"), TRIP),
-    "weights": (
-        RecordColumns("home", "work", "day", weight="weight"),
-        PrivacyUnit("trip", neighbours="unbounded", max_weight=3),
-    ),
-    "users": (
-        RecordColumns("home", "work", "day", user="person"),
-        PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=3),
-    ),
-    "numbered users": (
-        RecordColumns("home", "work", "day", user="number"),
-        PrivacyUnit("user", neighbours="unbounded", column="number", max_trips=2),
-    ),
-    "people": (
-        RecordColumns("home", "work", "day", user="person"),
-        PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=4, max_trips_pair=1),
-    ),
+    "weights": (WEIGHTED, PrivacyUnit("trip", neighbours="unbounded", max_weight=3)),
+    "users": of_users("person", max_trips=3),
+    "numbered users": of_users("number", max_trips=2),
+    "people": of_users("person", max_trips=4, max_trips_pair=1),
 }
 PLAIN = TABLE.with_options(one_row_a_trip=True)
 FORM = PLAIN.with_options(categories=(("kind", ("1", "")),), nowhere=("nowhere", ""), outside_period="drop")
@@ -173,13 +168,13 @@ def both(session: Any, folder: Path, table: pa.Table, way: str, tree: FlowTree, 
     threshold = {"fault_threshold": Fraction(1), **given}
     bound = {"unit": unit, "key": KEY} if unit.kind != "trip" else {"unit": unit}
 
-    def by_spark() -> CountFiles:
+    def by_spark():
         return count_in_spark(
             session, str(source), columns, PERIOD, tree, LocalStore(folder), f"counts-{source.stem}",
             record_format=form, time_zone=zone, **bound, **threshold,
         )  # fmt: skip
 
-    def by_duckdb() -> TripCounts:
+    def by_duckdb():
         target = folder / "raw_trips.parquet"
         sides = {"geography": tree.origin, "destination_geography": tree.destination}
         load_records(source, columns, PERIOD, target, record_format=form, time_zone=zone, **sides)
@@ -233,7 +228,7 @@ def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session
         source = tmp_path / f"records-{month}-{revision}.parquet"
         pq.write_table(table.set_column(table.column_names.index("day"), "day", days), source)
 
-        def given(engine: str, key: ReleaseKey = key) -> dict[str, Any]:
+        def given(engine, key=key):
             year = years[engine]
             bound = {"unit": year.unit, "key": year.confidential.read_or_make_key(), "counters": year.counters(key)}
             return bound | {"fault_threshold": Fraction(1), "breakdowns": tuple(segments.values())}

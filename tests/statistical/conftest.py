@@ -1,7 +1,5 @@
 """Real releases of the flights: every month, three budgets, both trees, with the library's own noise."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +9,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from od_core import Budget, NoiseSource, PrivacyUnit, Release, release_flows
+from od_core import Budget, PrivacyUnit, Release, release_flows
 from od_core.noise.backends import BACKENDS
 from tests.od_core.invariants import AIRPORT_LEVELS, areas_by_zone, grouped
 
@@ -43,17 +41,11 @@ def make_release(flights, airports, airport_geography):
         for month, records in flights.items()
     }
 
-    def make(month: str, epsilon: str, order: str, noise: str | NoiseSource = "opendp") -> FlightRelease:
-        release = release_flows(
-            flights[month],
-            airport_geography,
-            unit=PrivacyUnit("trip", neighbours="bounded"),
-            budget=Budget(epsilon=epsilon, delta=1e-8, shares="uniform"),  # one law for all levels
-            tree=order,
-            noise=noise,
-            fault_threshold=0,
-            one_row_a_trip=True,
-        )
+    def make(month, epsilon, order, noise="opendp"):
+        unit = PrivacyUnit("trip", neighbours="bounded")
+        budget = Budget(epsilon=epsilon, delta=1e-8, shares="uniform")  # one law for all levels
+        given = {"tree": order, "noise": noise, "fault_threshold": 0, "one_row_a_trip": True}
+        release = release_flows(flights[month], airport_geography, unit=unit, budget=budget, **given)
         residuals, empty = {}, {}
         for measurement in release.measured:
             level = measurement.step.level

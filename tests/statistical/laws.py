@@ -1,7 +1,5 @@
 """Exact discrete Gaussian probabilities and the tests of noise against them. Each returns a p-value or a finding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from functools import lru_cache

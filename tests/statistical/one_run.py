@@ -14,8 +14,6 @@ Canaries of several releases, of different periods, are canaries of all of them 
 function of the records of that period alone, and the releases' noise is independent.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

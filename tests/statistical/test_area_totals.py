@@ -1,7 +1,5 @@
 """Estimated totals of zones from measured area totals: no bias, and the variance of the dense formula."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

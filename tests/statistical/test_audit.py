@@ -15,8 +15,6 @@ variances that the real measuring asks them for, on the counts that it makes; at
 left out of the split is hardest to see.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

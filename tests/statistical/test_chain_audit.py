@@ -12,8 +12,6 @@ so a Clopper and Pearson bound from below of the one and from above of the other
 Each bound fails with probability 5e-7, so both with 1e-6 at most; t is fixed by the law of the noise before any draw.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -76,15 +74,15 @@ def best_threshold(values: int, scale: Fraction) -> int:
     return max(range(1, values + 1), key=lambda threshold: surely(values, scale, threshold))
 
 
-def audited(query: Query, scale: Fraction = SCALE) -> float:
+def audited(query: Query) -> float:
     """Draw the changed values of the releases, and bound epsilon from below."""
     before, after = changed(query)
-    threshold = best_threshold(len(before), scale)
+    threshold = best_threshold(len(before), SCALE)
     source, events, piece = require_laplace_source(resolve_noise_source("table")), [], 100_000
     for values in (before, after):
         seen = 0
         for _ in range(RUNS // piece):
-            noisy = values + source.draw_laplace(scale, piece * len(values)).reshape(piece, len(values))
+            noisy = values + source.draw_laplace(SCALE, piece * len(values)).reshape(piece, len(values))
             seen += int(((noisy >= before).sum(axis=1) >= threshold).sum())
         events.append(seen)
     return least_epsilon((events[1], events[0]), RUNS)

@@ -1,7 +1,5 @@
 """Epsilon at a delta by Google's dp-accounting, and by ours: two upper bounds of one number, and one lower bound."""
 
-from __future__ import annotations
-
 import math
 import random
 import sys
@@ -52,16 +50,10 @@ def loss_of_dp_accounting(levels: list[tuple[Fraction, int]], *, pessimistic: bo
     for variance, count in levels:
         sizes[variance] += count
     deviation = most * math.sqrt(sum(count / variance for variance, count in sizes.items()))
-    parts = [
-        privacy_loss_distribution.from_discrete_gaussian_mechanism(
-            math.sqrt(variance),
-            sensitivity=most,
-            value_discretization_interval=deviation / (100 if pessimistic else 500),
-            pessimistic_estimate=pessimistic,
-            use_connect_dots=pessimistic,
-        ).self_compose(count * times)
-        for variance, count in sizes.items()
-    ]
+    grid = {"value_discretization_interval": deviation / (100 if pessimistic else 500)}
+    given = grid | {"sensitivity": most, "pessimistic_estimate": pessimistic, "use_connect_dots": pessimistic}
+    loss_of = privacy_loss_distribution.from_discrete_gaussian_mechanism
+    parts = [loss_of(math.sqrt(variance), **given).self_compose(count * times) for variance, count in sizes.items()]
     return reduce(lambda one, other: one.compose(other), parts)
 
 

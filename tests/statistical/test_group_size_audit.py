@@ -11,8 +11,6 @@ each: a bound above the true log(p1 / p0) is seen with probability 1e-6 at most.
 real measuring makes and asks for; the noise comes from the real backends.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -84,7 +82,6 @@ def measured_levels(
     unit: PrivacyUnit,
     *,
     depth: int = 2,
-    claim: Fraction = Fraction(CLAIM),
     top_code: int | TopCodeEstimate = TOP_CODE,
 ) -> list[Level]:
     """The levels of two neighbours: one member more in a group or, bounded, out of another group into this one.
@@ -100,14 +97,8 @@ def measured_levels(
     for table in (sizes, more):
         frame = pd.DataFrame({"group": range(4), "area": pd.Series(["a"] * 4, dtype="str"), "size": table})
         groups = GroupSizes.from_frame(frame, geography)
-        plan = plan_group_sizes(
-            geography,
-            groups.count_per_area(geography),
-            unit=unit,
-            budget=Budget(epsilon=claim),
-            mechanism=Measuring(query),
-            top_code=top_code,
-        )
+        given = {"unit": unit, "budget": Budget(epsilon=CLAIM), "mechanism": Measuring(query), "top_code": top_code}
+        plan = plan_group_sizes(geography, groups.count_per_area(geography), **given)
         asked = [Asked() for _ in plan.steps]
         sides.append(
             [

@@ -1,7 +1,5 @@
 """The mechanism that is chosen by public numbers, where single runs differ much or take long: seeded noise."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.synthetic_groups import departures, households, taxis
@@ -25,11 +23,11 @@ def test_the_choice_is_near_the_best_on_the_flights(month, epsilon, unit):
 
 
 @pytest.mark.parametrize("epsilon", ["1", "0.1"])
-def test_the_choice_is_near_the_best_on_the_households(epsilon: str) -> None:
+def test_the_choice_is_near_the_best_on_the_households(epsilon):
     """At most 1.15 times the best published mechanism at every level; at epsilon 1 no published one is that."""
     ratios = to_the_best(households(SEED), epsilon, UNBOUNDED, lambda: [SeededLaplace(seed) for seed in range(2)])
     assert max(ratios) <= 1.15, ratios
 
 
-def test_the_choice_is_near_the_best_on_the_taxis() -> None:
+def test_the_choice_is_near_the_best_on_the_taxis():
     assert max(to_the_best(taxis(SEED), "0.1", UNBOUNDED, lambda: [SeededLaplace(1)])) <= 1.15

@@ -1,7 +1,5 @@
 """No noise is used twice: not by two levels, two releases or two processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -5,8 +5,6 @@ runs are compared with 88 % by Student's t, one-sided. All tests of a data set t
 shared evenly. Wrong intervals must be rejected by the same test.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The backends draw the discrete Gaussian: right draws are accepted, slightly wrong ones rejected."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -13,14 +11,7 @@ from od_core.geography.flow_tree import Pairs
 from od_core.noise.backends import resolve_noise_source
 from od_core.noise.table_sampler import TableNoise
 from od_core.records.counts import TripCounts
-from tests.statistical.laws import (
-    ALPHA,
-    chance_to_miss,
-    laplace_probabilities,
-    law_p_value,
-    p_value,
-    probabilities,
-)
+from tests.statistical import laws
 
 EMPTY = np.zeros(1, dtype=np.int32)
 
@@ -42,7 +33,7 @@ def drawn(request) -> tuple[Fraction, np.ndarray]:
 def test_the_planned_law_is_accepted(drawn):
     """Fails with probability 1e-6 for each variance if the noise is right."""
     variance, values = drawn
-    assert law_p_value(values, float(variance)) > ALPHA
+    assert laws.law_p_value(values, float(variance)) > laws.ALPHA
 
 
 @pytest.mark.parametrize("location", [0, 2**40])
@@ -59,7 +50,7 @@ def test_the_law_is_the_same_at_any_true_count(drawn, location):
         noisy = values[families.first : families.first + len(families)].copy()
         counts.add_to(noisy, tree, families)
         measured.append(noisy - location)
-    assert law_p_value(np.concatenate(measured), float(variance)) > ALPHA
+    assert laws.law_p_value(np.concatenate(measured), float(variance)) > laws.ALPHA
 
 
 @pytest.mark.parametrize("factor", [Fraction(97, 100), Fraction(103, 100)])
@@ -67,17 +58,17 @@ def test_the_law_is_the_same_at_any_true_count(drawn, location):
 def test_sigma_off_by_3_percent_is_rejected(variance, factor):
     """As many as OpenDP draws in seconds. Fails by chance below 1e-5: so often draws of a wrong sigma pass as right."""
     wrong = variance * factor**2
-    assert chance_to_miss(float(variance), float(wrong), DRAWS["opendp"]) < 1e-5
-    assert law_p_value(draw("opendp", wrong), float(variance)) < ALPHA
+    assert laws.chance_to_miss(float(variance), float(wrong), DRAWS["opendp"]) < 1e-5
+    assert laws.law_p_value(draw("opendp", wrong), float(variance)) < laws.ALPHA
 
 
 def test_a_tail_clipped_at_3_sigma_is_rejected(drawn):
     """Fails by chance below 1e-10: so seldom no draw at all lies beyond 3 sigma."""
     variance, values = drawn
     limit = int(3 * float(variance) ** 0.5)
-    all_values, chances = probabilities(float(variance))
+    all_values, chances = laws.probabilities(float(variance))
     assert (1 - chances[np.abs(all_values) > limit].sum()) ** len(values) < 1e-10
-    assert law_p_value(np.clip(values, -limit, limit), float(variance)) < ALPHA
+    assert laws.law_p_value(np.clip(values, -limit, limit), float(variance)) < laws.ALPHA
 
 
 def test_a_shifted_mean_and_a_rounded_normal_are_rejected(drawn):
@@ -85,51 +76,51 @@ def test_a_shifted_mean_and_a_rounded_normal_are_rejected(drawn):
     variance, values = drawn
     if variance <= 1:
         shifted = values + (np.arange(len(values)) % 20 == 0)
-        assert law_p_value(shifted, float(variance)) < ALPHA
+        assert laws.law_p_value(shifted, float(variance)) < laws.ALPHA
         rounded = np.rint(np.random.default_rng(1).normal(0, float(variance) ** 0.5, len(values))).astype(np.int64)
-        assert law_p_value(rounded, float(variance)) < ALPHA
+        assert laws.law_p_value(rounded, float(variance)) < laws.ALPHA
     else:
-        assert law_p_value(values + int(float(variance) ** 0.5 / 10), float(variance)) < ALPHA
+        assert laws.law_p_value(values + int(float(variance) ** 0.5 / 10), float(variance)) < laws.ALPHA
 
 
 @pytest.mark.parametrize("backend", DRAWS)
 def test_a_tiny_variance_follows_the_enumerated_law(backend):
     """At sigma^2 = 1/16 only -1, 0 and 1 come up: P(1) / P(0) = exp(-8). Fails with probability 1e-6."""
     variance = Fraction(1, 16)
-    values, chances = probabilities(float(variance))
+    values, chances = laws.probabilities(float(variance))
     at = dict(zip(values.tolist(), chances.tolist(), strict=True))
     assert at[1] / at[0] == pytest.approx(np.exp(-8), rel=1e-12)
     assert at[1] == pytest.approx(1 / (2 + np.exp(8)), rel=1e-6)
     drawn = draw(backend, variance)
-    assert law_p_value(drawn, float(variance)) > ALPHA
-    assert law_p_value(np.zeros(len(drawn), dtype=np.int64), float(variance)) < ALPHA
+    assert laws.law_p_value(drawn, float(variance)) > laws.ALPHA
+    assert laws.law_p_value(np.zeros(len(drawn), dtype=np.int64), float(variance)) < laws.ALPHA
 
 
 @pytest.mark.parametrize("sigma", [1000, 16_384])
 def test_a_wide_table_draws_its_law(sigma):
     """Many or most draws need a second limb. Fails with probability 1e-6."""
     drawn = TableNoise().draw(Fraction(sigma**2), 1, 0, 10**6)
-    assert law_p_value(drawn, float(sigma**2)) > ALPHA
-    assert chance_to_miss(1.03**2 * sigma**2, float(sigma**2), 10**6) < 1e-5
-    assert law_p_value(drawn, 1.03**2 * sigma**2) < ALPHA
+    assert laws.law_p_value(drawn, float(sigma**2)) > laws.ALPHA
+    assert laws.chance_to_miss(1.03**2 * sigma**2, float(sigma**2), 10**6) < 1e-5
+    assert laws.law_p_value(drawn, 1.03**2 * sigma**2) < laws.ALPHA
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(2), Fraction(2001, 100), Fraction(300)], ids=str)
 def test_the_discrete_laplace_law_is_accepted_and_a_scale_off_by_3_percent_rejected(scale):
     """Fails with probability 1e-6 if the noise is right."""
-    values, chances = laplace_probabilities(float(scale))
+    values, chances = laws.laplace_probabilities(float(scale))
     sigma = float((values.astype(float) ** 2 * chances).sum() ** 0.5)
     a = float(np.exp(-1 / float(scale)))
     assert sigma**2 == pytest.approx(2 * a / (1 - a) ** 2, rel=1e-9)
     drawn = TableNoise().draw_laplace(scale, 10**7)
-    assert p_value(drawn, values, chances, sigma) > ALPHA
+    assert laws.p_value(drawn, values, chances, sigma) > laws.ALPHA
     for factor in (Fraction(97, 100), Fraction(103, 100)):
         wrong = TableNoise().draw_laplace(scale * factor, 10**7)
-        assert p_value(wrong, values, chances, sigma) < ALPHA
+        assert laws.p_value(wrong, values, chances, sigma) < laws.ALPHA
 
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
 def test_several_processes_draw_the_planned_law(variance, monkeypatch):
     """Three, however few processors there are. Fails with probability 1e-6 for each variance if the noise is right."""
     monkeypatch.setenv("OD_THREADS", "3")
-    assert law_p_value(draw("opendp", variance), float(variance)) > ALPHA
+    assert laws.law_p_value(draw("opendp", variance), float(variance)) > laws.ALPHA

@@ -9,15 +9,13 @@ thousands of releases of the measurements alone show a level too many. What is l
 measurements can see: that something else than them tells of a record.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import dagster as dg
 import numpy as np
@@ -37,21 +35,8 @@ from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.privacy.neighbours import Neighbours
 from tests.conftest import FLIGHTS
 from tests.od_assets.conftest import Project, failure_text
+from tests.statistical import one_run
 from tests.statistical.laws import ALPHA
-from tests.statistical.one_run import (
-    Auditor,
-    Canaries,
-    best,
-    bits_of_numbers,
-    fair_bits,
-    least_epsilon,
-    messages,
-    p_value,
-    public_paths,
-    shown,
-    tokens_in,
-    told,
-)
 
 make_project, project = tests.od_assets.conftest.make_project, tests.od_assets.conftest.project
 """The fixtures of the tests of Dagster."""
@@ -65,9 +50,9 @@ def test_the_bound_is_that_of_randomised_response_and_nearly_attained(guesses, e
     """Randomised response guesses as well as epsilon allows; its right guesses are binomial, so all is exact."""
     chance = special.expit(epsilon)
     numbers = range(guesses + 1)
-    least = bisect_left(numbers, True, key=lambda right: least_epsilon(guesses, guesses, right, 0.0) > epsilon)
+    least = bisect_left(numbers, True, key=lambda right: one_run.least_epsilon(guesses, guesses, right, 0.0) > epsilon)
     assert stats.binom.sf(least - 1, guesses, chance) <= ALPHA < stats.binom.sf(least - 2, guesses, chance)
-    usual = least_epsilon(guesses, guesses, int(stats.binom.median(guesses, chance)), 0.0)
+    usual = one_run.least_epsilon(guesses, guesses, int(stats.binom.median(guesses, chance)), 0.0)
     assert guesses < 2000 or epsilon - 6 / np.sqrt(guesses * chance * (1 - chance)) < usual < epsilon
 
 
@@ -78,12 +63,12 @@ def test_a_bound_that_is_too_strong_would_fail():
     too_often = [right for right in range(1, 2000) if np.log(right / (2000 - right)) > 1.0]
     assert stats.binom.sf(too_often[0] - 1, 2000, chance) > 0.4
     gives_all_away = delta + (1 - delta) * 2.0**-40
-    assert p_value(40, 40, 40, 0.0, 0.0) < gives_all_away <= p_value(40, 40, 40, 0.0, delta)
+    assert one_run.p_value(40, 40, 40, 0.0, 0.0) < gives_all_away <= one_run.p_value(40, 40, 40, 0.0, delta)
 
 
 def test_the_bound_is_the_published_one():
     """Steinke, Nasr & Jagielski 2023, Appendix D: 75 of 100 guesses on 1000 canaries, delta 1e-4, 95 %."""
-    assert least_epsilon(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
+    assert one_run.least_epsilon(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
 
 
 class Narrower:
@@ -123,7 +108,7 @@ FLIGHT_CANARIES = 5000
 
 
 @pytest.fixture
-def flights_project(make_project: Callable[[], Project], tmp_path: Path) -> tuple[Project, dict[str, Any], Auditor]:
+def flights_project(make_project, tmp_path) -> tuple[Project, dict[str, Any], one_run.Auditor]:
     """A copy of the shipped series, whose June has 5,000 flights more: each on one of two pairs of airports."""
     project, folder = make_project(), tmp_path / "data" / "us_flights"
     folder.mkdir(parents=True)
@@ -137,20 +122,20 @@ def flights_project(make_project: Callable[[], Project], tmp_path: Path) -> tupl
         for state, pair in (("in", pairs[:, 0]), ("out", pairs[:, 1]))
         for side, place in zip(("origin", "destination"), np.divmod(pair, len(airports)), strict=True)
     }
-    canaries = Canaries(fair_bits(FLIGHT_CANARIES), pd.DataFrame(ends))
+    canaries = one_run.Canaries(one_run.fair_bits(FLIGHT_CANARIES), pd.DataFrame(ends))
     flights = pd.read_parquet(FLIGHTS / "2001-06.parquet")
     records = pd.concat([flights, canaries.records().assign(date=flights["date"].iloc[0])], ignore_index=True)
     records.to_parquet(folder / "2001-06.parquet", index=False)
     declared = yaml.safe_load((Path(od_assets.__file__).parent / "defs/us_flights/defs.yaml").read_text())
     areas = zones.set_index("airport", drop=False)[["region", "division", "state", "airport"]].assign(all="all")
-    auditor = Auditor(canaries, flights[["origin", "destination"]], areas)
+    auditor = one_run.Auditor(canaries, flights[["origin", "destination"]], areas)
     return project, declared["attributes"], auditor
 
 
-def shown_by_flights(project: Project, attributes: dict[str, Any], auditor: Auditor) -> tuple[str, float]:
+def shown_by_flights(project: Project, attributes: dict[str, Any], auditor: one_run.Auditor) -> tuple[str, float]:
     assert project.run(OdRelease.model_validate(attributes), "2001-06").success
     bundle = project.var / "releases" / "us_flights" / "2001-06" / "r1"
-    return best(auditor.canaries.bits, auditor.guesses(bundle, 0.3), 1e-8)
+    return one_run.best(auditor.canaries.bits, auditor.guesses(bundle, 0.3), 1e-8)
 
 
 def test_the_flights_show_less_than_they_promise(flights_project):
@@ -192,7 +177,7 @@ class Small:
     """
 
     project: Project
-    auditor: Auditor
+    auditor: one_run.Auditor
     quiet: list[str]
     bits: NDArray[np.bool_]
 
@@ -204,16 +189,16 @@ class Small:
     def shown(self) -> tuple[str, float]:
         """The attacker who shows most, by coins of both kinds, and what."""
         bundle = self.project.var / "releases" / "trips" / "2001-01" / "r1"
-        names = " ".join(str(path.relative_to(self.project.var)) for path in public_paths(self.project.root))
+        names = " ".join(str(path.relative_to(self.project.var)) for path in one_run.public_paths(self.project.root))
         tables = self.auditor.guesses(bundle, 0.5)
         more = {
-            "names of files": tokens_in([names], self.quiet),
-            "events": tokens_in(told(self.project.instance), self.quiet),
+            "names of files": one_run.tokens_in([names], self.quiet),
+            "events": one_run.tokens_in(one_run.told(self.project.instance), self.quiet),
         }
         silent = np.zeros(len(self.bits), dtype=np.int64), np.zeros(len(self.auditor.canaries.bits), dtype=np.int64)
         guesses = {name: np.concatenate([each, silent[0]]) for name, each in tables.items()}
         guesses |= {name: np.concatenate([silent[1], each]) for name, each in more.items()}
-        return best(np.concatenate([self.auditor.canaries.bits, self.bits]), guesses, DELTA)
+        return one_run.best(np.concatenate([self.auditor.canaries.bits, self.bits]), guesses, DELTA)
 
     def counted(self) -> pd.Series:
         """The true counts, as a defect may tell them: by origin and destination, those of canaries last."""
@@ -222,7 +207,7 @@ class Small:
 
 
 @pytest.fixture
-def small(make_project: Callable[[], Project], request: pytest.FixtureRequest) -> Small:
+def small(make_project, request) -> Small:
     """One row a person; canaries are people with as many trips as the parameter says, or with one."""
     project, trips = make_project(), getattr(request, "param", 1)
     zones = pd.DataFrame(
@@ -237,11 +222,11 @@ def small(make_project: Callable[[], Project], request: pytest.FixtureRequest) -
     half = len(cells) // 2
     sides = [(*one, *other) for one, other in zip(cells[:half], cells[half:], strict=True)]
     ends = pd.DataFrame(sides, columns=["origin_in", "destination_in", "origin_out", "destination_out"])
-    canaries = Canaries(fair_bits(half), ends)
+    canaries = one_run.Canaries(one_run.fair_bits(half), ends)
     hubs = np.random.default_rng(2).integers(0, REGIONS, (2000, 2))
     base = pd.DataFrame([(code(o, 0), code(d, 0)) for o, d in hubs], columns=["origin", "destination"])
     quiet = [code(r, z) for r in range(REGIONS) for z in range(7, LISTED)]
-    bits, hub = fair_bits(len(quiet)), code(0, 0)
+    bits, hub = one_run.fair_bits(len(quiet)), code(0, 0)
     others = pd.DataFrame({"origin": np.where(bits, quiet, hub), "destination": hub})
     people = pd.concat([base, others, canaries.records()], ignore_index=True).assign(date="2001-01-15")
     people["person"] = people.index
@@ -249,7 +234,7 @@ def small(make_project: Callable[[], Project], request: pytest.FixtureRequest) -
     project.write_records(people.loc[people.index.repeat(several)])
     areas = zones.set_index("zone", drop=False).assign(all="all")
     # Of the quiet zones' trips, the auditor of the others knows all: he is told more than he needs.
-    return Small(project, Auditor(canaries, pd.concat([base, others]), areas), quiet, bits)
+    return Small(project, one_run.Auditor(canaries, pd.concat([base, others]), areas), quiet, bits)
 
 
 def test_a_small_series_shows_less_than_it_promises(small):
@@ -261,14 +246,14 @@ def test_a_small_series_shows_less_than_it_promises(small):
 
 
 def a_level_without_noise(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exact(measure: Callable[..., Any], plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> Any:
+    def exact(measure, plan, step, parents, trips, noise):
         return measure(plan, step, parents, trips, Narrower(noise, 0) if step.level == 3 else noise)
 
     instead_of_measuring(monkeypatch, exact)
 
 
 def an_event_that_names_zones(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    def talkative(measure: Callable[..., Any], *given: Any) -> Any:
+    def talkative(measure, *given):
         dg.get_dagster_logger().info(f"counted trips from {sorted(set(small.counted().reset_index()['origin']))}")
         return measure(*given)
 
@@ -276,7 +261,7 @@ def an_event_that_names_zones(small: Small, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def a_file_for_each_zone_with_trips(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    def filing(measure: Callable[..., Any], *given: Any) -> Any:
+    def filing(measure, *given):
         folder = small.project.var / "zones"
         folder.mkdir(exist_ok=True)
         for zone in set(small.counted().reset_index()["origin"]):
@@ -289,7 +274,7 @@ def a_file_for_each_zone_with_trips(small: Small, monkeypatch: pytest.MonkeyPatc
 def rows_in_the_order_of_true_counts(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = LevelPair.write_csv
 
-    def write_csv(pair: LevelPair, file: BinaryIO) -> None:
+    def write_csv(pair, file):
         written = io.BytesIO()
         sound(pair, written)
         table = pd.read_csv(io.BytesIO(written.getvalue()), dtype=str, keep_default_na=False)
@@ -307,7 +292,7 @@ def users_with_the_noise_of_one_trip(small: Small, monkeypatch: pytest.MonkeyPat
 def all_levels_drawn_again_and_again(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that are resumed draw anew, each under the first charge; what is published is the mean of 4,000 draws."""
 
-    def averaged(measure: Callable[..., Any], *given: Any) -> Any:
+    def averaged(measure, *given):
         return measure(*given[:-1], Averaged(given[-1], 4000))
 
     instead_of_measuring(monkeypatch, averaged)
@@ -353,7 +338,7 @@ def weighted_audit(project: Project, alpha: float = ALPHA) -> dict[str, float]:
     The weights of the records sum to 723 * 2^21 and those of the canaries that are in. Each bound fails with
     probability alpha.
     """
-    bits = fair_bits(BITS)
+    bits = one_run.fair_bits(BITS)
     weights = np.array([*(2 * KNOWN * [1 << 20]), *(1 << np.flatnonzero(bits))])
     project.write_records(
         pd.DataFrame({"date": "2001-01-15", "origin": "Z00", "destination": "Z10", "weight": weights})
@@ -366,8 +351,11 @@ def weighted_audit(project: Project, alpha: float = ALPHA) -> dict[str, float]:
     )
     assert project.run(component).success
     total = int(open_release(project.var / "releases" / "trips" / "2001-01" / "r1").flows["trips"].sum())
-    said = {"total": [str(total)], "messages": messages(project.instance)}
-    return {name: shown(bits, bits_of_numbers(texts, KNOWN, BITS), DELTA, alpha) for name, texts in said.items()}
+    said = {"total": [str(total)], "messages": one_run.messages(project.instance)}
+    return {
+        name: one_run.shown(bits, one_run.bits_of_numbers(texts, KNOWN, BITS), DELTA, alpha)
+        for name, texts in said.items()
+    }
 
 
 def test_numbers_of_weighted_records_show_less_than_they_promise(project):
@@ -376,7 +364,7 @@ def test_numbers_of_weighted_records_show_less_than_they_promise(project):
 
 
 def test_a_true_total_in_an_event_shows_more_than_it_promises(project, monkeypatch):
-    def talkative(measure: Callable[..., Any], plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> Any:
+    def talkative(measure, plan, step, parents, trips, noise):
         dg.get_dagster_logger().info(f"{trips.total:,} trips are counted")
         return measure(plan, step, parents, trips, noise)
 
@@ -392,14 +380,14 @@ PERIODS_WITH_A_COIN, TOTALS_PROMISE = 24, 0.05
 def totals_audit() -> float:
     """What the totals of 24 periods show of a record that is replaced by one from a place that is not listed."""
     zones = pd.DataFrame({"region": ["A", "B"], "zone": ["a", "b"]})
-    geography, bits = Geography.from_frame(zones, ["region", "zone"]), fair_bits(PERIODS_WITH_A_COIN)
+    geography, bits = Geography.from_frame(zones, ["region", "zone"]), one_run.fair_bits(PERIODS_WITH_A_COIN)
     totals = []
     for bit in bits:
         flows = pd.DataFrame({"origin": 3000 * ["a"], "destination": [*(2999 * ["b"]), "b" if bit else "nowhere"]})
         budget = Budget(epsilon=TOTALS_PROMISE, delta=DELTA)
         release = release_flows(flows, geography, unit=PrivacyUnit("trip"), budget=budget, noise="table")
         totals.append(int(release.flows["trips"].sum()))
-    return shown(bits, np.where(np.array(totals) >= 3000, 1, -1), DELTA)
+    return one_run.shown(bits, np.where(np.array(totals) >= 3000, 1, -1), DELTA)
 
 
 def test_totals_show_less_than_they_promise_where_a_record_may_leave():

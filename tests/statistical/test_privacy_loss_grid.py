@@ -1,7 +1,5 @@
 """The promise of the rho by exact accounting on a long grid: nothing here is random, it only takes its time."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -37,7 +35,7 @@ def test_shares_by_a_grid_a_hundred_times_as_fine(rule, levels, epsilon, number)
     shares = tuple(weight / sum(weights) for weight in weights)
     rho = find_rho_by_loss(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
 
-    def recomputed(rho: Fraction, fineness: int) -> float:
+    def recomputed(rho, fineness):
         counts = {share: 2 * shares.count(share) for share in shares}
         release = [(1 / (rho * share), count) for share, count in counts.items()]
         return oracle.delta_by_nearest(release, float(epsilon), float(epsilon) / fineness)

@@ -1,7 +1,5 @@
 """What the mechanisms that measure every level promise, on 500 random trees each and on real flights."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The noise in real releases: as much as was planned, at every level, on empty cells as on full ones."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

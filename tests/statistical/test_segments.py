@@ -5,8 +5,6 @@ are compared by Student's t. All tests of a data set together fail with probabil
 least 1,000 cells over all runs. Wrong variances, and a selection by one category, must be rejected by the same tests.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
@@ -31,10 +29,7 @@ from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from tests.od_core.mutants import (
-    forget_the_contrasts_in_a_segment,
-    select_nodes_by_one_category,
-)
+from tests.od_core import mutants
 from tests.od_core.strategies import geography_of
 from tests.statistical.laws import ALPHA, coverage_p_values
 
@@ -67,14 +62,9 @@ def truth_of(seed: int, filled: float, trips: tuple[int, int]) -> Table:
 
 
 def planned(acceptance, cap: int, rho: Fraction = RHO) -> ReleasePlan:
-    return plan_release(
-        geography_of(ZONES),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=rho, delta="1e-8"),
-        mechanism=InfTDARefined(keep_all_cap=cap),
-        acceptance=acceptance,
-        segments={"mode": MODES},
-    )
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=rho, delta="1e-8"), "segments": {"mode": MODES}}
+    mechanism = InfTDARefined(keep_all_cap=cap)
+    return plan_release(geography_of(ZONES), **given, mechanism=mechanism, acceptance=acceptance)
 
 
 def counted(plan: ReleasePlan, truth: Table) -> TripCounts:
@@ -155,7 +145,7 @@ def test_a_wrong_variance_is_rejected(monkeypatch, name):
     """Too wide: the variance of a category alone. Too narrow: by a fifth."""
     refitted(monkeypatch, name)
     with monkeypatch.context() as patch:
-        forget_the_contrasts_in_a_segment(patch)
+        mutants.forget_the_contrasts_in_a_segment(patch)
         assert any(mean > MOST for mean in uncovered(name).values())
     refitted(monkeypatch, name)
     monkeypatch.setattr(interval_ends, "DEVIATIONS", 0.8 * interval_ends.DEVIATIONS)
@@ -213,5 +203,5 @@ def test_contrasts_are_unbiased_under_pruning_and_totals_are_not():
 
 
 def test_a_selection_by_one_category_is_rejected(monkeypatch):
-    select_nodes_by_one_category(monkeypatch)
+    mutants.select_nodes_by_one_category(monkeypatch)
     assert biased(errors(120), totals=False)

@@ -4,8 +4,6 @@ Counts all round the threshold, one count at a time, for noise is independent fr
 is dropped, and the law of the values that are kept.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -8,8 +8,6 @@ of the trip's nodes is at least what it is with the trip, and what is chosen is 
 are known exactly, so that a test can say how seldom it misses what it must see.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,19 +21,7 @@ from numpy.typing import NDArray
 from od_core.noise.backends import resolve_noise_source
 from od_core.stops import mechanisms
 from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
-from od_core.stops.mechanisms import (
-    ROOT_SHARE,
-    SCORE_SENSITIVITY,
-    DAFEntropy,
-    DAFHomogeneity,
-    Path,
-    PrivTree,
-    choose_noisy_minimum,
-    compute_heterogeneity,
-    find_scale_and_decay,
-    make_equal_parts,
-    split_budget_by_depth,
-)
+from od_core.stops.mechanisms import DAFEntropy, DAFHomogeneity, Path, PrivTree, choose_noisy_minimum
 from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
 
 CLAIM = Fraction(3)
@@ -57,6 +43,13 @@ def at_least(k: int, scale: Fraction) -> float:
 def chance_to_miss(chances: Chances, bound: float, runs: int) -> float:
     """Probability, at most, that so many runs show no more than the bound."""
     return ALPHA if sure_epsilon(chances, runs) > bound else 1.0
+
+
+def assert_tells_nearly(claim: Fraction, bound: float, chances: Chances, runs: int) -> None:
+    """What was shown is within the claim, and at least half of it, which so many runs hardly miss."""
+    assert bound <= claim
+    assert chance_to_miss(chances, NEARLY * claim, runs) <= ALPHA
+    assert bound > NEARLY * claim
 
 
 class Backend:
@@ -137,10 +130,7 @@ def test_daf_entropy_tells_no_more_than_claimed_and_nearly_that():
     """Each direction fails with probability 1e-6."""
     chances = entropy_chances(CLAIM / 100, EQUAL)
     assert math.log(chances[1] / chances[0]) == pytest.approx(3)
-    bound = shown(entropy_event, runs := 10_000)
-    assert bound <= CLAIM
-    assert chance_to_miss(chances, NEARLY * CLAIM, runs) <= ALPHA
-    assert bound > NEARLY * CLAIM
+    assert_tells_nearly(CLAIM, shown(entropy_event, runs := 10_000), chances, runs)
 
 
 def test_a_root_count_that_takes_more_than_it_is_charged_is_caught():
@@ -177,7 +167,7 @@ def line_trips(more: bool) -> NDArray[np.int32]:
 
 def line_scores(more: bool, candidates: NDArray[np.int32]) -> NDArray[np.int64]:
     rows = count_trips_by_cell(line_trips(more), LINE)
-    return compute_heterogeneity(rows, Nodes.make_root(rows, LINE), 0, np.array([2]), candidates)
+    return mechanisms.compute_heterogeneity(rows, Nodes.make_root(rows, LINE), 0, np.array([2]), candidates)
 
 
 def chance_of_first(scores: NDArray[np.int64], scale: Fraction) -> float:
@@ -199,7 +189,7 @@ CANDIDATES = np.array([[0, FAVOURED]] + [[0, OTHER]] * 9, dtype=np.int32)
 
 def choice_chances(scale: Fraction) -> Chances:
     before, after = (line_scores(more, CANDIDATES)[0] for more in (False, True))
-    assert (after - before).tolist() == [-SCORE_SENSITIVITY] + [SCORE_SENSITIVITY] * 9
+    assert (after - before).tolist() == [-mechanisms.SCORE_SENSITIVITY] + [mechanisms.SCORE_SENSITIVITY] * 9
     return chance_of_first(before, scale), chance_of_first(after, scale)
 
 
@@ -217,10 +207,7 @@ def test_a_choice_tells_no_more_than_it_is_charged_and_nearly_that():
     """Each direction fails with probability 1e-6."""
     chances = choice_chances(4 / CHOICE_CLAIM)
     assert math.log(chances[1] / chances[0]) <= CHOICE_CLAIM
-    bound = chosen_bound()
-    assert bound <= CHOICE_CLAIM
-    assert chance_to_miss(chances, NEARLY * CHOICE_CLAIM, CHOICES) <= ALPHA
-    assert bound > NEARLY * CHOICE_CLAIM
+    assert_tells_nearly(CHOICE_CLAIM, chosen_bound(), chances, CHOICES)
 
 
 def test_the_printed_noise_of_the_choice_is_caught(monkeypatch):
@@ -240,7 +227,7 @@ def two_ways_to_cut(monkeypatch):
     both = np.array([[0, FAVOURED], [0, OTHER]], dtype=np.int32)
 
     def known(parts, length, candidates):
-        return both if parts.tolist() == [2] else np.tile(make_equal_parts(parts, length), (2, 1))
+        return both if parts.tolist() == [2] else np.tile(mechanisms.make_equal_parts(parts, length), (2, 1))
 
     monkeypatch.setattr(mechanisms, "draw_random_cuts", known)
 
@@ -255,7 +242,7 @@ MOST_FOR_TWO_PARTS = 116
 def homogeneity_event(more: bool, path: Watched) -> bool:
     """The cut is the favoured one, and the total and all counts of the trip's nodes are above those without it."""
 
-    def may_happen(seen: Seen) -> bool:
+    def may_happen(seen):
         (_, root), *below = seen
         return TOTAL < root[0] <= MOST_FOR_TWO_PARTS and all(
             noisy[0] > BELOW for counts, noisy in below[-1:] if counts[0] == BELOW + more
@@ -271,10 +258,11 @@ def homogeneity_chances(choice_scale: Fraction, left: Fraction) -> Chances:
     both = np.array([[0, FAVOURED], [0, OTHER]], dtype=np.int32)
     result = []
     for more in (False, True):
-        k, wide = 1 - more, 1 / (ROOT_SHARE * CLAIM)
+        k, wide = 1 - more, 1 / (mechanisms.ROOT_SHARE * CLAIM)
         chance = at_least(k, wide) - at_least(MOST_FOR_TWO_PARTS + 1 - TOTAL - more, wide)
         chance *= chance_of_first(line_scores(more, both)[0], choice_scale)
-        result.append(chance * math.prod(at_least(k, 1 / share) for share in split_budget_by_depth(left, 2, 4)))
+        shares = mechanisms.split_budget_by_depth(left, 2, 4)
+        result.append(chance * math.prod(at_least(k, 1 / share) for share in shares))
     return result[0], result[1]
 
 
@@ -282,10 +270,7 @@ def test_daf_homogeneity_tells_no_more_than_claimed_and_nearly_that(two_ways_to_
     """Each direction fails with probability 1e-6."""
     chances = homogeneity_chances(4 / (CLAIM / 100), CLAIM * Fraction(98, 100))
     assert 2.9 < math.log(chances[1] / chances[0]) <= 3
-    bound = shown(homogeneity_event, runs := 18_500)
-    assert bound <= CLAIM
-    assert chance_to_miss(chances, NEARLY * CLAIM, runs) <= ALPHA
-    assert bound > NEARLY * CLAIM
+    assert_tells_nearly(CLAIM, shown(homogeneity_event, runs := 18_500), chances, runs)
 
 
 def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatch):
@@ -309,7 +294,7 @@ def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatc
 def corner_event(side: int, trips: int) -> Callable[[bool, Watched], bool]:
     """The corner's cell is a box of its own, with at least as many trips as with the one more."""
 
-    def event(more: bool, path: Watched) -> bool:
+    def event(more, path):
         boxes = PrivTree().draw(np.zeros((trips + more, 1), dtype=np.int32), Grid((side,)), path).boxes
         corner = np.flatnonzero(boxes.lower[:, 0] == 0)[0]
         return bool(boxes.upper[corner, 0] == 0 and boxes.noisy[corner] > trips)
@@ -327,17 +312,14 @@ def corner_chances(side: int, trips: int, scale: Fraction, decay: int) -> Chance
     return result[0], result[1]
 
 
-SCALE, DECAY = find_scale_and_decay(Fraction(7, 10) * CLAIM, 1)
+SCALE, DECAY = mechanisms.find_scale_and_decay(Fraction(7, 10) * CLAIM, 1)
 
 
 def test_privtree_tells_no_more_than_claimed_and_nearly_that():
     """Four tests at 2, 1, 0, -1 above their thresholds. Each direction fails with probability 1e-6."""
     chances = corner_chances(16, 2, SCALE, DECAY)
     assert 2.6 < math.log(chances[1] / chances[0]) < 3
-    bound = shown(corner_event(16, 2), runs := 9_000)
-    assert bound <= CLAIM
-    assert chance_to_miss(chances, NEARLY * CLAIM, runs) <= ALPHA
-    assert bound > NEARLY * CLAIM
+    assert_tells_nearly(CLAIM, shown(corner_event(16, 2), runs := 9_000), chances, runs)
 
 
 COSTLY = [(64, 0, SCALE, 0, 16_500), (4, 1, SCALE / 4, DECAY, 5_000)]

@@ -6,8 +6,6 @@ The true flows are so large, and every node is kept, that no estimate is cut at 
 and no less, but for rounding, which widens intervals by less than a hundredth of their width here.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -19,14 +17,13 @@ from scipy import stats
 
 from od_core import Budget, sum_releases
 from od_core.flows.estimation import intervals
-from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.noise.backends import resolve_noise_source
 from tests.od_core.oracles.intervals import made
 from tests.statistical.laws import ALPHA
 
 ZONES = [(f"r{k}", f"r{k}z{j}") for k in range(4) for j in range(4)]
-RHOS = ("0.00002", "0.0001", "0.00004")
+BUDGETS = [Budget(rho=rho, delta=1e-8) for rho in ("0.00002", "0.0001", "0.00004")]
 """Budgets of three periods: very unequal noise, of hundreds of trips."""
 
 RUNS = 60
@@ -45,20 +42,12 @@ RULES = {
 def runs() -> list[Any]:
     """Sums of three periods with their true flows."""
     rng = np.random.default_rng(22)
-    truths = [rng.integers(20_000, 60_000, (len(ZONES), len(ZONES))) for _ in RHOS]
+    truths = [rng.integers(20_000, 60_000, (len(ZONES), len(ZONES))) for _ in BUDGETS]
     found = []
     for _ in range(RUNS):
-        cases = [
-            made(
-                ZONES,
-                ZONES,
-                truth,
-                mechanism=InfTDARefined(),
-                budget=Budget(rho=rho, delta=1e-8),
-                noise=resolve_noise_source("table"),
-            )
-            for truth, rho in zip(truths, RHOS, strict=True)
-        ]
+        given = {"mechanism": InfTDARefined(), "noise": resolve_noise_source("table")}
+        asked = zip(truths, BUDGETS, strict=True)
+        cases = [made(ZONES, ZONES, truth, budget=budget, **given) for truth, budget in asked]
         found.append((cases, sum_releases([case.release for case in cases])))
     return found
 
@@ -96,15 +85,15 @@ def p_value(covered: np.ndarray) -> float:
     return float(2 * stats.t.sf(excess, len(covered) - 1).min() * covered.shape[1])
 
 
-def test_intervals_of_sums_hold_the_truth_nine_times_in_ten() -> None:
+def test_intervals_of_sums_hold_the_truth_nine_times_in_ten():
     assert p_value(shares()) > ALPHA
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_other_rules_are_rejected(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rules_are_rejected(rule, monkeypatch):
     added = intervals.sum_estimates
 
-    def otherwise(each: Any) -> Estimates:
+    def otherwise(each):
         return replace(added(each), variance=RULES[rule](each))
 
     monkeypatch.setattr(intervals, "sum_estimates", otherwise)

@@ -5,8 +5,6 @@ the runs are compared with 88 % by Student's t, one-sided. All tests of a case t
 shared evenly. Intervals for half of the noise must be rejected by the same test.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 
@@ -57,14 +55,9 @@ def covered(case: str) -> pd.DataFrame:
     """Shares of covered numbers by level and by what they count (groups of at most a size, members), one row a run."""
     data = known()
     name, options = GROUP_CASES[case]
-    plan = plan_group_sizes(
-        data.geography,
-        data.groups.count_per_area(data.geography),
-        unit=UNIT,
-        budget=Budget(epsilon=1),
-        mechanism=MECHANISMS.make(name, **options),
-        top_code=data.top_code,
-    )
+    groups, mechanism = data.groups.count_per_area(data.geography), MECHANISMS.make(name, **options)
+    given = {"unit": UNIT, "budget": Budget(epsilon=1), "mechanism": mechanism, "top_code": data.top_code}
+    plan = plan_group_sizes(data.geography, groups, **given)
     true = [true_histograms(plan.frame, data, level) for level in range(data.geography.depth + 1)]
     runs = []
     for _ in range(RUNS):

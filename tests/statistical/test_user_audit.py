@@ -11,8 +11,6 @@ canaries would be needed. The exact audit depends on no number: it compares what
 the sensitivity of each query.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -87,10 +85,8 @@ class Case:
         """Both geographies, each with an area for unlisted zones if its list has one."""
         sides = {"geography": self.origins, "destination_geography": self.destinations}
         unknown = {name: "?" if (zones["zone"] == "?").any() else None for name, zones in sides.items()}
-        return {
-            name: Geography.from_frame(zones, ["region", "zone"], unknown=unknown[name])
-            for name, zones in sides.items()
-        }
+        levels = ["region", "zone"]
+        return {name: Geography.from_frame(zones, levels, unknown=unknown[name]) for name, zones in sides.items()}
 
     @property
     def given(self) -> dict[str, Any]:
@@ -105,9 +101,8 @@ class Case:
         """The records of all canaries."""
         trips = self.trips
         ends = Canaries(bits, trips, trips["canary"].to_numpy()).records()
-        return ends.join(trips.drop(columns=[f"{side}_{state}" for side in ends for state in ("in", "out")])).assign(
-            person="u" + trips["canary"].astype(str)
-        )
+        others = trips.drop(columns=[f"{side}_{state}" for side in ends for state in ("in", "out")])
+        return ends.join(others).assign(person="u" + trips["canary"].astype(str))
 
     @property
     def auditor(self) -> Auditor:
@@ -175,15 +170,8 @@ def published(case: Case, root: Path) -> Published:
     """The case as the pipeline makes it public: ledger, bundle and database."""
     key, ledger, unit = ReleaseKey("trips", "2001-01"), Ledger(root / "ledger.sqlite"), case.given["unit"]
     ledger.declare(PrivacyDomain("trips", unit, Cap(rho=1), "an audit"))
-    release = release_flows(
-        case.records(case.canaries.bits),
-        **case.geographies,
-        **case.given,
-        ledger=ledger,
-        release_id=str(key),
-        noise="table",
-        one_row_a_trip=True,
-    )
+    given = case.geographies | case.given | {"ledger": ledger, "release_id": str(key)}
+    release = release_flows(case.records(case.canaries.bits), **given, noise="table", one_row_a_trip=True)
     return publish(FLOWS, release, key, "trips", root)[0]
 
 
@@ -203,25 +191,16 @@ def changes(case: Case) -> list[tuple[int, str, int, int]]:
     first = replace(case, trips=case.trips[case.trips["canary"] == 0])
     for bit in (False, True):
         bits = np.full(len(case.canaries.bits), bit)
-        trips = count_trips(
-            first.records(bits),
-            plan.tree,
-            unit=plan.unit,
-            breakdowns=breakdowns,
-            key=bytes(range(32)),
-            fault_threshold=Fraction(1),
-            one_row_a_trip=True,
-        )
+        counted = {"unit": plan.unit, "breakdowns": breakdowns, "key": bytes(range(32))}
+        accepted = {"fault_threshold": Fraction(1), "one_row_a_trip": True}
+        trips = count_trips(first.records(bits), plan.tree, **counted, **accepted)
         sides.append(run_plan(plan, trips, Asked(), MemoryMeasurements()).measured)
-    return [
-        (
-            one.step.level,
-            one.step.breakdown if one.step.by_segment else "",
-            int(((one.noisy.read_values() - other.noisy.read_values()) ** 2).sum()),
-            one.step.sensitivity_squared,
-        )
-        for one, other in zip(*sides, strict=True)
-    ]
+    found = []
+    for one, other in zip(*sides, strict=True):
+        step, change = one.step, one.noisy.read_values() - other.noisy.read_values()
+        breakdown = step.breakdown if step.by_segment else ""
+        found.append((step.level, breakdown, int((change**2).sum()), step.sensitivity_squared))
+    return found
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -249,7 +228,7 @@ def in_sql(monkeypatch: pytest.MonkeyPatch, seeded: str) -> None:
     """Count trips of a pair in another partition."""
     sound, partition = CountQuery.render_sql, "PARTITION BY person, rank ORDER BY hash"
 
-    def sql(query: CountQuery, name: str, *arguments: object) -> str:
+    def sql(query, name, *arguments):
         text = sound(query, name, *arguments)
         assert (partition in text) == (name == "ranked")
         return text.replace(partition, f"PARTITION BY {seeded} ORDER BY hash")
@@ -260,11 +239,11 @@ def in_sql(monkeypatch: pytest.MonkeyPatch, seeded: str) -> None:
 def a_cap_that_an_engine_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Spark asked for the SQL of another unit."""
     sound = CountQuery.render_sql
-    monkeypatch.setattr(
-        CountQuery,
-        "render_sql",
-        lambda query, *given: sound(replace(query, unit=replace(query.unit, max_trips_pair=None)), *given),
-    )
+
+    def sql(query, *given):
+        return sound(replace(query, unit=replace(query.unit, max_trips_pair=None)), *given)
+
+    monkeypatch.setattr(CountQuery, "render_sql", sql)
 
 
 def a_cap_before_unlisted_zones_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +257,7 @@ def a_cap_of_each_category(monkeypatch: pytest.MonkeyPatch) -> None:
 def the_sensitivity_of_leaves_at_one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = Neighbours.sensitivity_squared
 
-    def sensitivity_squared(neighbours: Neighbours, level: int, *, by_segment: bool = False) -> int:
+    def sensitivity_squared(neighbours, level, *, by_segment=False):
         return sound(neighbours, 4 if level == 2 else level, by_segment=by_segment)
 
     monkeypatch.setattr(Neighbours, "sensitivity_squared", sensitivity_squared)

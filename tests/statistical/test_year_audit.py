@@ -7,8 +7,6 @@ defects as in the other audits are planted in what a year adds: its bound, its c
 records decide a cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -148,7 +146,7 @@ def a_cut_that_looks_at_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Everybody may have a trip less where the number of users who were counted before is odd."""
     allowances = UserCounters.compute_allowances
 
-    def quota(counters: UserCounters):
+    def quota(counters):
         stated, others = allowances(counters), counters._list_checked_files(but=counters.key.period)
         users = sum(len(pd.read_parquet(path)) for paths in others.values() for path in paths)
         return replace(stated, others=stated.others - users % 2)
@@ -161,7 +159,7 @@ def a_total_that_is_taken_to_change_once(tmp_path: Path, monkeypatch: pytest.Mon
     """The sensitivity of the total of one release, m, for a year in which the totals of both users' months change."""
     asked = Neighbours.sensitivity_squared
 
-    def of_one_release(neighbours: Neighbours, level: int, *, by_segment: bool = False) -> int:
+    def of_one_release(neighbours, level, *, by_segment=False):
         return M**2 if level == 0 else asked(neighbours, level, by_segment=by_segment)
 
     monkeypatch.setattr(Neighbours, "sensitivity_squared", of_one_release)

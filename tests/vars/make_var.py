@@ -8,8 +8,6 @@ The records are invented, and so are the keys that protect them. What later vers
 files, the pages of checks, and Dagster's storage.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -47,45 +45,22 @@ SHARED: dict[str, Any] = {"owners": ["team:statistics"], "domain": "trips"}
 TREE = {"file": "zones.csv", "levels": ["region", "zone"], "coordinates": ["latitude", "longitude"]}
 MONTHS = {"first": "2001-01", "last": "2001-03"}
 
+BUDGET = {"epsilon": "1", "delta": "1e-8"}
+BEGUN = {"files": "begun_{period}.csv", "columns": {"date": "date", "area": "origin"}}
+FLOWS = {"files": "trips_{period}.csv", "columns": {"date": "date", "trips": "number"}}
+STOPS = {"files": "journeys_{period}.csv", "columns": {"date": "date", "places": ["origin", "stop", "destination"]}}
+
+PARTS = {"segments": {"mode": {"categories": ["car", "bus"]}}, "area_totals": {"share": "1/10"}}
+SIZES = {"privacy": {"epsilon": "0.1"}, "mechanism": "cumulative", "top_code": 20}
+WITHOUT_PLACES = {name: TREE[name] for name in ("file", "levels")}
+
 SERIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "trips": (
-        "OdRelease",
-        {
-            "trips": {"files": "trips_{period}.csv", "columns": {"date": "date", "trips": "number"}},
-            "geography": TREE,
-            "privacy": {"epsilon": "1", "delta": "1e-8"},
-            "segments": {"mode": {"categories": ["car", "bus"]}},
-            "area_totals": {"share": "1/10"},
-        },
-    ),
-    "begun": (
-        "OdCounts",
-        {
-            "trips": {"files": "begun_{period}.csv", "columns": {"date": "date", "area": "origin"}},
-            "geography": TREE,
-            "privacy": {"epsilon": "1", "delta": "1e-8"},
-        },
-    ),
-    "departures": (
-        "OdGroupSizes",
-        {
-            "trips": {"files": "begun_{period}.csv", "columns": {"date": "date", "area": "origin"}},
-            "geography": {name: TREE[name] for name in ("file", "levels")},
-            "privacy": {"epsilon": "0.1"},
-            "mechanism": "cumulative",
-            "top_code": 20,
-        },
-    ),
+    "trips": ("OdRelease", {"trips": FLOWS, "geography": TREE, "privacy": BUDGET} | PARTS),
+    "begun": ("OdCounts", {"trips": BEGUN, "geography": TREE, "privacy": BUDGET}),
+    "departures": ("OdGroupSizes", {"trips": BEGUN, "geography": WITHOUT_PLACES} | SIZES),
     "journeys": (
         "OdStops",
-        {
-            "trips": {
-                "files": "journeys_{period}.csv",
-                "columns": {"date": "date", "places": ["origin", "stop", "destination"]},
-            },
-            "map": {"file": "zones.csv", "side": 16},
-            "privacy": {"epsilon": "0.1"},
-        },
+        {"trips": STOPS, "map": {"file": "zones.csv", "side": 16}, "privacy": {"epsilon": "0.1"}},
     ),
 }
 SINCE_2026 = {"begun": None, "trips": "area_totals"}

@@ -1,7 +1,5 @@
 """Requests of browsers and programs to an application that is served, without a server."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Commands of the command line, run in this process: what they print, what they state, and how they are refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line: plans, errors of one line, and a release from a new folder."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import subprocess
@@ -18,12 +16,12 @@ from od_assets.project import CHECKOUT
 from od_assets.series.reading import read_declaration, read_declared_series
 from od_assets.terminal import PlainConsole
 from tests.od_assets.cli.commands import refusal, stated
-from tests.od_assets.conftest import ATTRIBUTES, Project
+from tests.od_assets.conftest import ATTRIBUTES
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path) -> None:
+def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path):
     plan = stated("plan", "us_flights")
     rho = Fraction(plan["rho"])
     assert sum(Fraction(step["rho"]) for step in plan["steps"]) == rho
@@ -36,7 +34,7 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_series_none_of_whose_months_has_ended_is_planned(project, monkeypatch):
     """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
     plan = project.component().require_valid()
     expected = plan.plan(plan.read_geography(), "2001-01").facts()
@@ -48,7 +46,7 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     assert not (project.var / "ledger.sqlite").exists()
 
 
-def test_the_command_line_is_imported_without_large_libraries() -> None:
+def test_the_command_line_is_imported_without_large_libraries():
     """Each command imports them when it runs, so that version, help and completion do not wait for them."""
     code = "import sys, od_assets.cli.app; print({'dagster', 'duckdb', 'numba', 'numpy', 'pandas'} & {*sys.modules})"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -56,7 +54,7 @@ def test_the_command_line_is_imported_without_large_libraries() -> None:
 
 
 @pytest.mark.parametrize("width", [25, 40, 60, 120])
-def test_a_narrow_terminal_breaks_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_breaks_no_word(width, monkeypatch):
     """A table that does not fit becomes a line for each row."""
     names = ("us_flights/2001-05/r1", "us_flights/2001-06/r1")
     rows = [{"release": name, "measured levels": "8 of 8", "trips": 1234567} for name in names]
@@ -73,7 +71,7 @@ def test_a_narrow_terminal_breaks_no_word(width: int, monkeypatch: pytest.Monkey
 US_FLIGHTS = CHECKOUT / "od_assets" / "defs" / "us_flights" / "defs.yaml"
 
 
-def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) -> None:
+def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path):
     budgets = set()
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
         text = US_FLIGHTS.read_text(encoding="utf-8").replace('"1e-8"', delta)
@@ -82,7 +80,7 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
     assert budgets == {read_declared_series("us_flights").require_valid().privacy.budget}
 
 
-def test_every_text_of_an_option_is_of_a_parameter() -> None:
+def test_every_text_of_an_option_is_of_a_parameter():
     for names, texts in STATED.items():
         commands = COMMANDS.values() if names == "*" else [COMMANDS[name] for name in names.split(", ")]
         known = {name for command in commands for name in inspect.signature(command).parameters}

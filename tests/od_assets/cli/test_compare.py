@@ -1,7 +1,5 @@
 """``od-release compare`` on published releases, in this process."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial
@@ -18,14 +16,13 @@ from od_core.publication.certify import build_certificate
 from od_core.published.derived import publish_sum
 from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.od_core.publication.examples import CHECKS, RECORD, publish_bundle, released_trips
-from tests.od_core.publication.published_kinds import Made
 from tests.published_flights import KEYS
 
 OLD, NEW = map(str, KEYS)
 
 
 @pytest.fixture
-def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(published_flights, monkeypatch) -> Path:
     monkeypatch.setenv("OD_VAR", str(published_flights))
     return published_flights
 
@@ -33,7 +30,7 @@ def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 run, facts, refused = (partial(each, "compare") for each in (printed, stated, refusal))
 
 
-def test_the_largest_changes_as_json(var: Path) -> None:
+def test_the_largest_changes_as_json(var):
     found = facts(OLD, NEW, "--level", "division", "--top", "7")
     before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
     expected = changes(before, after, "division", "division", days=(31, 30))
@@ -46,7 +43,7 @@ def test_the_largest_changes_as_json(var: Path) -> None:
     assert found["changes"] == json.loads(expected.head(7).to_json(orient="records"))
 
 
-def test_levels_of_the_two_ends_may_differ_and_bundles_be_anywhere(var: Path, tmp_path: Path) -> None:
+def test_levels_of_the_two_ends_may_differ_and_bundles_be_anywhere(var, tmp_path):
     shutil.copytree(var / "releases" / OLD, tmp_path / "mine")
     packed = shutil.make_archive(str(tmp_path / "other"), "zip", var / "releases" / NEW)
     arguments = ["--level", "all", "--origin-level", "division", "--top", "2"]
@@ -55,7 +52,7 @@ def test_levels_of_the_two_ends_may_differ_and_bundles_be_anywhere(var: Path, tm
     assert found == facts(OLD, NEW, *arguments)
 
 
-def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_published: dict[str, Made]) -> None:
+def test_mistakes_are_named_with_what_there_is(var, tmp_path, all_published):
     absent = refused(OLD, "us_flights/2001-07/r1")
     assert absent.code == "OD-RELEASE-ABSENT"
     assert f"published releases: {OLD}, {NEW}" in absent.message
@@ -70,7 +67,7 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_pu
     assert "journeys/2001-06/r1 is neither a release of flows nor of counts" in other_kind.message
 
 
-def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, tmp_path: Path) -> None:
+def test_releases_that_are_estimated_by_different_rules_have_a_note(var, tmp_path):
     """The rule that held-out noise chose is in the certificate."""
     shutil.copytree(var / "releases" / NEW, tmp_path / "mine")
     certificate = tmp_path / "mine" / "certificate.json"
@@ -82,7 +79,7 @@ def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, t
     assert said not in facts(OLD, NEW)["note"]
 
 
-def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path: Path) -> None:
+def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path):
     flows = pd.DataFrame({"origin": ["a", "b"], "destination": ["b", "a"], "age": ["young", "old"], "trips": 100})
     geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
     for number, limit in enumerate((20, 60), start=1):
@@ -96,9 +93,7 @@ def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path: P
 
 
 @pytest.mark.slow
-def test_derived_flows_are_not_compared_and_that_is_said(
-    published_few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_derived_flows_are_not_compared_and_that_is_said(published_few, tmp_path, monkeypatch):
     monkeypatch.setenv("OD_VAR", str(published_few))
     shutil.copytree(published_few / "releases", tmp_path / "releases")
     derived = publish_sum(tmp_path / "releases", KEYS)

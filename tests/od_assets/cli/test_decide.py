@@ -1,10 +1,7 @@
 """``od-release decide``: a page for every kind of series, from public facts alone, before and after a release."""
 
-from __future__ import annotations
-
 import copy
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -37,7 +34,7 @@ def page(name: str, *more: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(tmp_path, monkeypatch):
     (tmp_path / "page").mkdir()
     monkeypatch.chdir(tmp_path / "page")
 
@@ -61,7 +58,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_kind_of_series_has_a_page_before_anything_is_published(project: Project, case: str) -> None:
+def test_every_kind_of_series_has_a_page_before_anything_is_published(project, case):
     """No record is there, and nothing is written but the page."""
     kind, attributes, domain, said = CASES[case]
     ZONES.assign(longitude=range(6), latitude=range(6)).to_csv(project.root / "zones.csv", index=False)
@@ -73,7 +70,7 @@ def test_every_kind_of_series_has_a_page_before_anything_is_published(project: P
     assert not project.var.exists()
 
 
-def test_a_published_release_is_the_public_table_and_is_not_paid_again(released: Project) -> None:
+def test_a_published_release_is_the_public_table_and_is_not_paid_again(released):
     name = declared(released, "OdRelease", ATTRIBUTES)
     before = states(released.var)
     found = page(name, "--epsilon", "1")
@@ -84,7 +81,7 @@ def test_a_published_release_is_the_public_table_and_is_not_paid_again(released:
 
 
 @pytest.mark.slow
-def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -> None:
+def test_the_least_budget_is_corrected_by_simulated_releases(project):
     """Rho 0.032 suffices without cuts at 0; with it, 62 % of 300 releases met the target, and 93.5 % are promised."""
     name = declared(project, "OdRelease", ATTRIBUTES | {"mechanism": "inftda_refined"})
     target = "zone x zone: flows >= 5 within 12 trips in 90 %"
@@ -95,7 +92,7 @@ def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -
     assert float(shown) > 1.1 * float(least)
 
 
-def test_a_cap_that_does_not_pay_for_all_is_marked(project: Project) -> None:
+def test_a_cap_that_does_not_pay_for_all_is_marked(project):
     """Under a user unit, the charges of all periods add up: one release of rho 0.06 fits, and two do not."""
     attributes = ATTRIBUTES | {"bounds": {"max_trips": 1}, "privacy": {"rho": "0.06", "delta": "1e-8"}}
     found = page(declared(project, "OdRelease", attributes, **USER), "--epsilon", "9")
@@ -105,7 +102,7 @@ def test_a_cap_that_does_not_pay_for_all_is_marked(project: Project) -> None:
     assert "epsilon 0.5" not in found
 
 
-def test_what_has_no_such_page_is_refused(project: Project, refused: Callable[..., str]) -> None:
+def test_what_has_no_such_page_is_refused(project, refused):
     name = declared(project, "OdGroupSizes", GROUP_ATTRIBUTES)
     assert "OD-FORECAST-KIND" in refused("decide", name, "--table", "synthetic")
     assert "OD-FORECAST-KIND" in refused("decide", name, "--target", "region: flows >= 1 within 5 % in 90 %")

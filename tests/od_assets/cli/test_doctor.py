@@ -1,29 +1,26 @@
 """Every fault of a declaration is planted once, and found; the command says a line a finding."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from typing import Any
 
 import dagster as dg
 import pandas as pd
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from od_assets.cli import diagnosis as installation
-from od_assets.cli.app import app, main
+from od_assets.cli.app import main
 from od_assets.cli.diagnosis import inspect_declaration
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
+from tests.od_assets.cli.commands import command
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 
 
 @pytest.fixture
-def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
+def declared(project, monkeypatch) -> Callable[..., Project]:
     """Writes the declaration of ``trips``, with changes, and that of its data set."""
 
-    def write(attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease", **changes: Any) -> Project:
+    def write(attributes=ATTRIBUTES, kind="OdRelease", **changes):
         (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))
         project.declare({**attributes, "name": "trips", **changes}, kind)
         return project
@@ -31,7 +28,7 @@ def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return write
 
 
-def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: Callable[..., Project]) -> None:
+def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared):
     project = declared()
     whole = inspect_declaration("trips")
     assert all(one.ok for one in whole)
@@ -60,9 +57,7 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: C
         ({"freshness": {"deadline": "0 12 * * 5", "within_days": 8}}, 0, "OD-FRESHNESS"),
     ],
 )
-def test_a_fault_of_a_declaration_is_found(
-    declared: Callable[..., Project], changes: dict[str, Any], others: int, fault: str
-) -> None:
+def test_a_fault_of_a_declaration_is_found(declared, changes, others, fault):
     """What does not depend on it is looked at all the same."""
     declared(**changes)
     findings = inspect_declaration("trips")
@@ -75,16 +70,14 @@ def test_a_fault_of_a_declaration_is_found(
 # The command
 
 
-def test_no_value_leaves_the_confidential_folder(
-    declared: Callable[..., Project], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_value_leaves_the_confidential_folder(declared, capfd, monkeypatch):
     """A planted zone, user and count: counted as unlisted and too large, then in a file that cannot be read."""
     project = declared(trips={"files": "{period}.csv", "columns": {"date": "date", "trips": "trips"}})
     monkeypatch.setattr(installation, "load_definitions", dg.Definitions)  # those of this project are tested elsewhere
     project.write_records(pd.concat([planted(), planted()[:1].assign(trips=-COUNT)]))
     said = ""
     for arguments in (["doctor", "trips", "--period", "2001-01"], ["doctor", "--period", "2001-01", "--json"]):
-        result = CliRunner().invoke(app, arguments)
+        result = command(*arguments)
         assert result.exit_code == 1
         said += result.output
         with (project.root / "2001-01.csv").open("a") as file:
@@ -100,15 +93,13 @@ def test_no_value_leaves_the_confidential_folder(
     assert not (project.var / "ledger.sqlite").exists()
 
 
-def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
-    declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_zones_that_are_the_records_are_refused_without_a_word_of_them(declared, monkeypatch, capfd):
     """Their path is wrong. By doctor and by the command, which keep what they quote in the confidential folder."""
     monkeypatch.setattr(installation, "load_definitions", dg.Definitions)
     project = declared(geography={"file": "2001-01.csv", "levels": ["date", "origin"]})
     for number, header in enumerate((True, False), start=1):
         planted()[::-1].to_csv(project.root / "2001-01.csv", index=False, header=header)
-        result = CliRunner().invoke(app, ["doctor", "trips"])
+        result = command("doctor", "trips")
         assert "WRONG  geography of trips: OD-GEOGRAPHY-" in result.output
         assert f"read {project.var}/confidential/errors/" in result.output
         monkeypatch.setattr("sys.argv", ["od-release", "plan", "trips"])
@@ -122,13 +113,11 @@ def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
     assert any(USER in detail.read_text() for detail in details)  # the first line, which is no header
 
 
-def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
-    declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(declared, monkeypatch):
     monkeypatch.setattr(installation, "load_definitions", dg.Definitions)
     monkeypatch.setattr(installation, "LEAST_FREE", 1)
     declared(owners=["me"])
-    result = CliRunner().invoke(app, ["doctor", "trips"])
+    result = command("doctor", "trips")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert sum(line.startswith("WRONG  assets and schedules of trips: OD-CONFIG") for line in lines) == 1

@@ -1,7 +1,5 @@
 """``od-release forecast``: which public table it takes, what it says of it, and what it never looks at."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -24,7 +22,7 @@ run, facts = partial(printed, "forecast", "us_flights"), partial(stated, "foreca
 
 
 @pytest.fixture
-def var(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(published_flights, tmp_path, monkeypatch) -> Path:
     """A copy, to be changed."""
     shutil.copytree(published_flights, tmp_path / "var")
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
@@ -32,9 +30,7 @@ def var(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(tmp_path, monkeypatch):
     monkeypatch.setenv("OD_VAR", str(tmp_path))
     text = " ".join(run().split())
     assert (
@@ -47,7 +43,7 @@ def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_newest_published_release_is_taken_and_named(var: Path) -> None:
+def test_the_newest_published_release_is_taken_and_named(var):
     found = facts("--runs", "1")
     assert (found["table"], found["is_synthetic"], found["runs"]) == (NEWEST, False, 1)
     assert f"The published flows of {NEWEST} serve as the true flows." in found["source"]
@@ -72,7 +68,7 @@ def renamed(var: Path, change: dict[str, Any], *, period: str, series: str = "us
 
 
 @pytest.mark.slow
-def test_what_says_nothing_of_this_release_is_passed_over(var: Path) -> None:
+def test_what_says_nothing_of_this_release_is_passed_over(var):
     """Newer ones: of another data set, other areas, another kind, without trips, broken; and another series' own."""
     renamed(var, {"data_set": "other"}, period="2001-07")
     renamed(var, {"geographies": {"origin": "0" * 64, "destination": "0" * 64}}, period="2001-08")
@@ -87,7 +83,7 @@ def test_what_says_nothing_of_this_release_is_passed_over(var: Path) -> None:
 
 
 @pytest.mark.slow
-def test_epsilons_may_be_chosen_and_are_written(var: Path, tmp_path: Path) -> None:
+def test_epsilons_may_be_chosen_and_are_written(var, tmp_path):
     text = run("--epsilon", "2", "--epsilon", "0.5", "--runs", "1", "--to", str(tmp_path / "deep" / "forecast"))
     assert "epsilon 0.5" in text
     written = pd.read_csv(tmp_path / "deep" / "forecast" / "forecast.csv")
@@ -100,7 +96,7 @@ def test_epsilons_may_be_chosen_and_are_written(var: Path, tmp_path: Path) -> No
 LONG_AGO = (978307200, 978307200)
 
 
-def test_nothing_confidential_is_opened(var: Path) -> None:
+def test_nothing_confidential_is_opened(var):
     """Neither by Python nor by a library: the access times of the file system tell."""
     confidential = var / "confidential"
     (confidential / "us_flights").mkdir(parents=True)
@@ -110,11 +106,11 @@ def test_nothing_confidential_is_opened(var: Path) -> None:
         path.write_bytes(b"confidential")
     places = [confidential, confidential / "us_flights", *secret]
 
-    def forget() -> None:
+    def forget():
         for path in places:
             os.utime(path, LONG_AGO)
 
-    def opened() -> list[str]:
+    def opened():
         return [path.name for path in places if path.lstat().st_atime != LONG_AGO[0]]
 
     forget()
@@ -129,7 +125,7 @@ def test_nothing_confidential_is_opened(var: Path) -> None:
     assert {*opened()} == {path.name for path in (*secret, confidential)}
 
 
-def test_bad_calls_are_one_line_with_what_to_do(var: Path) -> None:
+def test_bad_calls_are_one_line_with_what_to_do(var):
     for release, document in (
         ("us_departures", "docs/explanation/group-sizes.md"),
         ("us_flight_paths", "docs/explanation/stops.md"),

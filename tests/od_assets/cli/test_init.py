@@ -1,7 +1,5 @@
 """A first declaration: what is asked, what is shown, what is written; and nothing where it does not fit."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 import shutil
@@ -25,28 +23,18 @@ from od_core.errors import OdError
 from od_core.privacy.domain import compute_largest_rho
 from tests.od_assets.canary import ZONE
 from tests.od_assets.cli.commands import command, printed, stated
-from tests.od_assets.conftest import ZONES, Project, records
+from tests.od_assets.conftest import ATTRIBUTES, ZONES, Project, records
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
-FLAGS = {
-    "records": "{period}.csv",
-    "date": "date",
-    "zones": "zones.csv",
-    "levels": "region,zone",
-    "first": "2001-01",
-    "unit": "trip",
-    "epsilon": "1",
-    "delta": "1e-8",
-}
-
-
+FLAGS = {"records": "{period}.csv", "date": "date", "zones": "zones.csv", "levels": "region,zone", "first": "2001-01"}
+FLAGS |= {"unit": "trip", "epsilon": "1", "delta": "1e-8"}
 OF_YEAR = {"unit": "user_year", "column": "destination", "max_trips": "2", "max_trips_year": "6", "id_pattern": ".+"}
 """Answers with which all trips of a user in a year are protected."""
 
 
 @pytest.fixture
-def empty(project: Project) -> Project:
+def empty(project) -> Project:
     """A project in which nothing is declared."""
     for file in (project.defs / "domains").iterdir():
         file.unlink()
@@ -64,30 +52,18 @@ def written(project: Project) -> dict[str, str]:
     return {str(p.relative_to(project.defs)): p.read_text() for p in project.defs.rglob("*") if p.is_file()}
 
 
-def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> None:
+def test_two_files_are_written_that_say_what_is_not_default(empty):
     result = init(every="month", set="schedule=0 6 2 * *")
     assert result.exit_code == 0, result.exception
     files = written(empty)
     assert sorted(files) == ["domains/mine.yaml", "mine/defs.yaml", "warehouse/defs.yaml"]
-    assert yaml.safe_load(files["warehouse/defs.yaml"]) == {
-        "type": "od_assets.components.OdWarehouse",
-        "attributes": {},
-    }
+    warehouse = yaml.safe_load(files["warehouse/defs.yaml"])
+    assert warehouse == {"type": "od_assets.components.OdWarehouse", "attributes": {}}
     assert "warehouse/defs.yaml" in result.stdout.replace("\n", "")
     declared = yaml.safe_load(files["mine/defs.yaml"])
-    assert declared == {
-        "type": "od_assets.components.OdRelease",
-        "attributes": {
-            "name": "mine",
-            "owners": ["team:statistics"],
-            "trips": {"files": "{period}.csv", "columns": {"date": "date"}, "one_row_a_trip": True},
-            "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
-            "periods": {"first": "2001-01"},
-            "domain": "mine",
-            "privacy": {"epsilon": "1", "delta": "1e-8"},
-            "schedule": "0 6 2 * *",
-        },
-    }
+    records = {"files": "{period}.csv", "columns": {"date": "date"}, "one_row_a_trip": True}
+    expected = ATTRIBUTES | {"name": "mine", "domain": "mine", "trips": records, "periods": {"first": "2001-01"}}
+    assert declared == {"type": "od_assets.components.OdRelease", "attributes": expected}
     assert 10 <= len(files["mine/defs.yaml"].splitlines()) <= 20
     data_set = yaml.safe_load(files["domains/mine.yaml"])
     cap = data_set.pop("cap")
@@ -103,9 +79,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
 @pytest.mark.parametrize(
     ("zones", "field", "declared"), [(100, None, {"share": "1/10"}), (99, None, None), (100, "mechanism=inftda", None)]
 )
-def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
-    empty: Project, zones: int, field: str | None, declared: dict[str, str] | None
-) -> None:
+def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(empty, zones, field, declared):
     further = pd.DataFrame({"region": "Z", "zone": [f"Z{number:03}" for number in range(zones - 6)]})
     listed = pd.read_csv(empty.root / "zones.csv", dtype=str)
     pd.concat([listed, further]).to_csv(empty.root / "zones.csv", index=False)
@@ -116,7 +90,7 @@ def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
     assert ("zone x all" in result.stdout) == (declared is not None)
 
 
-def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project) -> None:
+def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty):
     empty.write_records(records().assign(rider="r1"))
     of_year = {"max_trips": "4", "max_trips_pair": "3", "max_trips_year": "10", "id_pattern": "r[0-9]+"}
     result = init(unit="user_year", column="rider", neighbours="unbounded", **of_year)
@@ -128,11 +102,8 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
     data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
     assert data_set["bounds"] == {"max_trips": 4, "max_trips_pair": 3, "max_trips_year": 10}
     of_month = settings.plan(settings.read_geography(), "2001-01").charge.rho
-    assert (
-        settings.domain.cap.allowed_rho()
-        >= ROOM * compute_largest_rho([Fraction(1)] * 12, 4, 10) * of_month
-        > ROOM * of_month
-    )
+    of_year_alone = compute_largest_rho([Fraction(1)] * 12, 4, 10) * of_month
+    assert settings.domain.cap.allowed_rho() >= ROOM * of_year_alone > ROOM * of_month
     release = yaml.safe_load((empty.defs / "mine" / "defs.yaml").read_text())["attributes"]
     assert not release.keys() & of_year.keys()
 
@@ -140,7 +111,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
 @pytest.mark.parametrize(
     ("every", "first", "elementary"), [("week", "2001-W02", "week"), ("single", "2001-01--2001-03", "month")]
 )
-def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
+def test_the_elementary_period_is_that_of_the_periods(empty, every, first, elementary):
     result = init(every=every, first=first)
     assert result.exit_code == 0, result.exception
     assert read_declared_series("mine").require_valid().domain.elementary_period == elementary
@@ -175,10 +146,10 @@ class Person:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def typed(monkeypatch, capsys) -> Callable[..., str]:
     """Types answers at a terminal, by flag; what is said."""
 
-    def answer(*more: str, **changes: str) -> str:
+    def answer(*more, **changes):
         monkeypatch.setattr(sys, "stdin", Person(FLAGS | changes, capsys))
         app(["init", "mine", *more], standalone_mode=False)
         return sys.stdin.said + capsys.readouterr().out  # type: ignore[attr-defined]  # a Person
@@ -193,7 +164,7 @@ def start_again(project: Project) -> None:
     (project.defs / "mine").rmdir()
 
 
-def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[..., str]) -> None:
+def test_at_a_terminal_what_is_missing_is_asked(empty, typed):
     said = typed()
     assert said.index("Unused columns of 2001-01.csv: date (VARCHAR).") < said.index("Column of dates")
     by_terminal = written(empty)
@@ -207,7 +178,7 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
 
 
 @pytest.mark.parametrize("flag", ["levels", "title"])
-def test_a_question_can_be_asked_again_and_explained(empty: Project, typed: Callable[..., str], flag: str) -> None:
+def test_a_question_can_be_asked_again_and_explained(empty, typed, flag):
     said = typed(**{flag: f"?\nback\n{FLAGS.get(flag, '')}"})
     by_way_back = written(empty)
     assert "write nothing" in " ".join(said.split())
@@ -217,18 +188,11 @@ def test_a_question_can_be_asked_again_and_explained(empty: Project, typed: Call
 
 
 @pytest.mark.slow
-def test_a_stop_at_any_question_leaves_nothing(empty: Project, typed: Callable[..., str]) -> None:
+def test_a_stop_at_any_question_leaves_nothing(empty, typed):
     """By quit, in any case, at the end of input, or by an interrupt."""
     empty.write_records(records().assign(rider="r1", colour="red"))
-    users = {
-        "unit": "user_year",
-        "max_trips": "2",
-        "max_trips_year": "6",
-        "id_pattern": ".+",
-        "cap": "1",
-        "reason": "x",
-    }
-    users |= {"one_row_a_trip": "true", "title": "Trips"}
+    users = {name: answer for name, answer in OF_YEAR.items() if name != "column"}
+    users |= {"cap": "1", "reason": "x", "one_row_a_trip": "true", "title": "Trips"}
     typed(**users)
     asked = list(dict.fromkeys(sys.stdin.asked))  # type: ignore[attr-defined]  # a Person
     assert len(asked) == 32
@@ -239,7 +203,7 @@ def test_a_stop_at_any_question_leaves_nothing(empty: Project, typed: Callable[.
         assert written(empty) == {}
 
 
-def test_the_columns_of_the_files_are_offered(empty: Project, typed: Callable[..., str]) -> None:
+def test_the_columns_of_the_files_are_offered(empty, typed):
     """Also answers in capitals, with spaces and in quotes are understood."""
     rows = "home,work,device_id,trips,day\nZ00,Z01,d1,2,2001-01-03\nZ11,Z00,d2,1,2001-01-04\n"
     (empty.root / "2001-01.csv").write_text(rows)
@@ -255,7 +219,7 @@ def test_the_columns_of_the_files_are_offered(empty: Project, typed: Callable[..
     assert yaml.safe_load(written(empty)["domains/mine.yaml"])["column"] == "device_id"
 
 
-def test_what_does_not_apply_is_not_asked(empty: Project, typed: Callable[..., str]) -> None:
+def test_what_does_not_apply_is_not_asked(empty, typed):
     records()[["origin", "destination"]].to_csv(empty.root / "all.csv", index=False)
     said = typed(records="all.csv", date="none", first="2001-01--2001-03", every="single")
     asked = {*sys.stdin.asked}  # type: ignore[attr-defined]  # a Person
@@ -280,9 +244,7 @@ def test_what_does_not_apply_is_not_asked(empty: Project, typed: Callable[..., s
         ("id_pattern", "(", "needs id_pattern, a regular expression"),
     ],
 )
-def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
-    empty: Project, typed: Callable[..., str], flag: str, wrong: str, fault: str
-) -> None:
+def test_an_answer_that_no_declaration_has_is_asked_again_at_once(empty, typed, flag, wrong, fault):
     (empty.root / "bad.csv").write_text("region;zone\nR0;Z00\n")
     right = FLAGS | {"origin": "origin"}
     if flag in OF_YEAR:
@@ -300,7 +262,7 @@ def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
 
 
 @pytest.mark.parametrize("dates", ["15/01/2001", ""])
-def test_a_column_without_dates_is_no_column_of_dates(empty: Project, dates: str) -> None:
+def test_a_column_without_dates_is_no_column_of_dates(empty, dates):
     """They are read as a release reads them. The message quotes none."""
     empty.write_records(records().assign(day=dates))
     refused = init(date="day").exception
@@ -320,7 +282,7 @@ def test_a_column_without_dates_is_no_column_of_dates(empty: Project, dates: str
         (f"x,{ZONE},y", ["z,Z01,w"]),  # a column without digits
     ],
 )
-def test_what_may_be_a_record_is_not_shown_before(empty: Project, first: str, rows: list[str]) -> None:
+def test_what_may_be_a_record_is_not_shown_before(empty, first, rows):
     for name in ("2001-01.csv", "zones.csv"):
         (empty.root / name).write_text("\n".join([first, *rows]))
     found = [*describe_records({"records": "{period}.csv"}, {}), *describe_zones({"zones": "zones.csv"}, {})]
@@ -328,15 +290,13 @@ def test_what_may_be_a_record_is_not_shown_before(empty: Project, first: str, ro
     assert ZONE not in str(found)
 
 
-def test_levels_without_a_column_are_prefixes_if_they_are_given_twice(
-    empty: Project, typed: Callable[..., str]
-) -> None:
+def test_levels_without_a_column_are_prefixes_if_they_are_given_twice(empty, typed):
     (empty.root / "zones.csv").write_text("zone\n0101\n0102\n0203\n")
     typed(origin="origin", levels="region,zone\nregion,zone", prefixes="\nregion=2")
     assert yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["geography"]["prefixes"] == {"region": 2}
 
 
-def test_zones_that_are_the_records_are_not_shown(empty: Project) -> None:
+def test_zones_that_are_the_records_are_not_shown(empty):
     """Without a header their first line is one; with it, they are refused by a column."""
     text = f"Z00,{ZONE}\nZ01,{ZONE}\n"
     (empty.root / "zones.csv").write_text(text)
@@ -351,7 +311,7 @@ def test_zones_that_are_the_records_are_not_shown(empty: Project) -> None:
     assert written(empty) == {}
 
 
-def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> None:
+def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty):
     with duckdb.connect(empty.root / "2001-01.duckdb") as connection:
         kinds = {"a": f"'{ZONE}'::ENUM('{ZONE}')", "b": f"{{'{ZONE}': 1}}", "c": f"MAP {{'{ZONE}'::ENUM('{ZONE}'): 1}}"}
         fields = ", ".join(f"{value} AS {name}" for name, value in kinds.items())
@@ -364,7 +324,7 @@ def test_a_column_of_values_is_shown_by_the_name_of_its_type(empty: Project) -> 
     assert ZONE not in said
 
 
-def test_a_folder_of_each_period_is_shown_by_its_first_file(empty: Project) -> None:
+def test_a_folder_of_each_period_is_shown_by_its_first_file(empty):
     for period, ending in (("2001-01", "csv"), ("2001-02", "parquet")):
         folder = empty.root / "data" / period / "part"
         folder.mkdir(parents=True)
@@ -383,7 +343,7 @@ def test_a_folder_of_each_period_is_shown_by_its_first_file(empty: Project) -> N
 CODES = "code,day,pupil,n\nZ00,2001-01-03,p1,7731\nZ01,2001-01-04,p1,2\n"
 
 
-def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..., str]) -> None:
+def test_counts_by_one_hierarchy_are_declared(empty, typed):
     """The same by flags and at the terminal; what is asked of flows alone is not asked."""
     (empty.root / "2001-01.csv").write_text(CODES)
     users = {"unit": "user", "column": "pupil", "max_trips": "3", "max_trips_pair": "1"}
@@ -393,10 +353,8 @@ def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..
     files = written(empty)
     declared = yaml.safe_load(files["mine/defs.yaml"])
     assert declared["type"] == "od_assets.components.OdCounts"
-    assert declared["attributes"]["trips"] == {
-        "files": "{period}.csv",
-        "columns": {"area": "code", "date": "day", "count": "n"},
-    }
+    columns = {"area": "code", "date": "day", "count": "n"}
+    assert declared["attributes"]["trips"] == {"files": "{period}.csv", "columns": columns}
     assert declared["attributes"]["bounds"]["max_trips_pair"] == 1
     settings = read_declared_series("mine").require_valid()
     assert settings.plan(settings.read_geography(), "2001-01").tree.has_one_side
@@ -407,9 +365,7 @@ def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..
 
 
 @pytest.mark.parametrize("unsaid", ["n", ""])
-def test_rows_that_may_be_counts_are_refused_until_it_is_said_what_they_are(
-    empty: Project, typed: Callable[..., str], unsaid: str
-) -> None:
+def test_rows_that_may_be_counts_are_refused_until_it_is_said_what_they_are(empty, typed, unsaid):
     rows = CODES if unsaid else "code,day\n" + "".join(f"Z{k:03},2001-01-03\n" for k in range(100))
     (empty.root / "2001-01.csv").write_text(rows.replace("pupil,", "").replace("p1,", ""))
     refused = init(kind="counts", area="code", date="day").exception
@@ -433,9 +389,7 @@ FLOWS = {
 
 @pytest.mark.representatives("of pairs")
 @pytest.mark.parametrize("what", FLOWS)
-def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(
-    empty: Project, typed: Callable[..., str], what: str
-) -> None:
+def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(empty, typed, what):
     (empty.root / "2001-01.csv").write_text(FLOWS[what])
     refused = init().exception
     assert isinstance(refused, OdError)
@@ -446,7 +400,7 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     assert read_declared_series("mine").require_valid().record_format.one_row_a_trip
 
 
-def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, typed: Callable[..., str]) -> None:
+def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty, typed):
     """Though it looks misspelt."""
     said = typed(records="{period}.parquet\n{period}.parquet", origin="origin")
     assert "There is no file {period}.parquet yet." in said
@@ -457,9 +411,7 @@ def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, 
     ("further", "path", "value"),
     [("geography.unknown=264", ("geography", "unknown"), "264"), ("intervals=false", ("intervals",), False)],
 )
-def test_a_further_field_is_read_as_what_it_is(
-    empty: Project, further: str, path: tuple[str, ...], value: object
-) -> None:
+def test_a_further_field_is_read_as_what_it_is(empty, further, path, value):
     """A code that looks like a number stays a text, with its zeros; a field of numbers has a number."""
     (empty.root / "zones.csv").write_text("region,zone,lat,lon\n1,263,60,10\n2,264,61,11\n")
     result = init("--set", further)
@@ -478,14 +430,14 @@ def test_a_further_field_is_read_as_what_it_is(
     ],
 )
 def test_a_further_field_that_is_wrong_is_refused_before_a_question_that_would_be_asked_for_ever(
-    empty: Project, typed: Callable[..., str], further: str, fault: str
-) -> None:
+    empty, typed, further, fault
+):
     with pytest.raises(OdError, match=f"OD-CONFIG: {fault}"):
         typed("--set", further, origin="origin")
     assert typed("--set", "geography.version=2001", origin="origin").count("Columns of its levels") == 1
 
 
-def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Project) -> None:
+def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty):
     (empty.root / "2001-02.csv").write_text("date,origin,destination,purpose\n")
     (empty.root / "notes.csv").write_text("date,origin\n")
     said = init().stdout
@@ -496,14 +448,14 @@ def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Proje
 
 @pytest.mark.representatives
 @pytest.mark.parametrize("odd", ["a: b #{period}.csv", "'{period}'.csv", '"{period}", [x].csv', "ø {period}\t.csv"])
-def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
+def test_yaml_holds_any_text_as_it_was_given(empty, odd):
     (empty.root / "2001-01.csv").rename(empty.root / odd.replace("{period}", "2001-01"))
     result = init(records=odd, zones="zones.csv")
     assert result.exit_code == 0, result.exception
     assert read_declared_series("mine").require_valid().trips.files == odd
 
 
-def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
+def test_a_section_of_yaml_has_one_line_unless_it_is_too_long():
     short, long = {"rho": "1"}, {"files": "x" * 60, "delimiter": "y" * 60}
     text = format_yaml_block({"name": "z" * 120, "cap": short, "trips": long})
     assert text.splitlines() == [
@@ -515,11 +467,11 @@ def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
     ]
 
 
-def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_leaves_nothing(empty, monkeypatch):
     """Stopped by the operator while the geography is read, once both files are there."""
     from od_assets.series.flows import FlowSeries
 
-    def stop(self: FlowSeries) -> None:
+    def stop(self):
         assert len(written(empty)) == 2
         raise KeyboardInterrupt
 

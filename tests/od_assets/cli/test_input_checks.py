@@ -1,7 +1,5 @@
 """An input is judged as a release would judge it; what is found of records stays in the confidential folder."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import stat
@@ -41,7 +39,7 @@ def changed(rows: int, column: str, value: Any, frame: pd.DataFrame | None = Non
     return frame
 
 
-def test_a_whole_input_would_not_be_refused(project: Project) -> None:
+def test_a_whole_input_would_not_be_refused(project):
     finding, detail = input_of(project)
     assert finding.ok
     assert "would not be refused" in finding.what
@@ -49,7 +47,7 @@ def test_a_whole_input_would_not_be_refused(project: Project) -> None:
 
 
 @pytest.mark.parametrize("column", ["origin", "destination", "date"])
-def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, column: str) -> None:
+def test_faults_are_refused_above_the_threshold_and_not_at_it(project, column):
     value = "2001-02-01" if column == "date" else "Z99"
     kind = "outside_period" if column == "date" else f"{column}_unlisted"
     allowed = project.component(trips__fault_threshold="1/1000")
@@ -63,7 +61,7 @@ def test_faults_are_refused_above_the_threshold_and_not_at_it(project: Project, 
     assert "  3," in detail
 
 
-def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
+def test_faults_of_several_kinds_are_refused_together(project):
     """Two of a kind are allowed, two of each of two kinds are not: the count of trips judges that."""
     project.write_records(pd.concat([changed(2, "origin", "Z99")[:2], changed(2, "destination", "Z99")]))
     finding, detail = input_of(project, project.component(trips__fault_threshold="1/1000"))
@@ -71,7 +69,7 @@ def test_faults_of_several_kinds_are_refused_together(project: Project) -> None:
     assert "OD-TRIPS-FAULTS" in detail
 
 
-def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
+def test_codes_that_lost_their_zeros_are_counted(project):
     zones = pd.DataFrame({"region": ["1", "1", "2"], "zone": ["0101", "0102", "1203"]})
     zones.to_csv(project.root / "zones.csv", index=False)
     frame = pd.DataFrame({"date": "2001-01-03", "origin": ["101", "102", "7", "01010", "1203"], "destination": "1203"})
@@ -82,7 +80,7 @@ def test_codes_that_lost_their_zeros_are_counted(project: Project) -> None:
     assert "origin_that_lost_its_zeros: 2 of 4 records" in detail
 
 
-def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None:
+def test_a_file_that_is_not_there_or_not_whole_is_said(project):
     component = project.component(arrivals={"settled_seconds": 0, "complete": "{period}.sha256"})
     assert input_of(project, component)[0].fault == (
         "OD-FILE-INCOMPLETE: 2001-01.csv may be incomplete: there is no file 2001-01.sha256"
@@ -97,7 +95,7 @@ def test_a_file_that_is_not_there_or_not_whole_is_said(project: Project) -> None
     assert not project.var.exists()
 
 
-def test_codes_of_groups_are_read_as_a_run_reads_them(project: Project) -> None:
+def test_codes_of_groups_are_read_as_a_run_reads_them(project):
     """A group may be called what is no place elsewhere: it is not sent to the zone of unknown places."""
     pd.DataFrame({"taxi": ["x", "y"], "zone": ["Z00", "Z11"]}).to_csv(project.root / "groups.csv", index=False)
     pd.DataFrame({"taxi": ["x", "y"] * 9, "date": "2001-01-15"}).to_csv(project.root / "2001-01.csv", index=False)
@@ -110,7 +108,7 @@ def test_codes_of_groups_are_read_as_a_run_reads_them(project: Project) -> None:
     assert finding.ok, detail
 
 
-def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
+def test_inputs_of_other_kinds_are_judged_too(project):
     ZONES.assign(latitude=range(6), longitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     stops = records().assign(stop="Z00")
     for component in (project.group_sizes(), project.stops()):
@@ -120,7 +118,7 @@ def test_inputs_of_other_kinds_are_judged_too(project: Project) -> None:
         assert str(input_of(project, component)[0].fault).startswith("the input would be refused")
 
 
-def test_unlisted_categories_are_no_faults_where_a_category_is_declared_for_them(project: Project) -> None:
+def test_unlisted_categories_are_no_faults_where_a_category_is_declared_for_them(project):
     project.write_records(records().assign(mode="tram"))
     modes = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
     finding, detail = input_of(project, project.component(segments=modes))
@@ -136,6 +134,11 @@ def as_csv(frame: pd.DataFrame) -> Callable[[Project], None]:
     return lambda project: project.write_records(frame)
 
 
+def without_file(project: Project) -> None:
+    (project.root / "2001-01.csv").unlink()
+
+
+MARKED = {"arrivals": {"complete": "{period}.sha256"}}
 PARQUET = {"trips__files": "{period}.parquet"}
 FOLDERS = {"trips__files": "lake/{period}"}
 COUNTS = {"trips__columns": {"date": "date", "trips": "n"}}
@@ -148,7 +151,7 @@ NOON = pd.Timestamp("2001-01-15 12:00", tz="UTC")
 def as_data_set(*names: str, log: str = "") -> Callable[[Project], None]:
     """Write the records to files of these names, the same to all, in the folder of January below a lake."""
 
-    def write(project: Project) -> None:
+    def write(project):
         folder = project.root / "lake" / "2001-01"
         folder.mkdir(parents=True)
         for name in names:
@@ -160,13 +163,9 @@ def as_data_set(*names: str, log: str = "") -> Callable[[Project], None]:
 
 
 REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
-    "no file": (lambda project: (project.root / "2001-01.csv").unlink(), {}, "OD-FILE-MISSING"),
-    "no file and no marker": (
-        lambda project: (project.root / "2001-01.csv").unlink(),
-        {"arrivals": {"complete": "{period}.sha256"}},
-        "OD-FILE-MISSING",
-    ),
-    "no marker": (lambda _: None, {"arrivals": {"complete": "{period}.sha256"}}, "OD-FILE-INCOMPLETE"),
+    "no file": (without_file, {}, "OD-FILE-MISSING"),
+    "no file and no marker": (without_file, MARKED, "OD-FILE-MISSING"),
+    "no marker": (lambda _: None, MARKED, "OD-FILE-INCOMPLETE"),
     "no column": (as_csv(records().rename(columns={"origin": "from"})), {}, "OD-TRIPS-COLUMN"),
     "codes are numbers": (as_parquet(records().assign(origin=1)), PARQUET, "OD-TRIPS-NOT-TEXT"),
     "times with a zone": (as_parquet(records().assign(date=NOON)), PARQUET, "OD-TRIPS-DATE"),
@@ -193,7 +192,7 @@ REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
     "no file and no marker", "times with a zone", "unlisted categories", "a partition of Delta", "a copy"
 )
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, what: str) -> None:
+def test_what_a_release_refuses_is_found_with_the_same_line(project, what):
     write, declared, code = REFUSED[what]
     write(project)
     component = project.component(**declared)

@@ -1,7 +1,5 @@
 """What an installation needs: every fault is planted once, and found; nothing is changed by looking."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json
@@ -43,10 +41,10 @@ from tests.od_assets.conftest import states
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def checkout(tmp_path, monkeypatch) -> Callable[..., None]:
     """Puts another checkout in the place of this one."""
 
-    def write(requires: tuple[str, ...] = (), pins: str = "", further: str = "", python: str = ">=3.11") -> None:
+    def write(requires=(), pins="", further="", python=">=3.11"):
         text = f'[project]\nrequires-python = "{python}"\ndependencies = {json.dumps(requires)}\n{further}'
         (tmp_path / "pyproject.toml").write_text(text)
         (tmp_path / "constraints.txt").write_text(pins)
@@ -55,13 +53,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return write
 
 
-def test_python_is_one_that_the_project_is_for(checkout: Callable[..., None]) -> None:
+def test_python_is_one_that_the_project_is_for(checkout):
     assert installation.inspect_python_version().ok
     checkout(python=">=3.99")
     assert "needs >=3.99" in str(installation.inspect_python_version().fault)
 
 
-def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[..., None]) -> None:
+def test_packages_are_those_that_are_required_and_pinned(checkout):
     this, hashes = np.__version__, "".join(f" \\\n    --hash=sha256:{sign * 64}" for sign in "ab")
     checkout(("numpy>=1",), f"numpy=={this}{hashes}\n")
     assert all(one.ok for one in installation.inspect_packages())
@@ -79,7 +77,7 @@ def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[...,
 # Kernels and noise
 
 
-def test_kernels_are_kept_and_give_what_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_kept_and_give_what_they_should(tmp_path, monkeypatch):
     installation.intopt(np.array([3, -1]), 2)  # compiled, if nothing has been yet
     assert installation.inspect_kernels(cache_folder()).ok
     assert "no folder" in str(installation.inspect_kernels(None).fault)
@@ -99,7 +97,7 @@ class Short(Silent):
 
 
 @pytest.mark.parametrize(("backend", "fault"), [(Silent, "OSError"), (Short, "shape")])
-def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fault: str) -> None:
+def test_noise_backends_draw(monkeypatch, backend, fault):
     assert [one.what for one in installation.inspect_noise_backends()] == [
         "noise backend opendp",
         "noise backend table",
@@ -114,7 +112,7 @@ def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fau
 # Folders
 
 
-def test_dagsters_home_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagsters_home_is_the_projects(tmp_path, monkeypatch):
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     assert installation.inspect_dagster_home(tmp_path).ok
     assert not list(tmp_path.iterdir())
@@ -132,7 +130,7 @@ def test_dagsters_home_is_the_projects(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("path", "mode"), [(".", 0o750), ("trips", 0o701), ("trips/counts", 0o640), ("trips/counts", 0o604)]
 )
-def test_the_confidential_folder_is_closed(tmp_path: Path, path: str, mode: int) -> None:
+def test_the_confidential_folder_is_closed(tmp_path, path, mode):
     assert installation.inspect_modes(tmp_path).ok
     folder = tmp_path / "confidential"
     (folder / "trips").mkdir(parents=True)
@@ -148,7 +146,7 @@ def test_the_confidential_folder_is_closed(tmp_path: Path, path: str, mode: int)
     assert installation.inspect_modes(tmp_path).ok
 
 
-def test_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_disk_has_room(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "LEAST_FREE", 1)
     assert installation.inspect_free_disk(tmp_path / "var" / "not" / "there").ok
     monkeypatch.setattr(installation, "LEAST_FREE", 1 << 62)
@@ -160,7 +158,7 @@ def test_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "var"
     monkeypatch.setenv("OD_VAR", str(folder))
     return folder
@@ -178,17 +176,17 @@ def looked_at(var: Path) -> Finding:
     return finding
 
 
-def test_where_nothing_was_released_there_is_no_ledger(var: Path) -> None:
+def test_where_nothing_was_released_there_is_no_ledger(var):
     assert looked_at(var).ok
     assert not var.exists()
 
 
-def test_a_whole_ledger_has_its_entries(var: Path) -> None:
+def test_a_whole_ledger_has_its_entries(var):
     enter(var, "trips", "rides")
     assert looked_at(var) == Finding("ledger: 4 entries")
 
 
-def test_an_edited_ledger_is_found(var: Path) -> None:
+def test_an_edited_ledger_is_found(var):
     enter(var, "trips")
     with contextlib.closing(sqlite3.connect(var / "ledger.sqlite")) as connection:
         connection.execute("DROP TRIGGER entries_are_final")
@@ -198,14 +196,14 @@ def test_an_edited_ledger_is_found(var: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0"])
-def test_a_file_that_is_no_ledger_is_found_and_stays_as_it_is(var: Path, content: bytes) -> None:
+def test_a_file_that_is_no_ledger_is_found_and_stays_as_it_is(var, content):
     """An empty one is what a backup or a killed process may leave before the first release."""
     var.mkdir()
     (var / "ledger.sqlite").write_bytes(content)
     assert looked_at(var).ok == (not content)
 
 
-def test_an_older_ledger_is_found_by_its_head(var: Path) -> None:
+def test_an_older_ledger_is_found_by_its_head(var):
     enter(var, "trips")
     older = (var / "ledger.sqlite").read_bytes()
     enter(var, "rides")
@@ -213,7 +211,7 @@ def test_an_older_ledger_is_found_by_its_head(var: Path) -> None:
     assert str(looked_at(var).fault).startswith("OD-LEDGER-ROLLED-BACK")
 
 
-def test_a_ledger_older_than_a_certificate_or_missing_is_found(var: Path) -> None:
+def test_a_ledger_older_than_a_certificate_or_missing_is_found(var):
     enter(var, "trips")
     bundle = var / "releases" / "trips" / "2001-01" / "r1"
     bundle.mkdir(parents=True)
@@ -226,7 +224,7 @@ def test_a_ledger_older_than_a_certificate_or_missing_is_found(var: Path) -> Non
     assert not (var / "ledger.sqlite").exists()
 
 
-def test_a_missing_ledger_is_found_by_its_head_alone(var: Path) -> None:
+def test_a_missing_ledger_is_found_by_its_head_alone(var):
     enter(var, "trips")
     (var / "ledger.sqlite").unlink()
     assert "missing" in str(looked_at(var).fault)
@@ -245,7 +243,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="Linux lists who holds a lock")
-def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
+def test_a_lock_of_a_stopped_process_is_found(tmp_path):
     assert installation.inspect_release_lock(tmp_path).ok
     assert not list(tmp_path.iterdir())
     lock, other = tmp_path / "release.lock", tmp_path / "other"
@@ -290,7 +288,7 @@ def work() -> None:
     nothing()
 
 
-def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
+def test_runs_of_dead_processes_are_found(tmp_path):
     assert installation.inspect_runs(tmp_path).ok
     assert not list(tmp_path.iterdir())
     home = tmp_path / "dagster"
@@ -309,7 +307,7 @@ def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
     assert "od-release ui" in str(finding.next_step)
 
 
-def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> None:
+def test_runs_that_were_killed_while_they_started_are_found(tmp_path):
     home = tmp_path / "dagster"
     home.mkdir()
     shutil.copy(DAGSTER_SETTINGS, home)
@@ -325,8 +323,8 @@ def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> N
     assert installation.inspect_runs(tmp_path).fault == f"1 are listed as started: {run.run_id}"
 
 
-def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> dg.Definitions:
+def test_a_code_location_that_does_not_load_is_found(monkeypatch):
+    def broken():
         return dg.Definitions(
             schedules=[dg.ScheduleDefinition(name="late", job_name="absent", cron_schedule="0 0 * * *")]
         )

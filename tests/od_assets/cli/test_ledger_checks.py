@@ -1,7 +1,5 @@
 """What the ledger would refuse is said before a run, in the words of the run, and nothing is charged or written."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +10,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
 from tests.od_assets.cli.commands import refusal
 from tests.od_assets.cli.test_init import init
-from tests.od_assets.conftest import ATTRIBUTES, Project, states
+from tests.od_assets.conftest import ATTRIBUTES, Project, charge, states
 
 RHO = {"privacy": {"rho": "0.06", "delta": "1e-8"}}
 """A release needs more than half of the cap of 0.1."""
@@ -23,28 +21,20 @@ BEGUN = "noisy_measurement_1.draw_1.parquet"
 def begun(project: Project, *levels: int, **changes: Any) -> Any:
     """Charge the month, begin the draws of some levels, and return the settings."""
     settings = project.component(**RHO | changes).require_valid()
-    key, ledger = settings.key("2001-01"), Warehouse().ledger
-    ledger.declare(settings.domain)
-    ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
+    key = charge(settings)
     for level in levels:
-        ledger.start_draw(key, level)
+        Warehouse().ledger.start_draw(key, level)
     return settings
 
 
 def refused_in_run(settings: Any) -> str:
     """What the ledger says to a run of the month, which declares and reserves."""
-
-    def charge() -> None:
-        key, ledger = settings.key("2001-01"), Warehouse().ledger
-        ledger.declare(settings.domain)
-        ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
-
     with pytest.raises(OdError) as refused:
-        charge()
+        charge(settings)
     return f"{refused.value.code}: {refused.value.message}"
 
 
-def test_without_a_ledger_nothing_is_asked_and_none_is_made(project: Project) -> None:
+def test_without_a_ledger_nothing_is_asked_and_none_is_made(project):
     settings, before = project.component().require_valid(), states(project.root)
     finding = inspect_budget(settings, "2001-01")
     assert (finding.ok, finding.what) == (True, "budget of trips/2001-01/r1: nothing is spent yet")
@@ -60,7 +50,7 @@ def test_without_a_ledger_nothing_is_asked_and_none_is_made(project: Project) ->
         ({"domain__neighbours": "unbounded"}, "OD-DOMAIN-CONFLICT"),
     ],
 )
-def test_a_refusal_of_the_ledger_is_that_of_the_run(project: Project, changes: dict[str, Any], code: str) -> None:
+def test_a_refusal_of_the_ledger_is_that_of_the_run(project, changes, code):
     begun(project)
     settings, before = project.component(**RHO | changes).require_valid(), states(project.root)
     finding = inspect_budget(settings, "2001-01")
@@ -69,7 +59,7 @@ def test_a_refusal_of_the_ledger_is_that_of_the_run(project: Project, changes: d
     assert finding.fault == refused_in_run(settings)
 
 
-def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(project: Project) -> None:
+def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(project):
     settings = begun(project)
     assert inspect_budget(settings, "2001-01").what == "budget of trips/2001-01/r1: it is charged already"
     lowered = {"rho": "0.01", "reason": "below a single release"}
@@ -82,7 +72,7 @@ def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(pr
     assert Warehouse().ledger.balance("trips", "2001-01").cap == Fraction(1, 10)
 
 
-def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project: Project) -> None:
+def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project):
     """A draw whose file is whole is not lost."""
     settings = begun(project, 1, domain__cap={"rho": "0.06", "reason": "no room"})
     finding = inspect_budget(settings, "2001-01")
@@ -94,7 +84,7 @@ def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project: Project)
     assert inspect_budget(settings, "2001-01").what.endswith("it is charged already")
 
 
-def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Project) -> None:
+def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project):
     """Its number was changed and its reason was not. The data set of ``init`` was charged before under its name."""
     begun(project)
     project.component(**RHO, domain__cap={"rho": "0.2", "reason": "first declaration"})  # writes the domain

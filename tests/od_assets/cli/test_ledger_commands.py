@@ -1,7 +1,5 @@
 """``od-release ledger`` and ``verify`` on a published release, in this process."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from fractions import Fraction
@@ -19,30 +17,30 @@ from od_core.published.publishing import Published
 from tests.od_assets.cli.commands import command, printed, refusal, stated
 from tests.od_core.ledger.ledger_rows import rows, small_plan
 from tests.od_core.publication.published_kinds import EXAMPLES, locations, publish_examples
-from tests.postgres import POINTER, Server
+from tests.postgres import POINTER
 
 
 @pytest.fixture
-def var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("whole")
     publish_examples(root, {"flows": EXAMPLES["flows"]})
     return root
 
 
 @pytest.fixture
-def published(whole: Path, var: Path) -> Published:
+def published(whole, var) -> Published:
     """A copy of a release of flows between two levels, with its ledger."""
     shutil.copytree(whole, var, dirs_exist_ok=True)
     return locations(var, EXAMPLES["flows"].key)
 
 
-def test_the_ledger_as_json_and_as_a_table(published: Published) -> None:
+def test_the_ledger_as_json_and_as_a_table(published):
     (row,) = stated("ledger")
     assert (row["domain"], row["period"], row["releases"], row["lost_draws"]) == ("commuters", "2001-06", 1, 0)
     amounts = {name: Fraction(row[name]["rho_exact"]) for name in ("cap", "spent", "left")}
@@ -52,7 +50,7 @@ def test_the_ledger_as_json_and_as_a_table(published: Published) -> None:
     assert all(word in table for word in ("commuters", "2001-06", "cap rho", "lost draws"))
 
 
-def test_a_year_of_users_is_shown_with_its_months(var: Path) -> None:
+def test_a_year_of_users_is_shown_with_its_months(var):
     """The year has spent less than its months together, which are stated below it."""
     unit = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=3, id_pattern="[a-z]+")
     ledger = Ledger(var / "ledger.sqlite")
@@ -67,7 +65,7 @@ def test_a_year_of_users_is_shown_with_its_months(var: Path) -> None:
     assert lines[1][2:] == ["-", "0.125", "-", "-", "-"]
 
 
-def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published: Published) -> None:
+def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published):
     assert stated("ledger", "verify") == {"whole": True, "entries": 2 + 3 * 2 + 1}
     content = bytearray(published.ledger.path.read_bytes())
     place = content.index(b"RESERVED")
@@ -76,7 +74,7 @@ def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published: Publi
     assert refusal("ledger", "verify").code == "OD-LEDGER-BROKEN"
 
 
-def test_the_ledger_is_copied_to_a_new_file_alone(published: Published, tmp_path: Path) -> None:
+def test_the_ledger_is_copied_to_a_new_file_alone(published, tmp_path):
     """Another file is not called a damaged ledger, and is left as it is."""
     other = tmp_path / "notes.txt"
     other.write_text("no ledger", encoding="utf-8")
@@ -87,12 +85,8 @@ def test_the_ledger_is_copied_to_a_new_file_alone(published: Published, tmp_path
 
 @pytest.mark.slow
 def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
-    var: Path,
-    published: Published,
-    tmp_path_factory: pytest.TempPathFactory,
-    postgres: Server,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    var, published, tmp_path_factory, postgres, monkeypatch
+):
     """What the commands say of it is the same; the file that is left is refused once the new ledger was charged."""
     before, elsewhere = stated("ledger"), tmp_path_factory.mktemp("elsewhere")
     address = postgres.new_ledger(elsewhere)
@@ -111,19 +105,16 @@ def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     assert len(rows(elsewhere / "backup.sqlite")) == 9 + 1
 
 
-def test_nothing_released_is_said_and_nothing_made(var: Path) -> None:
+def test_nothing_released_is_said_and_nothing_made(var):
     for arguments in (["ledger"], ["ledger", "verify"], ["verify"]):
         assert refusal(*arguments).code == "OD-LEDGER-ABSENT"
     assert not list(var.iterdir())
 
 
-def test_what_is_public_but_unknown_to_the_ledger_is_found(var: Path, published: Published) -> None:
+def test_what_is_public_but_unknown_to_the_ledger_is_found(var, published):
     shutil.copytree(published.bundle, var / "releases" / "commuters" / "2001-07" / "r1")
     with duckdb.connect(str(published.database)) as connection:
         connection.execute("INSERT INTO flows VALUES ('commuters/2001-08/r1', 'aa', 'ba', 3)")
     rows = {row["release"]: row for row in json.loads(command("verify", "--json").stdout)}
-    assert {name: row["verified"] for name, row in rows.items()} == {
-        "commuters/2001-06/r1": True,
-        "commuters/2001-07/r1": False,
-        "commuters/2001-08/r1": False,
-    }
+    expected = {"2001-06": True, "2001-07": False, "2001-08": False}
+    assert {name.split("/")[1]: row["verified"] for name, row in rows.items()} == expected

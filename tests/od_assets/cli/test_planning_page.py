@@ -1,24 +1,19 @@
 """``od-release plan --page``: the file that it writes, and what it refuses."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from od_assets.cli.releases import write_planning_page
 from od_assets.project import find_current_project
 from od_core.flows import planning_page
 from tests.od_assets.cli.commands import printed, refusal, stated
-from tests.od_assets.conftest import Project
 
 
 @pytest.fixture(autouse=True)
-def few_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_budgets(monkeypatch):
     monkeypatch.setattr(planning_page, "EPSILONS", ("3",))
 
 
-def test_the_page_is_written_beside_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_written_beside_what_is_printed(tmp_path, monkeypatch):
     """Nothing else is written: no record is read, and no budget is spent."""
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
     path = tmp_path / "page.html"
@@ -33,9 +28,7 @@ def test_the_page_is_written_beside_what_is_printed(tmp_path: Path, monkeypatch:
     assert not find_current_project().var.exists()
 
 
-def test_the_year_of_a_user_is_that_of_the_data_set(
-    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_year_of_a_user_is_that_of_the_data_set(tmp_path, project, monkeypatch):
     """A span of weeks has another number of periods than a year of the calendar."""
     seen: list[int] = []
     monkeypatch.setattr("od_core.flows.planning_page.render_planning_page", lambda *given: f"{seen.append(given[3])}")
@@ -53,7 +46,7 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
     ("release", "folder", "code"),
     [("us_departures", ".", "OD-FORECAST-KIND"), ("us_flights", "none", "OD-FORECAST-PAGE")],
 )
-def test_what_cannot_be_written_is_refused(tmp_path: Path, release: str, folder: str, code: str) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path, release, folder, code):
     path = tmp_path / folder / "page.html"
     assert refusal("plan", release, "--page", str(path)).code == code
     assert not path.exists()

@@ -1,7 +1,5 @@
 """``od-release prune``, and the logs of Dagster that a run compresses: what goes, and above all what stays."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Iterator
@@ -37,7 +35,7 @@ def table(context) -> None:
 
 
 @pytest.fixture
-def instance(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+def instance(project, monkeypatch) -> Iterator[dg.DagsterInstance]:
     """Dagster's own home of the project."""
     monkeypatch.setenv("DAGSTER_HOME", str(project.var / "dagster"))
     prepare_dagster_home()
@@ -72,9 +70,7 @@ def prune(*options: str) -> dict[str, object]:
     return found
 
 
-def test_older_logs_of_releases_are_compressed_and_can_be_brought_back(
-    project: Project, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_logs_of_releases_are_compressed_and_can_be_brought_back(project, instance, monkeypatch):
     monkeypatch.setattr(pruning, "_WHOLE", 1)
     first, second, failed = runs(instance, "1", "2", "4")
     (foreign,) = runs(instance, "1", release=None)
@@ -96,7 +92,7 @@ def test_older_logs_of_releases_are_compressed_and_can_be_brought_back(
         assert instance.all_logs(run) == before[run]
 
 
-def test_logs_in_another_home_are_the_teams_own(project: Project, tmp_path: Path) -> None:
+def test_logs_in_another_home_are_the_teams_own(project, tmp_path):
     (tmp_path / "home").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
         (run,) = runs(instance, "1")
@@ -105,7 +101,7 @@ def test_logs_in_another_home_are_the_teams_own(project: Project, tmp_path: Path
         assert pruning.find_removable_paths(Warehouse(), instance, 0)["logs of runs"] == []
 
 
-def test_what_may_go_is_listed_then_removed_and_all_else_stays(project: Project) -> None:
+def test_what_may_go_is_listed_then_removed_and_all_else_stays(project):
     """Of a published release with its bundle, an unpublished one, and series with the names of what may go."""
     ledger, var = Ledger(project.var / "ledger.sqlite"), project.var
     ledger.declare(domain(1))
@@ -149,7 +145,7 @@ def test_what_may_go_is_listed_then_removed_and_all_else_stays(project: Project)
     assert prune("--older-than", "0") == {"removed": False, "bytes": 0, "folders": []}
 
 
-def test_nothing_is_removed_while_a_release_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_removed_while_a_release_runs(project, monkeypatch):
     plant(project.var, ".a.7.tmp", ".b.7.tmp")
     seen = []
     monkeypatch.setattr(pruning, "remove", lambda path: seen.append((path.name, is_locked(project.var / LOCK_NAME))))
@@ -159,9 +155,7 @@ def test_nothing_is_removed_while_a_release_runs(project: Project, monkeypatch: 
     assert sorted(seen) == [(".a.7.tmp", True), (".b.7.tmp", True)]
 
 
-def test_logs_of_finished_runs_are_removed_and_their_materializations_stay(
-    project: Project, instance: dg.DagsterInstance
-) -> None:
+def test_logs_of_finished_runs_are_removed_and_their_materializations_stay(project, instance):
     runs(instance, "1", "4")
     (foreign,) = runs(instance, "2", release=None)
     (row,) = prune("--older-than", "0", "--remove")["folders"]  # type: ignore[misc]
@@ -173,7 +167,7 @@ def test_logs_of_finished_runs_are_removed_and_their_materializations_stay(
 
 
 @pytest.mark.slow
-def test_a_pruned_release_is_verified_and_run_again_as_before(released: Project) -> None:
+def test_a_pruned_release_is_verified_and_run_again_as_before(released):
     before, ledger = public_bytes(released.var), (released.var / "ledger.sqlite").read_bytes()
     assert {row["what"] for row in prune("--older-than", "0", "--remove")["folders"]} == {"counts and estimates"}  # type: ignore[attr-defined]
     assert [row["verified"] for row in verify_published_releases()] == [True]

@@ -1,22 +1,18 @@
 """``od-release purge``, and the rule that does the same at the end of a run."""
 
-from __future__ import annotations
-
 import json
 
 import dagster as dg
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import Project
+from tests.od_assets.cli.commands import command
 from tests.od_core.ledger.ledger_rows import domain, finish, small_plan
 
 
-def test_copies_of_records_of_published_releases_are_removed(project: Project) -> None:
+def test_copies_of_records_of_published_releases_are_removed(project):
     """Of no other release, of none that is younger than asked, and after a question."""
     ledger, copies = Ledger(project.var / "ledger.sqlite"), {}
     ledger.declare(domain(1))
@@ -32,24 +28,23 @@ def test_copies_of_records_of_published_releases_are_removed(project: Project) -
         ledger.start_draw(june, level)
         finish(ledger, june, level, "0")
     ledger.publish(june, "0" * 64)
-    command = CliRunner()
-    assert "Nothing was removed" in command.invoke(app, ["purge"], input="n\n").stdout
-    assert "Nothing was removed" in command.invoke(app, ["purge", "--dry-run"]).stdout
-    younger = command.invoke(app, ["purge", "--older-than", "1", "--yes", "--json"])
+    assert "Nothing was removed" in command("purge", input="n\n").stdout
+    assert "Nothing was removed" in command("purge", "--dry-run").stdout
+    younger = command("purge", "--older-than", "1", "--yes", "--json")
     assert json.loads(younger.stdout) == {"removed": False, "files": []}
-    said = command.invoke(app, ["purge", "--older-than", "1"]).stdout
+    said = command("purge", "--older-than", "1").stdout
     assert said == "No published release of that age has a copy of its records.\n"
-    named = json.loads(command.invoke(app, ["purge", "--json"]).stdout)
+    named = json.loads(command("purge", "--json").stdout)
     assert named == {"removed": False, "files": [{"release": str(june), "file": str(copies["2001-06"])}]}
     assert all(copy.exists() for copy in copies.values())
-    assert "1 removed" in command.invoke(app, ["purge"], input="y\n").stdout
+    assert "1 removed" in command("purge", input="y\n").stdout
     assert [copy.exists() for copy in copies.values()] == [False, True]
     assert (copies["2001-06"].parent / "identity.json").exists()
-    assert command.invoke(app, ["purge"]).stdout == "No published release has a copy of its records.\n"
+    assert command("purge").stdout == "No published release has a copy of its records.\n"
 
 
 @pytest.mark.slow
-def test_a_run_removes_copies_when_it_ends(released: Project) -> None:
+def test_a_run_removes_copies_when_it_ends(released):
     """And not before, none that is younger than the rule says, and none of a release that the run works on."""
     copy = released.var / "confidential" / "trips" / "2001-01" / "r1" / "raw_trips.parquet"
     seen = []

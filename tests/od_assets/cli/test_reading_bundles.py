@@ -1,10 +1,7 @@
 """``od-release contract``, ``explain`` and ``disclose`` on published releases, in this process."""
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +18,7 @@ KEY = str(KEYS[0])
 
 
 @pytest.fixture
-def bundle(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bundle(published_flights, tmp_path, monkeypatch) -> Path:
     """A bundle of a project that holds nothing else, and is not to be changed."""
     (tmp_path / "var").mkdir()
     (tmp_path / "var" / "releases").symlink_to(published_flights / "releases")
@@ -30,18 +27,18 @@ def bundle(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("command", ["contract", "explain", "disclose"])
-def test_a_release_that_is_not_published_is_refused(bundle: Path, refused: Callable[..., str], command: str) -> None:
+def test_a_release_that_is_not_published_is_refused(bundle, refused, command):
     said = refused(command, "us_flights/1999-01/r1")
     assert f"us_flights/1999-01/r1 is not published here; published releases: {KEY}" in said
 
 
-def test_the_contract_of_a_release_is_printed_as_yaml_or_json(bundle: Path) -> None:
+def test_the_contract_of_a_release_is_printed_as_yaml_or_json(bundle):
     expected = data_contract(bundle)
     assert yaml.safe_load(printed("contract", KEY)) == expected
     assert stated("contract", str(bundle)) == expected
 
 
-def test_a_release_is_explained_as_text_or_json_and_nothing_is_written(bundle: Path, tmp_path: Path) -> None:
+def test_a_release_is_explained_as_text_or_json_and_nothing_is_written(bundle, tmp_path):
     before = sorted([*bundle.rglob("*"), *tmp_path.rglob("*")])
     expected = json.loads(json.dumps(explain_release(bundle).to_facts()))
     assert stated("explain", KEY) == expected
@@ -51,9 +48,7 @@ def test_a_release_is_explained_as_text_or_json_and_nothing_is_written(bundle: P
     assert sorted([*bundle.rglob("*"), *tmp_path.rglob("*")]) == before
 
 
-def test_the_documents_of_a_release_are_written_below_the_project_or_where_one_says(
-    bundle: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
+def test_the_documents_of_a_release_are_written_below_the_project_or_where_one_says(bundle, tmp_path, refused):
     _, expected = disclosure_documents(bundle)
     said = printed("disclose", KEY)
     assert [name for name in DESCRIPTIONS if name not in said] == []
@@ -66,9 +61,7 @@ def test_the_documents_of_a_release_are_written_below_the_project_or_where_one_s
     assert "OD-DISCLOSURE-FOLDER" in refused("disclose", KEY, "--folder", str(bundle))
 
 
-def test_a_folder_that_the_system_refuses_is_named_in_one_line(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_the_system_refuses_is_named_in_one_line(bundle, monkeypatch, capsys):
     folder = "n" * 300
     monkeypatch.setattr(sys, "argv", ["od-release", "disclose", str(bundle), "--folder", folder])
     with pytest.raises(SystemExit) as ended:

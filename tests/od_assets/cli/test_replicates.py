@@ -1,7 +1,5 @@
 """``od-release replicates`` on a published release, in this process, and the files that it writes."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -14,16 +12,14 @@ from od_core import Release, open_release
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.published import replicate_files
 from tests.od_assets.cli.commands import command, printed, refusal, stated
-from tests.od_assets.cli.test_sum import NEW, var
-
-__all__ = ["var"]
+from tests.od_assets.cli.conftest import NEW
 
 ROOT = Path(__file__).parents[3]
 AIRPORTS = ROOT / "data" / "us_flights" / "airports.csv"
 FILES = ["README.md", "replicates.omx", "replicates.parquet"]
 
 
-def test_the_files_hold_the_replicates_of_the_last_release(var: Path) -> None:
+def test_the_files_hold_the_replicates_of_the_last_release(var):
     said = printed("replicates", "us_flights", "-n", "3")
     folder = var / "replicates" / NEW
     assert said.splitlines()[0] == f"3 replicates of {NEW}. Nothing was charged."
@@ -42,8 +38,8 @@ def test_the_files_hold_the_replicates_of_the_last_release(var: Path) -> None:
     assert compute_certificate_digest(certificate) in text
 
 
-def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: str) -> str:
+def test_what_has_no_replicates_is_refused_and_nothing_is_written(var, monkeypatch):
+    def refused(*arguments):
         return refusal("replicates", *arguments).code
 
     assert refused("us_trains") == "OD-RELEASE-ABSENT"
@@ -68,9 +64,7 @@ WITHOUT = r"\S+; no interval holds, since the bias is \S+ standard errors"
 
 
 @pytest.mark.slow
-def test_the_example_prints_each_result_with_an_interval_or_why_it_has_none(
-    published_flights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_prints_each_result_with_an_interval_or_why_it_has_none(published_flights, monkeypatch, capsys):
     """Which of them have an interval depends on the noise."""
     monkeypatch.setattr("sys.argv", ["example", str(published_flights / "releases" / NEW), str(AIRPORTS)])
     runpy.run_path(str(ROOT / "examples" / "replicates" / "results_with_their_uncertainty.py"), run_name="__main__")

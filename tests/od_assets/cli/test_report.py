@@ -1,10 +1,6 @@
 """``od-release report`` on published releases, in this process."""
 
-from __future__ import annotations
-
 import webbrowser
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,16 +11,14 @@ from tests.published_flights import KEYS
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def opened(monkeypatch) -> list[str]:
     """Addresses that the browser was asked to open."""
     addresses: list[str] = []
     monkeypatch.setattr(webbrowser, "open", addresses.append)
     return addresses
 
 
-def test_the_newest_report_is_printed_and_opened_where_there_is_a_display(
-    published_flights: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
-) -> None:
+def test_the_newest_report_is_printed_and_opened_where_there_is_a_display(published_flights, monkeypatch, opened):
     monkeypatch.setenv("OD_VAR", str(published_flights))
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
@@ -37,9 +31,7 @@ def test_the_newest_report_is_printed_and_opened_where_there_is_a_display(
     assert opened == [older.as_uri()]
 
 
-def test_without_a_published_release_the_next_command_is_named(
-    published_flights: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str], opened: list[str]
-) -> None:
+def test_without_a_published_release_the_next_command_is_named(published_flights, monkeypatch, refused, opened):
     assert refused("report").startswith("OD-RELEASE-ABSENT: no release is published here")
     assert not find_current_project().var.exists()
     monkeypatch.setenv("OD_VAR", str(published_flights))
@@ -52,7 +44,7 @@ def test_without_a_published_release_the_next_command_is_named(
     assert opened == []
 
 
-def test_without_a_name_the_release_that_was_measured_last_is_chosen(tmp_path: Path) -> None:
+def test_without_a_name_the_release_that_was_measured_last_is_chosen(tmp_path):
     for key, at in {"b/2001-01/r1": "2001-02-01T00:00:01+00:00", "a/2001-02/r1": "2001-02-01T00:00:02+00:00"}.items():
         bundle = tmp_path / key
         bundle.mkdir(parents=True)

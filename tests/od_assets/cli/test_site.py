@@ -1,7 +1,5 @@
 """``od-release site``: all that is published and nothing else, the same bytes again, and links that lead to files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -11,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from od_assets.cli.app import app, main
+from od_assets.cli.app import main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import locate_zip
@@ -26,10 +24,9 @@ from od_core.published.site import (
     select_newest_revisions,
     write_site,
 )
-from tests.od_assets.cli.test_sum import NEW, OLD, var
+from tests.od_assets.cli.commands import command
+from tests.od_assets.cli.conftest import NEW, OLD
 from tests.od_core.publication.examples import sealed_again
-
-__all__ = ["var"]
 
 URL = "https://statistics.example/od/"
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -41,7 +38,7 @@ CROISSANTS = {f"{OLD}.croissant.json", f"{NEW}.croissant.json"}
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["site", *arguments])
+    return command("site", *arguments)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -57,7 +54,7 @@ def links(page: str) -> list[str]:
     return [address for address in re.findall(r'href="([^"]+)"', page) if not address.startswith("#")]
 
 
-def test_a_site_has_what_is_published_and_its_own_pages(var: Path) -> None:
+def test_a_site_has_what_is_published_and_its_own_pages(var):
     """To the byte. What somebody left in a bundle's folder or beside it stays there."""
     published = content(var / "releases")
     (var / "releases" / "notes.txt").write_text("not public", encoding="utf-8")
@@ -72,7 +69,7 @@ def test_a_site_has_what_is_published_and_its_own_pages(var: Path) -> None:
     assert f"First page: {var / 'site' / 'index.html'}" in result.stdout
 
 
-def test_the_same_releases_give_the_same_bytes_and_are_not_written_again(var: Path) -> None:
+def test_the_same_releases_give_the_same_bytes_and_are_not_written_again(var):
     first = write_site(var / "releases", var / "one", WITH_URL)
     assert set(first.changed) == content(var / "one").keys()
     times = {path: path.stat().st_mtime_ns for path in (var / "one").rglob("*")}
@@ -85,7 +82,7 @@ def test_the_same_releases_give_the_same_bytes_and_are_not_written_again(var: Pa
     assert content(var / "two") == {k: v for k, v in content(var / "one").items() if k != "robots.txt"}
 
 
-def test_what_was_interrupted_is_finished(var: Path) -> None:
+def test_what_was_interrupted_is_finished(var):
     """The checksums of a release are copied last."""
     whole = write_site(var / "releases", var / "site", TRIPS)
     expected = content(var / "site")
@@ -96,7 +93,7 @@ def test_what_was_interrupted_is_finished(var: Path) -> None:
     assert content(var / "site") == expected
 
 
-def test_a_new_release_is_added(var: Path) -> None:
+def test_a_new_release_is_added(var):
     shutil.move(var / "releases" / NEW, var / "later")
     shutil.move(var / "releases" / f"{NEW}.zip", var / "later.zip")
     write_site(var / "releases", var / "site", WITH_URL)
@@ -108,7 +105,7 @@ def test_a_new_release_is_added(var: Path) -> None:
     assert content(var / "site") == content(var / "fresh")
 
 
-def test_the_catalogue_describes_every_file(var: Path) -> None:
+def test_the_catalogue_describes_every_file(var):
     write_site(var / "releases", var / "site", TRIPS)
     site = content(var / "site")
     catalogue = json.loads(site["catalog.jsonld"])
@@ -138,7 +135,7 @@ def test_the_catalogue_describes_every_file(var: Path) -> None:
         ("https://office.example/ask", "vcard:hasURL", "https://office.example/ask"),
     ],
 )
-def test_the_catalogue_states_a_contact(var: Path, contact: str, kind: str, address: str) -> None:
+def test_the_catalogue_states_a_contact(var, contact, kind, address):
     described = SiteDescription("Trips", URL, publisher="Office", contact=contact)
     for one in json.loads(render_catalogue(described, released(var)))["dcat:dataset"]:
         assert one["dcat:contactPoint"] == {"@type": "vcard:Kind", "vcard:fn": "Office", kind: {"@id": address}}
@@ -155,7 +152,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_addresses_and_texts_that_cannot_be_written_are_refused(what: str) -> None:
+def test_addresses_and_texts_that_cannot_be_written_are_refused(what):
     code = f"OD-SITE-TITLE.*the {what}" if what in ("title", "publisher") else "OD-SITE-ADDRESS"
     for text in WRONG[what]:
         with pytest.raises(OdError, match=code):
@@ -166,7 +163,7 @@ def released(var: Path) -> list[SiteRelease]:
     return [SiteRelease.from_bundle(ReleaseKey.parse(key), var / "releases" / key) for key in (OLD, NEW)]
 
 
-def test_a_replaced_revision_is_marked_and_not_counted(var: Path) -> None:
+def test_a_replaced_revision_is_marked_and_not_counted(var):
     old, new = released(var)
     revised = replace(new, key=replace(new.key, revision=2))
     assert select_newest_revisions([revised, old, new]) == [revised, old]
@@ -177,7 +174,7 @@ def test_a_replaced_revision_is_marked_and_not_counted(var: Path) -> None:
     assert page.count("<td>exact</td>") == 2
 
 
-def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
+def test_text_of_a_certificate_cannot_end_the_script_element(var):
     (old, _) = released(var)
     guarantee = old.certificate["guarantee"] | {"protected": "</script><script>alert(1)</script>"}
     evil = replace(old, certificate=old.certificate | {"guarantee": guarantee})
@@ -221,7 +218,7 @@ FORGERIES = {
 @pytest.mark.representatives
 @pytest.mark.parametrize("what", FORGERIES)
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
-def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *, again: bool) -> None:
+def test_what_the_checksums_do_not_state_reaches_no_site(var, what, *, again):
     """Nothing of such a release is written, and no page of a new site leads to it; the others are written."""
     if again:
         write_site(var / "releases", var / "site", TRIPS)
@@ -241,9 +238,7 @@ def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *
 
 
 @pytest.mark.parametrize("known_by", ["zip file", "database"])
-def test_a_release_without_its_bundle_is_left_out_by_name(
-    published_few: Path, var: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], known_by: str
-) -> None:
+def test_a_release_without_its_bundle_is_left_out_by_name(published_few, var, monkeypatch, capsys, known_by):
     """The others are written; the exit code is 2, also once the site is up to date, until the bundle is back."""
     shutil.move(var / "releases" / OLD, var / "old")
     if known_by == "database":
@@ -275,7 +270,7 @@ def test_a_release_without_its_bundle_is_left_out_by_name(
     assert {f"{OLD}/tables/flows.parquet", f"{OLD}.zip"} <= content(var / "site").keys()
 
 
-def test_a_site_of_no_release_in_place_of_a_file_or_among_the_bundles_is_refused(var: Path) -> None:
+def test_a_site_of_no_release_in_place_of_a_file_or_among_the_bundles_is_refused(var):
     (var / "page.html").write_text("mine")
     before = content(var)
     for folder in ("page.html", "page.html/site", "releases", "releases/site"):

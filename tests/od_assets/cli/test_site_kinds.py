@@ -1,7 +1,5 @@
 """A site of releases of every kind, and of flows derived from them: its pages, its catalogue, its descriptions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -22,7 +20,7 @@ from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import SiteDescription, write_site
 from tests.od_assets.cli.test_site import ATOM, SITEMAP, URL, content, links, parsed
 from tests.od_core.publication.examples import files_of
-from tests.od_core.publication.published_kinds import Made, flows, publish
+from tests.od_core.publication.published_kinds import flows, publish
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 DESCRIBED = SiteDescription("Trips", None, "Office of Statistics", LICENCE)
@@ -42,7 +40,7 @@ TYPES = {
 
 
 @pytest.fixture(scope="module")
-def releases(all_published: dict[str, Made], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def releases(all_published, tmp_path_factory) -> Path:
     """Releases of all kinds, a second month of flows, and what follows from both months. Not to be changed."""
     root = tmp_path_factory.mktemp("site_of_all_kinds")
     shutil.copytree(all_published["flows"].root, root, dirs_exist_ok=True)
@@ -54,7 +52,7 @@ def releases(all_published: dict[str, Made], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def site(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(releases, tmp_path_factory) -> Path:
     """Their site, which states relative addresses."""
     folder = tmp_path_factory.mktemp("site")
     write_site(releases, folder, DESCRIBED)
@@ -65,7 +63,7 @@ def read(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
+def test_each_series_has_a_page_that_says_what_it_has(site):
     for name, contents in KINDS.items():
         page = (site / name / "index.html").read_text(encoding="utf-8")
         assert f"A series of {contents} of data set" in page
@@ -79,7 +77,7 @@ def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
     assert [name for name in KINDS if f'href="{name}/index.html"' not in home] == []
 
 
-def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path) -> None:
+def test_every_link_of_every_kind_leads_to_a_file(releases, tmp_path):
     write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of Statistics"))
     files = {URL + name for name in content(tmp_path)}
     for page in ("index.html", "404.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)):
@@ -102,7 +100,7 @@ def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path
         assert read(file)["url"] in files
 
 
-def test_the_catalogue_has_what_dcat_ap_requires(site: Path) -> None:
+def test_the_catalogue_has_what_dcat_ap_requires(site):
     """The mandatory properties, and those that may occur once, of DCAT-AP 3.0.0 for what the catalogue has."""
     catalogue = read(site / "catalog.jsonld")
     agent = catalogue["dct:publisher"]
@@ -122,7 +120,7 @@ def test_the_catalogue_has_what_dcat_ap_requires(site: Path) -> None:
     assert {one["dcat:inSeries"]["@id"] for one in catalogue["dcat:dataset"] if "dcat:inSeries" in one} <= set(named)
 
 
-def test_without_a_publisher_none_is_made_up(releases: Path, tmp_path: Path) -> None:
+def test_without_a_publisher_none_is_made_up(releases, tmp_path):
     write_site(releases, tmp_path, SiteDescription("Trips"))
     assert "publisher" not in (tmp_path / "catalog.jsonld").read_text(encoding="utf-8")
     for file in tmp_path.rglob("*.croissant.json"):
@@ -130,7 +128,7 @@ def test_without_a_publisher_none_is_made_up(releases: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("series", KINDS)
-def test_croissant_describes_every_file_and_the_records_of_every_table(site: Path, series: str) -> None:
+def test_croissant_describes_every_file_and_the_records_of_every_table(site, series):
     """By the rules of Croissant 1.0 (1 March 2024), against the files themselves.
 
     All required properties; every file with its checksum; every field with a column and a data type; unique keys.

@@ -1,28 +1,14 @@
 """``od-release sum`` on published releases, in this process."""
 
-from __future__ import annotations
-
-import shutil
-from pathlib import Path
-
 import pytest
 
 from tests.od_assets.cli.commands import printed, refusal, stated
-from tests.published_flights import KEYS
+from tests.od_assets.cli.conftest import NEW, OLD
 
-OLD, NEW = map(str, KEYS)
 SUM = "us_flights_sum/2001-05--2001-06/r1"
 
 
-@pytest.fixture
-def var(published_few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two published months, and nothing else: no ledger, no database, no confidential folder."""
-    shutil.copytree(published_few / "releases", tmp_path / "alone" / "releases")
-    monkeypatch.setenv("OD_VAR", str(tmp_path / "alone"))
-    return tmp_path / "alone"
-
-
-def test_named_releases_as_json(var: Path) -> None:
+def test_named_releases_as_json(var):
     found = stated("sum", NEW, OLD)
     assert (found["release"], found["published_now"]) == (SUM, True)
     assert [one["release"] for one in found["certificate"]["sources"]] == [OLD, NEW]
@@ -45,12 +31,12 @@ def test_named_releases_as_json(var: Path) -> None:
         ([NEW, "us_flights/2001-07/r1"], "OD-RELEASE-ABSENT"),
     ],
 )
-def test_mistakes_are_refused_and_leave_nothing(var: Path, arguments: list[str], code: str) -> None:
+def test_mistakes_are_refused_and_leave_nothing(var, arguments, code):
     assert refusal("sum", *arguments).code == code
     assert not (var / "releases" / "us_flights_sum").exists()
 
 
-def test_status_and_report_know_a_sum(var: Path) -> None:
+def test_status_and_report_know_a_sum(var):
     said = " ".join(printed("sum", "us_flights", "--periods", "2001-05..2001-06").split())
     assert f"Bundle: {var / 'releases' / SUM}" in said
     (mine,) = (row for row in stated("status") if row["release"] == SUM)

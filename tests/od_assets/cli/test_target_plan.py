@@ -1,7 +1,5 @@
 """``od-release plan --target``: the smallest budget, its declaration, and the tables that are refused."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from functools import partial
@@ -30,13 +28,13 @@ refused = partial(refusal, "plan", "us_flights", "--runs", "0")
 
 
 @pytest.fixture
-def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(published_flights, monkeypatch) -> Path:
     monkeypatch.setenv("OD_VAR", str(published_flights))
     return published_flights
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
     return tmp_path
 
@@ -121,7 +119,7 @@ def test_only_the_sections_of_the_budget_are_written_anew(fields, text, expected
 def test_the_share_of_the_breakdowns_follows_from_the_targets(empty):
     """Targets by category need a larger share of the breakdowns than targets of totals."""
 
-    def share(*targets: str) -> Fraction:
+    def share(*targets):
         options = [option for target in targets for option in ("--target", target)]
         arguments = ["plan", "us_flights_by_day", "--runs", "0", "--table", "synthetic"]
         found = stated(*arguments, *options, "--to", str(empty / "defs.yaml"))

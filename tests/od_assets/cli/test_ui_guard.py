@@ -1,7 +1,5 @@
 """What the guard of the Dagster UI lets through, asked as browsers and programs ask."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -49,7 +47,7 @@ def asked(method: str, address: str, headers: dict[str, str], hosts: tuple[str, 
         ("WS", "/graphql", KNOWN | OWN),
     ],
 )
-def test_what_the_ui_itself_asks_is_let_through(method: str, address: str, headers: dict[str, str]) -> None:
+def test_what_the_ui_itself_asks_is_let_through(method, address, headers):
     assert asked(method, address, headers)[0] == ACCEPTED
 
 
@@ -97,11 +95,11 @@ def test_what_the_ui_itself_asks_is_let_through(method: str, address: str, heade
         ("token", "WS", f"/graphql?token={TOKEN}", OWN),
     ],
 )
-def test_everything_else_is_refused(reason: str, method: str, address: str, headers: dict[str, str]) -> None:
+def test_everything_else_is_refused(reason, method, address, headers):
     assert asked(method, address, headers)[0] == REFUSED[reason]
 
 
-def test_the_address_that_is_printed_signs_in_and_its_token_is_not_kept_in_it() -> None:
+def test_the_address_that_is_printed_signs_in_and_its_token_is_not_kept_in_it():
     status, answer, _ = asked("GET", f"/runs?a=1&token={TOKEN}", {})
     assert (status, answer["location"]) == (303, "http://localhost:3000/runs?a=1")
     cookie = answer["set-cookie"]
@@ -109,14 +107,14 @@ def test_the_address_that_is_printed_signs_in_and_its_token_is_not_kept_in_it() 
     assert {"HttpOnly", "SameSite=strict"} <= set(cookie.split("; "))
 
 
-def test_a_declared_name_is_let_through_with_its_own_origin() -> None:
+def test_a_declared_name_is_let_through_with_its_own_origin():
     host = {"host": "od.example.org", "origin": "https://od.example.org", "authorization": f"Bearer {TOKEN}"}
     assert asked("POST", "/graphql", JSON | host)[0] == REFUSED["host"]
     assert asked("POST", "/graphql", JSON | host, ("od.example.org",))[0] == ACCEPTED
     assert asked("POST", "/graphql", JSON | host | OWN, ("od.example.org",))[0] == REFUSED["origin"]
 
 
-def test_no_other_page_frames_or_loads_it() -> None:
+def test_no_other_page_frames_or_loads_it():
     for headers in (KNOWN, {}):
         answer = asked("GET", "/", headers)[1]
         assert answer["x-frame-options"] == "DENY"

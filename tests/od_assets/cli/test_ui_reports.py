@@ -1,7 +1,5 @@
 """Reports that ``od-release ui`` serves: those of published bundles, to its operator, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -22,7 +20,7 @@ DAGSTER = Starlette(routes=[Route("/{path:path}", lambda _request: PlainTextResp
 
 
 @pytest.fixture
-def releases(tmp_path: Path) -> Path:
+def releases(tmp_path) -> Path:
     """A folder of one published bundle, beside what nobody may read."""
     bundle = tmp_path / "releases" / KEY
     bundle.mkdir(parents=True)
@@ -54,7 +52,7 @@ def asked(
     )
 
 
-def test_a_release_that_the_ledger_has_not_published_is_not_served(releases: Path) -> None:
+def test_a_release_that_the_ledger_has_not_published_is_not_served(releases):
     """Nor are derived flows of one: a bundle may be left over from a run that failed, or copied here."""
     report = f"{REPORTS}/{KEY}/report.html"
     assert asked(releases, report, published=())[0] == 404
@@ -64,7 +62,7 @@ def test_a_release_that_the_ledger_has_not_published_is_not_served(releases: Pat
     assert asked(releases, report, published=("trips/2000-12/r1", "trips/2000-11/r1"))[::2] == (200, TEXT)
 
 
-def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases: Path) -> None:
+def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases):
     status, headers, body = asked(releases, f"{REPORTS}/{KEY}/report.html")
     assert (status, body, headers["content-type"]) == (200, TEXT, "text/html; charset=utf-8")
     policy = headers["content-security-policy"].split("; ")
@@ -74,7 +72,7 @@ def test_the_report_of_a_published_release_is_read_and_runs_nothing(releases: Pa
     assert asked(releases, f"{REPORTS}/{KEY}/report.html", "HEAD")[::2] == (200, "")
 
 
-def test_the_script_of_an_atlas_runs_apart_from_the_ui(releases: Path) -> None:
+def test_the_script_of_an_atlas_runs_apart_from_the_ui(releases):
     """In a sandbox without allow-same-origin, so that it can ask the UI for nothing."""
     status, headers, body = asked(releases, f"{REPORTS}/{KEY}/atlas.html")
     assert (status, body) == (200, TEXT)
@@ -108,13 +106,13 @@ def test_the_script_of_an_atlas_runs_apart_from_the_ui(releases: Path) -> None:
         "/trips/2001-01/r1/report.html\0",
     ],
 )
-def test_nothing_else_is_read_or_listed(releases: Path, path: str) -> None:
+def test_nothing_else_is_read_or_listed(releases, path):
     status, _, body = asked(releases, f"{REPORTS}{path}")
     assert (status, body) == (404, "No published release has a report or an atlas at this address.\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_reports_are_only_read(releases: Path, method: str) -> None:
+def test_reports_are_only_read(releases, method):
     assert asked(releases, f"{REPORTS}/{KEY}/report.html", method)[0] == 405
     assert (releases / KEY / "report.html").read_text(encoding="utf-8") == TEXT
 
@@ -123,12 +121,12 @@ def test_reports_are_only_read(releases: Path, method: str) -> None:
     ("status", "changed"),
     [(401, {"cookie": ""}), (403, {"origin": "http://localhost:8000"}), (400, {"host": "evil.example:3000"})],
 )
-def test_the_guard_of_the_ui_stands_before_reports(releases: Path, status: int, changed: dict[str, str]) -> None:
+def test_the_guard_of_the_ui_stands_before_reports(releases, status, changed):
     found, _, body = asked(releases, f"{REPORTS}/{KEY}/report.html", headers=KNOWN | changed)
     assert found == status
     assert TEXT not in body
 
 
 @pytest.mark.parametrize("path", ["/", "/od/reportsx/trips", "/assets/od/reports"])
-def test_all_other_pages_are_those_of_dagster(releases: Path, path: str) -> None:
+def test_all_other_pages_are_those_of_dagster(releases, path):
     assert asked(releases, path)[::2] == (200, "a page of Dagster")

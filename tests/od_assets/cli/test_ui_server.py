@@ -1,7 +1,5 @@
 """What keeps the Dagster UI from starting."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -16,14 +14,14 @@ from od_assets.cli.ui_server import _lock_ui, _open_listening_socket, serve
 from od_core.errors import OdError
 
 
-def test_a_port_that_is_taken_is_refused_before_anything_starts() -> None:
+def test_a_port_that_is_taken_is_refused_before_anything_starts():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OdError, match=f"OD-UI-PORT: cannot listen on port {port} of 127.0.0.1:"):
             serve(port, [])
 
 
-def test_an_address_of_ipv6_is_listened_on() -> None:
+def test_an_address_of_ipv6_is_listened_on():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -32,7 +30,7 @@ def test_an_address_of_ipv6_is_listened_on() -> None:
         assert listening.getsockname()[0] == "::1"
 
 
-def test_a_second_ui_of_a_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_ui_of_a_home_is_refused(tmp_path, monkeypatch):
     """Its daemon would launch what the first one launches."""
     home = tmp_path / "dagster"
     home.mkdir()
@@ -43,7 +41,7 @@ def test_a_second_ui_of_a_home_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("token", ["", "t" * 31, "t" * 31 + " ", "t" * 31 + ";", "t" * 31 + "\xe9"])
-def test_a_token_that_is_short_or_fits_no_header_is_refused(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+def test_a_token_that_is_short_or_fits_no_header_is_refused(monkeypatch, token):
     monkeypatch.setenv("OD_UI_TOKEN", token)
     with pytest.raises(OdError, match="OD-UI-TOKEN") as refusal:
         serve(0, [])
@@ -51,14 +49,14 @@ def test_a_token_that_is_short_or_fits_no_header_is_refused(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("host", ["*", "*.example.org", "https://od.example.org", "od.example.org:443", ""])
-def test_a_name_that_is_none_is_refused(host: str) -> None:
+def test_a_name_that_is_none_is_refused(host):
     """A wildcard would let any name through, and with it every page whose name comes to point here."""
     with pytest.raises(OdError, match="OD-UI-HOST"):
         serve(0, [host])
 
 
 @pytest.mark.slow
-def test_beside_a_deployment_only_its_pages_are_served(tmp_path: Path) -> None:
+def test_beside_a_deployment_only_its_pages_are_served(tmp_path):
     """Behind the token, in the home of the deployment, and without a daemon, which would take runs from its queue."""
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     workspace = tmp_path / "workspace.yaml"

@@ -1,8 +1,5 @@
 """``od-release plan --bounds``: the table, the advice, and what is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +12,7 @@ USERS = ("--users", "60: 2x9 4x1", "--users", "40: 3x1")
 
 
 @pytest.fixture
-def declared(project: Project) -> Project:
+def declared(project) -> Project:
     """A project that declares a series of users."""
     declare(project, domain__unit="user_period", domain__column="person", bounds__max_trips=10)
     return project
@@ -30,7 +27,7 @@ def declare(project: Project, **changes: Any) -> None:
 facts = partial(stated, "plan", "trips", "--bounds", "--runs", "1")
 
 
-def test_users_that_are_described_make_the_trips_of_a_public_table(declared: Project) -> None:
+def test_users_that_are_described_make_the_trips_of_a_public_table(declared):
     before = states(declared.root)
     found = facts(*USERS, "--table", "synthetic")
     assert [(row["m"], row["c"]) for row in found["bounds"]] == [
@@ -47,7 +44,7 @@ def test_users_that_are_described_make_the_trips_of_a_public_table(declared: Pro
     assert states(declared.root) == before  # nothing is written
 
 
-def test_under_user_year_the_rows_have_a_bound_of_the_year(declared: Project) -> None:
+def test_under_user_year_the_rows_have_a_bound_of_the_year(declared):
     of_year = {"domain__bounds": {"max_trips": 2, "max_trips_year": 6}, "domain__id_pattern": ".+"}
     declare(declared, domain__unit="user_year", domain__column="person", **of_year)
     text = printed("plan", "trips", "--bounds", *USERS, "--runs", "1", "--bound", "m=2,c=1,M=24")
@@ -74,12 +71,10 @@ def test_under_user_year_the_rows_have_a_bound_of_the_year(declared: Project) ->
         ([*USERS], "OD-BOUNDS-OPTIONS"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    declared: Project, refused: Callable[..., str], arguments: list[str], code: str
-) -> None:
+def test_what_does_not_fit_is_refused(declared, refused, arguments, code):
     assert refused("plan", "trips", *(each.format(root=declared.root) for each in arguments)).startswith(code)
 
 
-def test_a_series_without_users_is_refused(declared: Project, refused: Callable[..., str]) -> None:
+def test_a_series_without_users_is_refused(declared, refused):
     declare(declared)
     assert refused("plan", "trips", "--bounds", *USERS).startswith("OD-BOUNDS-UNIT")

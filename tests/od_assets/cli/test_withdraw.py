@@ -1,7 +1,5 @@
 """``od-release withdraw``: a release goes from everything that is public, and its charge and the reason stay."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat
@@ -25,7 +23,7 @@ from od_core.publication.database import list_stored_releases
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.opening import find_bundle_folders
 from tests.od_assets.cli.commands import refusal
-from tests.od_assets.conftest import CHECKOUT, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import CHECKOUT, failure_text, public_bytes, records
 from tests.od_core.ledger.ledger_rows import rows
 
 GONE, WHY = "trips/2001-01/r1", "a file of records was counted twice"
@@ -52,7 +50,7 @@ def public_numbers(var: Path) -> list[str]:
 NOTICES = [f"releases/{GONE}.withdrawn.json", f"site/{GONE}/index.html"]
 
 
-def test_a_withdrawn_release_is_nowhere_public_and_stays_charged(released: Project) -> None:
+def test_a_withdrawn_release_is_nowhere_public_and_stays_charged(released):
     var, ledger = released.var, Ledger(released.var / "ledger.sqlite")
     run("site", "--url", URL)
     before, spent = len(rows(ledger.path)), ledger.balance("trips", "2001-01")
@@ -82,7 +80,7 @@ def test_a_withdrawn_release_is_nowhere_public_and_stays_charged(released: Proje
 
 
 @pytest.mark.parametrize("command", [["report", "trips", "--period", "2001-01"], ["explain", GONE], ["contract", GONE]])
-def test_what_asks_for_a_withdrawn_release_is_told_why(released: Project, command: list[str]) -> None:
+def test_what_asks_for_a_withdrawn_release_is_told_why(released, command):
     withdraw()
     error = refusal(*command)
     assert error.code == "OD-RELEASE-WITHDRAWN"
@@ -97,9 +95,7 @@ def test_what_asks_for_a_withdrawn_release_is_told_why(released: Project, comman
         (GONE, "a\nb", "OD-RELEASE-REASON"),
     ],
 )
-def test_nothing_is_withdrawn_that_is_not_public_or_without_a_reason(
-    released: Project, release: str, reason: str, code: str
-) -> None:
+def test_nothing_is_withdrawn_that_is_not_public_or_without_a_reason(released, release, reason, code):
     before = public_bytes(released.var), len(rows(released.var / "ledger.sqlite"))
     with pytest.raises(OdError, match=code):
         withdraw(release, reason)
@@ -107,7 +103,7 @@ def test_nothing_is_withdrawn_that_is_not_public_or_without_a_reason(
 
 
 @pytest.mark.slow
-def test_the_next_period_goes_on_and_the_period_itself_as_a_new_revision(released: Project) -> None:
+def test_the_next_period_goes_on_and_the_period_itself_as_a_new_revision(released):
     released.write_records(records().assign(date="2001-02-15"), "2001-02")
     assert released.run(period="2001-02").success
     published = {name: file for name, file in public_bytes(released.var).items() if "2001-02" in name}
@@ -125,7 +121,7 @@ def test_the_next_period_goes_on_and_the_period_itself_as_a_new_revision(release
 
 
 @pytest.mark.slow
-def test_a_period_that_is_published_afterwards_is_not_compared_with_it(released: Project) -> None:
+def test_a_period_that_is_published_afterwards_is_not_compared_with_it(released):
     withdraw()
     released.write_records(records().assign(date="2001-02-15"), "2001-02")
     assert released.run(period="2001-02").success
@@ -135,7 +131,7 @@ def test_a_period_that_is_published_afterwards_is_not_compared_with_it(released:
 
 
 @pytest.mark.slow
-def test_what_is_derived_from_it_goes_too_and_is_not_made_again(released: Project) -> None:
+def test_what_is_derived_from_it_goes_too_and_is_not_made_again(released):
     released.write_records(records().assign(date="2001-02-15"), "2001-02")
     assert released.run(period="2001-02").success
     releases = released.var / "releases"
@@ -150,14 +146,12 @@ def test_what_is_derived_from_it_goes_too_and_is_not_made_again(released: Projec
 
 
 @pytest.mark.parametrize("at", ["copytree", "write_if_other", "remove", "rmtree"])
-def test_a_withdrawal_that_was_stopped_is_ended_by_the_same_command(
-    at: str, released: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_withdrawal_that_was_stopped_is_ended_by_the_same_command(at, released, monkeypatch):
     """Meanwhile, neither a run nor a verification takes the release for a public one."""
     module = shutil if at in ("copytree", "rmtree") else withdrawal
     bundle, real = released.var / "releases" / GONE, getattr(module, at)
 
-    def stopped(place: Path, *arguments: Any, **options: Any) -> Any:
+    def stopped(place, *arguments, **options):
         if at == "rmtree" and (place != bundle or not (bundle / "report.html").exists()):
             return real(place, *arguments, **options)
         if at == "rmtree":  # a part of its work is done
@@ -178,9 +172,7 @@ def test_a_withdrawal_that_was_stopped_is_ended_by_the_same_command(
     assert [row["kind"] for row in rows(released.var / "ledger.sqlite")].count("WITHDRAWN") == 1
 
 
-def test_an_earlier_version_refuses_a_ledger_with_a_withdrawal(
-    released: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_earlier_version_refuses_a_ledger_with_a_withdrawal(released, monkeypatch):
     withdraw()
     monkeypatch.setattr(chain, "KINDS", chain.KINDS - {"WITHDRAWN"})
     with pytest.raises(OdError, match="OD-LEDGER-NEWER"):

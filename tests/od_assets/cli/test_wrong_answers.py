@@ -3,8 +3,6 @@
 Without a terminal; ``test_init.py`` has what is asked again at a terminal.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import zipfile
@@ -50,31 +48,19 @@ def wrong(code: str, place: str, cause: str, step: str, further: str | None = No
 
 
 AGAIN = "no file was kept, so run init again with another answer"
+LETTERS = "lower-case letters, digits and underscores"
+MISSING = dict.fromkeys(["records", "zones", "levels", "unit", "delta"]) | {"first": " ", "epsilon": ""}
 THERE = "give --records and the path of files that can be read"
 
 WRONG = [
     # The name.
-    wrong(
-        "OD-RELEASE-KEY",
-        "'../mine'",
-        "must contain only lower-case letters, digits and underscores",
-        "correct the name",
-        name="../mine",
-    ),
+    wrong("OD-RELEASE-KEY", "'../mine'", f"must contain only {LETTERS}", "correct the name", name="../mine"),
     wrong("OD-INIT-EXISTS", "defs/taken", "exists already", "another name", name="taken"),
     wrong("OD-INIT-EXISTS", "domains/us_flights.yaml", "exists already", "another name", name="us_flights"),
     # What is not given.
     *(
         wrong("OD-INIT-FLAG", f"--{flag}", "is missing", f"give --{flag}", **{flag: given})
-        for flag, given in [
-            ("records", None),
-            ("zones", None),
-            ("levels", None),
-            ("first", " "),
-            ("unit", None),
-            ("epsilon", ""),
-            ("delta", None),
-        ]
+        for flag, given in MISSING.items()
     ),
     wrong("OD-INIT-FLAG", "--max-trips", "is missing", "give --max-trips", unit="user", column="destination"),
     wrong("OD-INIT-FLAG", "--column", "does not protect users", "leave out --column", column="destination"),
@@ -162,7 +148,7 @@ def files() -> Iterator[Project]:
 
 
 @pytest.mark.parametrize("case", WRONG, ids=str)
-def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case: Wrong) -> None:
+def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files, case):
     before = states(files.defs)
     more = () if case.further is None else ("--set", case.further)
     with without_rights_of_root() if "permission" in case.cause else nullcontext():
@@ -180,9 +166,7 @@ def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case
     assert not files.var.exists()
 
 
-def test_a_folder_of_declarations_that_may_not_be_written_is_said(
-    files: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_declarations_that_may_not_be_written_is_said(files, monkeypatch):
     spilled = files.root / "spilled"
     spilled.mkdir()
     spilled.chmod(0o777)
