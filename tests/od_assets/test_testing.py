@@ -55,7 +55,7 @@ def test_every_declaration_is_loaded_and_planned(project, monkeypatch, loader):
         assert not project.var.exists()
 
 
-BOUNDS = {"max_trips": 9, "max_trips_year": 60}
+BOUNDS = {"bounds": {"max_trips": 9, "max_trips_year": 60}}
 YEARS = {"unit": "user_year", "column": "id", "id_pattern": "u[0-9]+"} | BOUNDS
 ISTAT = {"trips": {"files": "{period}.txt", "reader": "istat"}, "schedule": None}
 
