@@ -29,7 +29,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
 from od_assets.series.reading import list_series_names, read_declared_series
-from od_assets.series.series import About, Periods
+from od_assets.series.series import About, G, P, Periods, Series
 from od_core import OdError, Plan
 from od_core.evaluation.forecast import RepeatableNoise
 from od_core.files.durable import make_folder, write_durably
@@ -91,9 +91,8 @@ def dry_run(
     with _change_environment(root):
         declared = read_declared_series(name)
         if var == declared.project.var.resolve():
-            raise _make_testing_error(
-                f"{var} is where the project releases", "name another folder, such as tmp_path of pytest"
-            )
+            message = f"{var} is where the project releases"
+            raise _make_testing_error(message, "name another folder, such as tmp_path of pytest")
         if isinstance(records, Path) and _identify_files([records]) & _find_declared_files():
             raise _make_testing_error("the records are those of a declared series", "invent records, or give none")
     make_folder(folder)
@@ -105,37 +104,58 @@ def dry_run(
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
-        asked = replace(declared.periods, first=Period(period) if period else declared.periods.first, last=None).first
-        trips: dict[str, object] = {"asset": None, "outside_period": declared.record_format.outside_period}
-        if isinstance(records, Path):
-            trips["files"] = str(records.resolve())
-        else:
-            ending = {"csv": "csv", "lines": None}.get(declared.record_format.container, "parquet")
-            if ending is None:
-                raise _make_testing_error(
-                    f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file"
-                )
-            table = _make_up_records(declared, asked) if records is None else records
-            file = Warehouse().confidential.make_subfolder("given") / f"{declared.name}-{asked}.{ending}"
-            write_durably(file, partial(table.to_csv if ending == "csv" else table.to_parquet, index=False))
-            trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
-        once = Periods(first=asked.text, every=SINGLE)  # Dagster would refuse a partition that has not ended
-        about = (declared.about or About(title="")).model_copy(update={"title": _TITLE})
-        changes: dict[str, object] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
-        changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
-        series = declared.model_copy(update=changes | {"noise": DRY_RUN, "about": about}).with_project(declared.project)
-        definitions = dg.Definitions.merge(build_series_definitions(series), OdWarehouse().build_defs(None))
-        with dg.DagsterInstance.ephemeral() as instance:
-            job = definitions.resolve_job_def(f"{series.name}_release")
-            result = execute(job, instance, str(uuid.uuid4()), asked.text)
-        if not result.success:
-            raise _make_testing_error(
-                "; ".join(describe_failures(result.all_events)), "correct the declaration or the records"
-            )
-        key = series.key(asked.text)
-        shutil.rmtree(var / "releases" / key.folder, ignore_errors=True)  # of an earlier dry run
+        first = Period(period) if period else declared.periods.first
+        asked = replace(declared.periods, first=first, last=None).first  # refused if it is no period of the series
+        series = _make_dry_series(declared, asked, records)
+        _run_job(series, asked)
+        bundle = var / "releases" / series.key(asked.text).folder
+        shutil.rmtree(bundle, ignore_errors=True)  # of an earlier dry run
         shutil.copytree(Warehouse().releases, var / "releases", dirs_exist_ok=True)
-        return series.kind.open(var / "releases" / key.folder)
+        return series.kind.open(bundle)
+
+
+def _write_records(declared: Series[P, G], period: Period, records: pd.DataFrame | None) -> Path:
+    """Write records, or made-up ones, to a confidential file that the declared reader reads, and return its path."""
+    container = declared.record_format.container
+    if container == "lines":
+        message = f"no file of reader {declared.trips.reader!r} is made up"
+        raise _make_testing_error(message, "give the path of a file")
+    table = _make_up_records(declared, period) if records is None else records
+    ending = "csv" if container == "csv" else "parquet"
+    file = Warehouse().confidential.make_subfolder("given") / f"{declared.name}-{period}.{ending}"
+    write_durably(file, partial(table.to_csv if ending == "csv" else table.to_parquet, index=False))
+    return file
+
+
+def _make_dry_series(declared: Series[P, G], period: Period, records: pd.DataFrame | Path | None) -> Series[P, G]:
+    """Return a series as it is declared, but for one period, with public noise, and with records of a dry run."""
+    trips: dict[str, object] = {"asset": None, "outside_period": declared.record_format.outside_period}
+    if isinstance(records, Path):
+        trips["files"] = str(records.resolve())
+    else:
+        trips["files"] = str(_write_records(declared, period, records))
+        trips |= {"delimiter": None, "encoding": None, "table": None}
+    about = declared.about or About(title="")
+    changes = {
+        "trips": declared.trips.model_copy(update=trips),
+        "noise": DRY_RUN,
+        "about": about.model_copy(update={"title": _TITLE}),
+        "stated_periods": Periods(first=period.text, every=SINGLE),  # Dagster refuses a partition that has not ended
+        "stated_engine": "threads",
+    }
+    left_out = dict.fromkeys(("schedule", "arrivals", "freshness", "spark"))
+    return declared.model_copy(update=changes | left_out).with_project(declared.project)
+
+
+def _run_job(series: Series[P, G], period: Period) -> None:
+    """Release a period of a series in a Dagster instance in memory. Raises OdError if a step or a check fails."""
+    definitions = dg.Definitions.merge(build_series_definitions(series), OdWarehouse().build_defs(None))
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = definitions.resolve_job_def(f"{series.name}_release")
+        result = execute(job, instance, str(uuid.uuid4()), period.text)
+    if not result.success:
+        message = "; ".join(describe_failures(result.all_events))
+        raise _make_testing_error(message, "correct the declaration or the records")
 
 
 def _find_declared_files() -> set[tuple[int, int]]:
@@ -143,9 +163,8 @@ def _find_declared_files() -> set[tuple[int, int]]:
     found = set[tuple[int, int]]()
     for name in list_series_names():
         with suppress(OdError):  # check_project reports a broken declaration
-            stated = glob.escape(str(read_declared_series(name).locate_records_file("\0"))).replace(
-                "\0", "[0-9][0-9][0-9][0-9]*"
-            )
+            file = glob.escape(str(read_declared_series(name).locate_records_file("\0")))
+            stated = file.replace("\0", "[0-9][0-9][0-9][0-9]*")
             found |= _identify_files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
     return found
 

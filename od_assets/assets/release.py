@@ -44,16 +44,14 @@ from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import escape_path_wildcards, open_scratch_database, spill_folder
 from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, make_folder, write_durably
+from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
-from od_core.publication.bundle import (
-    CERTIFICATE,
-    locate_table,
-    read_checksums,
-)
+from od_core.publication.bundle import CERTIFICATE, locate_table, read_checksums
+from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column
-from od_core.published.publishing import publish_release
+from od_core.published.publishing import Published, publish_release
 from od_core.published.verification import repair_release
 from od_core.records.load import load_records, refuse_absent, refuse_repeated
 
@@ -93,9 +91,8 @@ def load_period(
         if parts != [target]:
             with open_scratch_database(target.parent, *parts) as database:
                 joined = spill_folder(target.parent) / target.name
-                database.read_parquet([*map(escape_path_wildcards, parts)], union_by_name=True).write_parquet(
-                    str(joined)
-                )
+                rows = database.read_parquet([*map(escape_path_wildcards, parts)], union_by_name=True)
+                rows.write_parquet(str(joined))
                 write_durably(target, joined.replace)
     finally:
         for part in {*parts} - {target}:
@@ -227,9 +224,8 @@ def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.Asse
     trips = find_trips_asset(series)
     are_here = series.records_are_here
     declared = make_source_metadata([series.locate_records_source("{period}")])
-    records = declared | make_schema_metadata(
-        make_records_schema(series.columns), _map_copied_columns(series, geography, trips)
-    )
+    copied = _map_copied_columns(series, geography, trips)
+    records = declared | make_schema_metadata(make_records_schema(series.columns), copied)
     above = [*([geography] if series.replaces_codes or not are_here else []), *([] if trips is None else [trips])]
 
     @dg.asset(**make_asset_options(series, "raw_trips", records), deps=above, output_required=False)
@@ -258,9 +254,8 @@ def _map_copied_columns(series: Series[P, G], geography: dg.AssetKey, trips: dg.
     if trips is None:
         return of_codes or None
     sources = map_record_sources(series.columns).items()
-    own = {
-        name: make_column_dependencies(trips, [source] if isinstance(source, str) else []) for name, source in sources
-    }
+    named = {name: [source] if isinstance(source, str) else [] for name, source in sources}
+    own = {name: make_column_dependencies(trips, columns) for name, columns in named.items()}
     return own | {code: [*own[code], *placed] for code, placed in of_codes.items()}
 
 
@@ -296,44 +291,56 @@ def make_publication_assets(
 
     @dg.asset(**make_asset_options(series, "bundle", make_table_metadata(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with choose_work_class(series).enter_step(context, od_warehouse, series) as current:
-            key = current.key
-            results = run_all_checks(series, od_warehouse, key.period)
-            failed = [f"{check['subject']}: {check['check']}" for check in results if not check["passed"]]
-            if failed:
-                message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
-                step = "run the whole release again; it reads its measurements back and draws nothing twice"
-                raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
-            release, place = current.release, od_warehouse.locate_release(key)
-            ledger, folder = place.ledger, place.bundle
-            current.hold_to_reading()
-            release_context = read_release_context(kind, ledger, key, series.domain.name, place.releases)
-            facts = repair_release(place)
-            if facts is None:  # it is not published, or its certificate and tables are lost
-                facts = build_certificate(
-                    kind,
-                    release,
-                    key,
-                    series.domain.name,
-                    results,
-                    record=ledger.record(key),
-                    records=series.reading,
-                    about=series.about_facts,
-                    formats=series.formats,
-                    intervals=series.states_intervals,
-                )
+        with choose_work_class(series).enter_step(context, od_warehouse, series) as work:
+            key = work.key
+            checks = run_all_checks(series, od_warehouse, key.period)
+            _refuse_failed_checks(checks, key)
+            release = work.release
+            place = od_warehouse.locate_release(key)
+            work.hold_to_reading()
+            release_context = read_release_context(kind, place.ledger, key, series.domain.name, place.releases)
+            certificate = repair_release(place)
+            if certificate is None:  # it is not published, or its certificate and tables are lost
+                draft = _draft_certificate(series, release, place, checks)
                 tell = limit_message_rate(context.log.info)
-                facts = publish_release(place, kind, release, facts, release_context, tell=tell)
-            balance = ledger.balance(series.domain.name, key.period)
+                certificate = publish_release(place, kind, release, draft, release_context, tell=tell)
+            balance = place.ledger.balance(series.domain.name, key.period)
         spent = format_rounded_up(release.spent.rho)
         cap = format_rounded_up(balance.cap)
         left = format_rounded_down(balance.left)
-        context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
-        metadata = make_report_metadata(kind, release, facts, folder) | make_release_metadata(kind, release, balance)
-        metadata |= make_content_metadata(kind.list_published_metadata(release, facts, release_context))
-        return make_result(compute_file_digest(folder / CERTIFICATE), **metadata)
+        where = f"Published {key} in {place.bundle}."
+        context.log.info(f"{where} It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
+        metadata = make_report_metadata(kind, release, certificate, place.bundle)
+        metadata |= make_release_metadata(kind, release, balance)
+        metadata |= make_content_metadata(kind.list_published_metadata(release, certificate, release_context))
+        return make_result(compute_file_digest(place.bundle / CERTIFICATE), **metadata)
 
     return [_apply_freshness_policy(series, bundle), _make_table_asset(series, bundle.key, columns)]
+
+
+def _refuse_failed_checks(checks: list[CheckResult], key: ReleaseKey) -> None:
+    """Raise OdError, which names them, if some of the checks of a release fail."""
+    failed = [f"{check['subject']}: {check['check']}" for check in checks if not check["passed"]]
+    if failed:
+        message = f"{len(failed)} of {len(checks)} checks fail, so {key} is not published: {', '.join(failed)}"
+        step = "run the whole release again; it reads its measurements back and draws nothing twice"
+        raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
+
+
+def _draft_certificate(series: Series[P, G], release: Any, place: Published, checks: list[CheckResult]) -> Certificate:
+    """Return the certificate of a release as its series declares it, and as this version of the software words it."""
+    return build_certificate(
+        series.kind,
+        release,
+        place.key,
+        series.domain.name,
+        checks,
+        record=place.ledger.record(place.key),
+        records=series.reading,
+        about=series.about_facts,
+        formats=series.formats,
+        intervals=series.states_intervals,
+    )
 
 
 def _apply_freshness_policy(series: Series[P, G], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:

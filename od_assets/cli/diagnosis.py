@@ -502,13 +502,8 @@ def _check_input(
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
-    load_period(
-        series,
-        period,
-        records,
-        geography,
-        [(file, None) for file in list_record_files(series.locate_records_file(period))],
-    )
+    files = list_record_files(series.locate_records_file(period))
+    load_period(series, period, records, geography, [(file, None) for file in files])
     yield from _judge_records(series, geography, records, numbers)
     try:
         counted = _count_records(work, geography, counters, records)
@@ -631,17 +626,18 @@ def inspect_declaration(name: str) -> list[Finding]:
         findings.append(Finding.from_error(f"geography of {name}", error))
     else:
         counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
-        plan = partial(_describe_plan_charge, series, geography)
-        findings += [Finding(f"geography of {name}: {counts}"), run_inspection(f"plan of {name}", plan)]
+        plan = run_inspection(f"plan of {name}", partial(_refuse_or_describe_charge, series, geography))
+        findings += [Finding(f"geography of {name}: {counts}"), plan]
     return [*findings, run_inspection(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
 
 
-def _describe_plan_charge(series: Series[P, G], geography: G) -> str:
+def _refuse_or_describe_charge(series: Series[P, G], geography: G) -> str:
+    """Return the planned charge and the cap in words. Raises OdError if the plan, or the ledger a run, would refuse."""
     plan = series.plan(geography, choose_period_to_plan(series, None))
     Warehouse.from_project(series.project).hold_to_declared(series.domain)
-    return (
-        f"rho {format_rounded_up(plan.charge.as_rho)} of a cap of {format_rounded_up(series.domain.cap.allowed_rho())}"
-    )
+    charge = format_rounded_up(plan.charge.as_rho)
+    cap = format_rounded_up(series.domain.cap.allowed_rho())
+    return f"rho {charge} of a cap of {cap}"
 
 
 def _inspect_inputs(names: tuple[str, ...], period: str) -> list[Finding]:

@@ -155,7 +155,7 @@ class _Interview:
             refused = self.answers.get(question.flag)
             if answer is None:
                 was_asked = self.at_terminal
-                answer = self._ask(question, offer, is_needed) if was_asked else question.default
+                answer = self._ask_with_default(question, offer, is_needed) if was_asked else question.default
             self.answers[question.flag] = answer = (answer.lower() if question.is_word else answer).strip()
             try:
                 self._check(question, answer, is_needed)
@@ -166,13 +166,15 @@ class _Interview:
                     continue
             return was_asked
 
-    def _ask(self, question: Question, offer: str, is_needed: bool) -> str:
-        """Return an answer from the terminal, which offers the usual one."""
-        asks = question.asks
-        if question.if_single and self.answers.get("every") == SINGLE:
-            asks = question.if_single
-        is_open = is_needed or question.may_need_answer
-        return self._prompt(question, asks, offer or question.default or ("" if is_open else "none"))
+    def _ask_with_default(self, question: Question, offer: str, is_needed: bool) -> str:
+        """Ask a question once; an empty line means the offer, the default, or ``none``, which leaves the field out."""
+        is_of_single_release = self.answers.get("every") == SINGLE
+        asks = question.if_single if question.if_single and is_of_single_release else question.asks
+        may_be_left_out = not is_needed and not question.may_need_answer
+        default = offer or question.default
+        if not default and may_be_left_out:
+            default = "none"
+        return self._prompt(question, asks, default)
 
     def _check(self, question: Question, answer: str, is_needed: bool) -> None:
         """Raise OdError if an answer is missing, or does not fit the files or, at the terminal, the answers before."""

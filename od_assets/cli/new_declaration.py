@@ -49,11 +49,11 @@ from od_assets.series.flows import CountedRecords, SegmentSection, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, draft_missing_warehouse, parse_declaration, read_declared_series
 from od_assets.series.section import Section, describe_first_fault
-from od_assets.series.series import About, Arrivals, DomainSection, G, P, Series, Zones
+from od_assets.series.series import About, Arrivals, DomainSection, G, P, Periods, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, suggest_similar_name
 from od_core.files.data_frame import format_column_names
-from od_core.files.durable import find_file_fault
+from od_core.files.durable import find_file_fault, may_file_come
 from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Budget, Cap
@@ -101,16 +101,16 @@ def refuse_unopenable_records(answers: Answers, _fields: Fields) -> None:
 
     The path seems misspelt if no file has it, but a similar name exists. Otherwise, the first file may come later.
     """
-    records, message = answers["records"], ""
+    records = answers["records"]
     source = find_newest_file(records)
-    fault = find_file_fault(source or find_current_project().root / records)
-    if fault is not None and (source is not None or not fault.startswith("there is no file")):
-        message = fault
-    elif source is None and (similar := _find_similar_names(records)):
-        message = f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}"
-    if message:
+    path = source or find_current_project().root / records
+    fault = find_file_fault(path)
+    if source is None and may_file_come(path):
+        similar = ", ".join(map(repr, _find_similar_names(records)))
+        fault = f"there is no file {records}; similar names that exist: {similar}" if similar else None
+    if fault is not None:
         step = "give --records and the path of files that can be read; if they come later, run init once the first is"
-        raise OdError("OD-FILE-MISSING", message, next_step=f"{step} there")
+        raise OdError("OD-FILE-MISSING", fault, next_step=f"{step} there")
 
 
 def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
@@ -145,9 +145,8 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     earlier = [one for one in answers if one in ROLES and one != flag] if flag in ROLES else []
     if other := next((one for one in earlier if getattr(records.columns, ROLES[one]) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
-        raise OdError(
-            "OD-INIT-COLUMN", f"column {quote_column_name(name)} cannot be both {other} and {flag}", next_step=step
-        )
+        message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
+        raise OdError("OD-INIT-COLUMN", message, next_step=step)
     if flag == "date":
         _refuse_dateless_records(records, name, there)
 
@@ -614,38 +613,22 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
     release_file, data_set_file = locate_new_files(name)
+    component = _KINDS[answers["kind"]]
     with _remove_files_on_error() as undo:
-        release = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
-        component = _KINDS[answers["kind"]]
-        model = MODELS[component]
-        validated = parse_declaration(release, model, f"{name}/defs.yaml")
-        geography = validated.read_geography()
-        least = min(len(areas.zones) for areas in (geography.origin, geography.destination))
-        if least >= _MANY_ZONES and {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(release):
-            release |= {"area_totals": {"share": "1/10"}}
-            validated = parse_declaration(release, model, f"{name}/defs.yaml")
-        periods, data_set = validated.stated_periods, {"name": name} | make_file_attributes(answers, "domain")
-        cap = data_set.pop("cap", {})
-        length, start = periods.every, periods.first.partition("--")[0]  # of a span
-        data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
-        data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
-        # Refused here, without a line of a file that is not kept.
-        parse_declaration(data_set, DomainSection, f"{name}.yaml")
-        given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
-        attributes = {field: given[field] for field in (*_FIRST, *given)}
-        text = f"type: {component}\n\nattributes:\n{format_yaml_block(attributes, indent=2)}"
+        release, geography = _draft_release(name, component, answers, fields)
+        data_set = _draft_data_set(name, answers, release.stated_periods)
         _make_file(data_set_file, format_yaml_block(data_set), undo)
-        _make_file(release_file, text, undo)
+        _make_file(release_file, f"type: {component}\n\nattributes:\n{_format_attributes(release)}", undo)
         warehouse = draft_missing_warehouse(find_current_project())
-        for path, missing in warehouse.items():
-            _make_file(path, missing, undo)
+        for path, text in warehouse.items():
+            _make_file(path, text, undo)
         series = read_declared_series(name)
         period = choose_period_to_plan(series, None)
         usual_cap = _suggest_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
             write_text(data_set_file, format_yaml_block(data_set))
-        series = read_declared_series(name)
+        series = read_declared_series(name)  # now with its cap
         try:
             series.plan(geography, period)
         except BudgetExceeded as error:
@@ -654,6 +637,37 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
     return [release_file, data_set_file, *warehouse], geography.area_counts
+
+
+def _draft_release(name: str, component: str, answers: Answers, fields: Fields) -> tuple[Series[Any, Any], Any]:
+    """Return a release as the answers and fields declare it, with area totals where they pay, and its geography."""
+    attributes = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
+    model = MODELS[component]
+    release = parse_declaration(attributes, model, f"{name}/defs.yaml")
+    geography = release.read_geography()
+    least_zones = min(len(geography.origin.zones), len(geography.destination.zones))
+    is_left_open = {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(attributes)
+    if least_zones >= _MANY_ZONES and is_left_open:
+        attributes["area_totals"] = {"share": "1/10"}
+        release = parse_declaration(attributes, model, f"{name}/defs.yaml")
+    return release, geography
+
+
+def _draft_data_set(name: str, answers: Answers, periods: Periods) -> dict[str, Any]:
+    """Return the attributes of the data set of a release, with a cap of nothing if the answers give none."""
+    data_set = {"name": name} | make_file_attributes(answers, "domain")
+    given_cap = data_set.pop("cap", {})
+    start = periods.first.partition("--")[0]  # of a span
+    data_set["elementary_period"] = periods.every if periods.every in LENGTHS else str(Period(start).length)
+    data_set["cap"] = given_cap if "rho" in given_cap else _NOTHING_YET
+    parse_declaration(data_set, DomainSection, f"{name}.yaml")  # refused without a line of a file that is not kept
+    return data_set
+
+
+def _format_attributes(release: Series[P, G]) -> str:
+    """Return the fields of a release that differ from their defaults as YAML, first those that all releases have."""
+    given = release.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+    return format_yaml_block({field: given[field] for field in (*_FIRST, *given)}, indent=2)
 
 
 def _suggest_cap(series: Series[P, G], plan: Plan, epsilon: str) -> dict[str, str]:

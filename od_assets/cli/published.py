@@ -23,7 +23,10 @@ from od_core.errors import OdError
 from od_core.periods import Period
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from od_core import Release
+    from od_core.geography.flow_tree import FlowTree
     from od_core.ledger.release_key import ReleaseKey
     from od_core.publication.certificate import Certificate
 
@@ -86,15 +89,11 @@ def find_newest_report(releases: Path, release: str | None, period: str | None, 
     if release is not None:
         key = max(select_matching({*bundles, *find_bundle_zips(releases)}), default=None)
     else:
-        key = max(
-            select_matching(bundles),
-            key=lambda key: str(read_bundle_certificate(bundles[key])["measured_at"]),
-            default=None,
-        )
+        measured = {key: str(read_bundle_certificate(bundles[key])["measured_at"]) for key in select_matching(bundles)}
+        key = max(measured, key=lambda key: measured[key], default=None)
     if key is None:
-        refuse_withdrawn(
-            releases, *(select_matching(read_withdrawals(releases)) if None not in (release, period) else ())
-        )
+        withdrawn = select_matching(read_withdrawals(releases)) if None not in (release, period) else []
+        refuse_withdrawn(releases, *withdrawn)
         if missing := select_matching(find_missing_bundles(releases, database)):
             raise make_missing_bundles_error(missing)
         raise _make_absent_release_error(release, period)
@@ -131,48 +130,52 @@ def compare(
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_core.flows.publishing.changes import as_told, changes, describe_cautions
-    from od_core.flows.publishing.flow_tables import label_areas
     from od_core.geography.codes import WHOLE_SPACE
     from od_core.publication.certificate import read_subject
     from od_core.publication.columns import CONFIDENCE
     from od_core.publication.comparability import check_comparability, name_breakdown_categories
 
-    (first, old, certificate), (second, new, certificate_after) = map(_open_flows, (before, after))
+    first, old, old_certificate = _open_flows(before)
+    second, new, new_certificate = _open_flows(after)
     if first == second:
         message = f"both releases are {first}, so there is nothing to compare"
         raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
-    tree, note = new.plan.tree, describe_cautions(read_subject(certificate_after), certificate, certificate_after)
+    note = describe_cautions(read_subject(new_certificate), old_certificate, new_certificate).strip()
+    nouns = read_subject(old_certificate).nouns
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    nouns = read_subject(certificate).nouns
     other_side = level if nouns.has_pairs else WHOLE_SPACE
     destination = destination_level or other_side or old.plan.tree.destination.levels[0]
-    found = check_comparability(certificate, certificate_after, [segment] if segment else [])
+    found = check_comparability(old_certificate, new_certificate, [segment] if segment else [])
     changed = changes(old, new, origin, destination, segment, found.days)
     if segment and name_breakdown_categories(segment) in found.differing:
-        message = (
-            f"the two releases derive the categories of {segment!r} in different ways, as their certificates state"
-        )
+        differs = "in different ways, as their certificates state"
+        message = f"the two releases derive the categories of {segment!r} {differs}"
         raise OdError("OD-SEGMENT-OTHER", message, next_step="compare the totals, or releases of one definition")
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        facts = {"before": str(first), "after": str(second), "days": found.days, "per_day": found.per_day}
+        releases = {"before": str(first), "after": str(second), "days": found.days, "per_day": found.per_day}
         levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
-        caution = {"note": note.strip()} if note else {}
+        caution = {"note": note} if note else {}
         largest = json.loads(changed.head(top).to_json(orient="records"))
-        print_json({**facts, **levels, **numbers, **caution, "changes": largest})
+        print_json({**releases, **levels, **numbers, **caution, "changes": largest})
         return
-    rows = label_areas(
-        tree,
-        as_told(changed).head(top),
-        (tree.origin.find_level_number(origin), tree.destination.find_level_number(destination)),
-    )
-    marks = rows["significant"].map({True: "*", False: ""})
-    rows = rows.assign(significant=marks).rename(columns={"lower": "at least", "upper": "at most"})
+    per_day = ", per day" if found.per_day else ""
+    title = f"{second} against {first}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}"
+    rows = _label_changes(as_told(changed).head(top), new.plan.tree, origin, destination)
     if not nouns.has_pairs:
         rows = rows.drop(columns="destination").rename(columns={"origin": "area"})
-    per_day = ", per day" if found.per_day else ""
-    print_frame(f"{second} against {first}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}", rows)
-    console.print(format_sentence("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
+    print_frame(title, rows)
+    console.print(format_sentence("compare.significant", note=note, **numbers), soft_wrap=True)
+
+
+def _label_changes(changed: pd.DataFrame, tree: FlowTree, origin: str, destination: str) -> pd.DataFrame:
+    """Return a table of changes at two levels for people: with labels of areas, and marks if they are significant."""
+    from od_core.flows.publishing.flow_tables import label_areas
+
+    levels = tree.origin.find_level_number(origin), tree.destination.find_level_number(destination)
+    rows = label_areas(tree, changed, levels)
+    marks = rows["significant"].map({True: "*", False: ""})
+    return rows.assign(significant=marks).rename(columns={"lower": "at least", "upper": "at most"})
 
 
 def _open_flows(name: str) -> tuple[ReleaseKey, Release, Certificate]:

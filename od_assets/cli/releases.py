@@ -32,6 +32,9 @@ from od_core.errors import OdError
 from od_core.files.durable import is_locked
 
 if TYPE_CHECKING:
+    from dagster import JobDefinition
+
+    from od_assets.runs.jobs import Outcome
     from od_assets.series.series import G, P, Series
     from od_core.privacy.plan import Plan as PrivacyPlan
 
@@ -252,9 +255,8 @@ def decide(
     facts["published"] = folders.find_published_periods(series)
     periods, facts["paid"], facts["left"] = check_payable_periods(series, plan, facts["published"])
     path = to or find_current_project().var / "decisions" / f"{series.name}.html"
-    with refuse_unwritable_file(
-        f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"
-    ):
+    step = "name a file in a folder that may be written"
+    with refuse_unwritable_file(f"the page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, render_decision_page(series, plan, compared, periods, **facts))
     console.print(f"Decision page: {path}\nNo record was read, and no budget was spent.", soft_wrap=True)
@@ -273,36 +275,51 @@ def run(
 
         read_declared_series(release)  # refused before anything else is imported
     with run_expectation_process():  # it imports Great Expectations while this process imports Dagster
-        gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
-        try:
-            with console.status("Loading the project"):
-                from od_assets.runs.jobs import find_release_job, run_period
-                from od_assets.runs.period_status import choose_periods, refuse_without_file
-                from od_assets.series.reading import read_declared_series
-
-                component = read_declared_series(release)
-                periods = choose_periods(component, period, every=every)
-                if period is None and not every:
-                    refuse_without_file(component, periods[0])
-                prepare_dagster_home()
-                job = find_release_job(component)
-        finally:
-            gc.freeze()  # later collections leave it out, too
-            gc.enable()
-        outcomes = []
-        try:
-            with iterate_until_interrupt(
-                periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run"
-            ) as rest:
-                for later in rest:
-                    outcomes.append(run_period(component, job, later, quiet=as_json))
-                    if not as_json:
-                        print_outcome(outcomes[-1], explain=explain)
-        finally:
-            if as_json:
-                print_json([outcome.facts for outcome in outcomes])
+        series, job, periods = _load_release(release, period, every=every)
+        outcomes = _run_periods(series, job, periods, explain=explain, as_json=as_json)
     if not all(outcome.facts["published"] for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _load_release(name: str, period: str | None, *, every: bool) -> tuple[Series[Any, Any], JobDefinition, list[str]]:
+    """Import Dagster, load the project, and return a series, the job that releases it, and the periods to run."""
+    gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
+    try:
+        with console.status("Loading the project"):
+            from od_assets.runs.jobs import find_release_job
+            from od_assets.runs.period_status import choose_periods, refuse_without_file
+            from od_assets.series.reading import read_declared_series
+
+            series = read_declared_series(name)
+            periods = choose_periods(series, period, every=every)
+            if period is None and not every:
+                refuse_without_file(series, periods[0])
+            prepare_dagster_home()
+            return series, find_release_job(series), periods
+    finally:
+        gc.freeze()  # later collections leave it out, too
+        gc.enable()
+
+
+def _run_periods(
+    series: Series[P, G], job: JobDefinition, periods: list[str], *, explain: bool, as_json: bool
+) -> list[Outcome]:
+    """Run a job for each period until an interrupt, and print each outcome, or at the end all as JSON. Return them."""
+    from od_assets.runs.jobs import run_period
+
+    left = "period was not run" if len(periods) == 1 else "periods were not run"
+    outcomes: list[Outcome] = []
+    try:
+        with iterate_until_interrupt(periods, left) as rest:
+            for one_period in rest:
+                outcome = run_period(series, job, one_period, quiet=as_json)
+                outcomes.append(outcome)
+                if not as_json:
+                    print_outcome(outcome, explain=explain)
+    finally:
+        if as_json:
+            print_json([outcome.facts for outcome in outcomes])
+    return outcomes
 
 
 def status(every: bool = False, as_json: bool = False) -> None:
@@ -401,9 +418,8 @@ def compare_mechanisms(
             name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
         )
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
-    component = component.model_copy(
-        update={name: choice for name, choice in choices.items() if choice}
-    ).require_valid()
+    chosen = {name: choice for name, choice in choices.items() if choice}
+    component = component.model_copy(update=chosen).require_valid()
     prepare_dagster_home()
     if failures := run_comparison(component, to):
         for line in failures:

@@ -95,25 +95,29 @@ def check_arrival(series: Series[P, G], period: Period, moment: datetime.datetim
 def describe_rerelease(series: Series[P, G], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
-    A new release of a period is charged again, so it is always run by hand. A file with several periods changes
-    whenever a period is added, so its change is no reason. ``published`` is the newest release of the period.
+    There are two: a newer revision is declared, or the file of the period was changed. A new release of a period is
+    charged again, so it is always run by hand. ``published`` is the newest release of the period.
     """
     if found.key.revision > published.revision:
         run = f"od-release run {series.stated_name} --period {published.period}"
         return f"{published} was published; {found.key} is charged again, so run it by hand: {run}"
-    file = series.locate_records_file(found.key.period)
-    if found.changed is None or not series.has_file_of_each or file.is_dir():
+    if found.changed is None:  # there is no file on this machine
         return None
-    source_file = folders.var / "confidential" / published.folder / _SOURCE
-    if source_file.is_file():
-        differs = _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
-    else:  # an earlier version of this software released the period
-        certificate = folders.locate_bundle(published) / CERTIFICATE
-        differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
-    if not differs:
+    file = series.locate_records_file(found.key.period)
+    may_hold_others = not series.has_file_of_each or file.is_dir()  # it also changes whenever a period is added
+    if may_hold_others or not _was_changed_since(file, published, folders):
         return None
     step = f"release them as revision {published.revision + 1}, which is charged again"
     return f"the file of {published} was changed after it was read; if its records are corrected, {step}"
+
+
+def _was_changed_since(file: Path, published: ReleaseKey, folders: Folders) -> bool:
+    """Return whether a file has another content than that of which a published release was made."""
+    source_file = folders.var / "confidential" / published.folder / _SOURCE
+    if source_file.is_file():
+        return _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
+    certificate = folders.locate_bundle(published) / CERTIFICATE  # an earlier version of this software stored no state
+    return certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
 
 
 @contextmanager

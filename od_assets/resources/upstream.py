@@ -39,24 +39,26 @@ def find_trips_asset(series: Series[P, G]) -> dg.AssetKey | None:
 
 
 def make_automation_condition(series: Series[P, G], asset: str) -> dg.AutomationCondition | None:
-    """Return the condition under which an asset of a series is requested; None unless it declares an asset of trips.
+    """Return the condition under which Dagster requests an asset of a series by itself; None if it never does.
 
-    All are requested together for each unpublished period of which all upstream partitions are there and have passed
-    their blocking checks, once for each update of these. The geography is requested if it is missing, and requests
-    nothing, because a release is charged.
+    It never does for a series whose records are in declared files, not in an asset, nor for ``assisted``, the flows
+    that are assisted by earlier releases. The geography is requested if it is missing. All other assets are requested
+    together, for each period that is not published and whose upstream partitions are all there and have passed their
+    blocking checks; once for each update of these. A new geography is no such update, because a release is charged.
     """
     condition = dg.AutomationCondition
     if series.trips.asset is None or asset == "assisted":
         return None
-    team = dg.AssetSelection.assets(*map(dg.AssetKey.from_user_string, series.upstream))
-    are_passed = condition.all_deps_blocking_checks_passed().allow(team)  # our own checks run with the release
-    is_free = ~condition.any_deps_missing() & ~condition.in_progress() & are_passed
+    upstream = dg.AssetSelection.assets(*map(dg.AssetKey.from_user_string, series.upstream))
+    have_passed = condition.all_deps_blocking_checks_passed().allow(upstream)  # our own checks run with the release
+    can_run = ~condition.any_deps_missing() & ~condition.in_progress() & have_passed
     if asset == "geography":
-        return condition.missing() & is_free & ~condition.newly_requested() & ~condition.execution_failed()
+        return condition.missing() & can_run & ~condition.newly_requested() & ~condition.execution_failed()
     geography = dg.AssetSelection.assets([*series.path, "geography"])
-    arrived = condition.newly_missing() | condition.any_deps_updated().ignore(geography)
-    unpublished = condition.asset_matches([*series.path, "bundle"], condition.missing())
-    wanted = arrived.since_last_handled() & unpublished & ~condition.any_deps_in_progress() & is_free
+    has_arrived = condition.newly_missing() | condition.any_deps_updated().ignore(geography)
+    is_unpublished = condition.asset_matches([*series.path, "bundle"], condition.missing())
+    is_new = has_arrived.since_last_handled() & is_unpublished
+    wanted = is_new & ~condition.any_deps_in_progress() & can_run
     return wanted.with_label("unpublished, and the records are there")
 
 
@@ -119,14 +121,12 @@ def list_period_files(
     unstated = {file is None for file, _ in stated}
     if len(unstated) > 1:
         step = "materialize the others again, with the metadata path"
-        raise _make_upstream_error(
-            series, f"only some partitions of {key.to_user_string()} state the file that they wrote", step
-        )
+        message = f"only some partitions of {key.to_user_string()} state the file that they wrote"
+        raise _make_upstream_error(series, message, step)
     if unstated == {True} and not declared.exists():
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
-        raise _make_upstream_error(
-            series, message, "state the file in its metadata as path: its IO manager is not asked for records"
-        )
+        step = "state the file in its metadata as path: its IO manager is not asked for records"
+        raise _make_upstream_error(series, message, step)
     return [*dict.fromkeys((part, table) for file, table in stated for part in list_record_files(file or declared))]
 
 
@@ -253,9 +253,8 @@ def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, 
         scheme = _SCHEME.match(text)
         if scheme and (scheme[1].lower() != "file" or scheme[2]):
             message = f"{series.trips.asset} states as {name} an address of {scheme[1]}://, not a file of this machine"
-            raise _make_upstream_error(
-                series, message, "let the asset write the records to a file, too, and state its path"
-            )
+            step = "let the asset write the records to a file, too, and state its path"
+            raise _make_upstream_error(series, message, step)
         if text:
             return series.project.root / (unquote(urlsplit(text).path) if scheme else text), table
     return None, table

@@ -336,7 +336,10 @@ LARGEST = 20
 
 
 def compute_area_total_errors(true: Mapping[str, Integers], released: Mapping[str, Integers]) -> list[dict[str, Any]]:
-    """Return the errors of released totals of zones, given both as :func:`sum_trips_by_zone`: a row for each side."""
+    """Return, for the origins and the destinations, the errors of the released totals of zones, one row each.
+
+    A row has the root mean square over all zones, in trips, and the mean relative error of the largest zones.
+    """
     rows = []
     for side, totals in true.items():
         largest = np.argsort(-totals, kind="stable")[: min(LARGEST, np.count_nonzero(totals))]

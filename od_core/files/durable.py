@@ -160,16 +160,26 @@ def find_file_fault(path: Path) -> str | None:
         if path.is_dir():
             return f"{path.name or path} is a folder, not a file"
         if not path.is_file():
-            whys = (
-                why for pattern, why in _NEVER_READ.items() if any(re.fullmatch(pattern, part) for part in path.parts)
-            )
-            return next(whys, f"there is no file {path.name}")
+            return _find_unread_part(path) or f"there is no file {path.name}"
         path.open("rb").close()
     except PermissionError:
         return f"{path.name} cannot be read: the user of this process lacks permission"
     except OSError as error:  # such as a name that is too long
         return f"{path.name[:40]} cannot be read: {error.strerror}"
     return None
+
+
+def may_file_come(path: Path) -> bool:
+    """Return whether there is no file at a path yet, but one may come there later and be opened."""
+    with suppress(OSError):  # what is there cannot be seen, or the name is too long
+        return not path.is_dir() and not path.is_file() and _find_unread_part(path) is None
+    return False
+
+
+def _find_unread_part(path: Path) -> str | None:
+    """Return why no file is ever read at a path, such as an address, in words; None if one may be."""
+    whys = (why for pattern, why in _NEVER_READ.items() if any(re.fullmatch(pattern, part) for part in path.parts))
+    return next(whys, None)
 
 
 def can_write(path: Path) -> bool:

@@ -441,9 +441,9 @@ class VarianceModel:
         the weights w and the variances v, which sum to S, the parent's weight is sum(w v) / S, and the variance has
         the term sum(w^2 v) - sum(w v)^2 / S besides that of the parents.
         """
-        levels = (quantity.origin_level, quantity.destination_level)
         level_pairs = [self.tree.level_pair(tree_level) for tree_level in range(self.tree.depth + 1)]
-        level = next(i for i, (o, d) in enumerate(level_pairs) if o >= levels[0] and d >= levels[1])
+        wanted = (quantity.origin_level, quantity.destination_level)
+        level = next(k for k, (o, d) in enumerate(level_pairs) if o >= wanted[0] and d >= wanted[1])
         if self.tree.cells(level) > MOST_SUMMED:
             raise OdError(
                 "OD-QUANTITY-TOO-LARGE",
@@ -451,28 +451,29 @@ class VarianceModel:
                 next_step="choose a pair of levels of the flow tree; od-release plan lists them",
             )
         origin_level, destination_level = level_pairs[level]
-        first = np.ones((self.tree.origin.size(origin_level), self.tree.destination.size(destination_level)))
+        is_summed = np.ones((self.tree.origin.size(origin_level), self.tree.destination.size(destination_level)))
         if quantity.part in ("outflow", "inflow"):
-            np.fill_diagonal(first, 0)
-            levels = (levels[0], 0) if quantity.part == "outflow" else (0, levels[1])
-        areas = [tuple(map(max, pair, levels)) for pair in level_pairs[: level + 1]]
+            np.fill_diagonal(is_summed, 0)
+            wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
+        areas = [tuple(map(max, pair, wanted)) for pair in level_pairs[: level + 1]]
         spread = [self._index_shapes_by_area(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
-            weight, variance = first, np.zeros(1)
+            weight, variance = is_summed, np.zeros(1)
             for below in range(level, 0, -1):
                 above = below - 1
                 wv = weight * nodes.own[below][spread[below]]
-                wwv = self._sum_over_ancestors(weight * wv, areas[below], areas[above])
-                wv = self._sum_over_ancestors(wv, areas[below], areas[above])
-                s = nodes.siblings[above][spread[above]]
-                variance = variance + self._sum_over_ancestors(wwv - wv**2 / s, areas[above], levels)
-                weight = wv / s
-            total: Reals = variance + weight**2 * nodes.root[0, 0]
+                sum_wwv = self._sum_over_ancestors(weight * wv, areas[below], areas[above])
+                sum_wv = self._sum_over_ancestors(wv, areas[below], areas[above])
+                sum_v = nodes.siblings[above][spread[above]]
+                variance = variance + self._sum_over_ancestors(sum_wwv - sum_wv**2 / sum_v, areas[above], wanted)
+                weight = sum_wv / sum_v
+            of_cells: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:
-                return total.ravel()
-            return total[cells] if quantity.part == "all" else total.ravel()[cells[0]]
+                return of_cells.ravel()
+            # The trips from or to an area are one row or column, so the number of the area is that of the cell.
+            return of_cells[cells] if quantity.part == "all" else of_cells.ravel()[cells[0]]
 
         return variances
 

@@ -694,16 +694,17 @@ def estimate_part_leaves(work: Work, part: Part) -> None:
 
 
 def _read_measured_tables(work: Work, part: Part) -> Tables:
-    plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
+    """Return the noisy counts of a part, of the totals and each category, by table.
+
+    The first level of the part has the children of the nodes in ``frontier``, and each other one the children of the
+    nodes of the level before it in ``passed``. The last nodes in ``passed`` may have their children in another band.
+    """
+    plan, steps = work.plan, work.plan.step_bands[part["band"]]
+    levels = list(dict.fromkeys(step.level for step in steps))
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
-    levels = dict.fromkeys(step.level for step in steps)
-    parents_of = dict(zip(levels, nodes, strict=False))  # the last nodes passed may be no parents
-    measured = [
-        Measurement(
-            step, parents_of[step.level], NoisyVector(partial(work.store.read, name_part_file(step.number, number)))
-        )
-        for step in steps
-    ]
+    parents_of = dict(zip(levels, nodes[: len(levels)], strict=True))
+    noisy = [NoisyVector(partial(work.store.read, name_part_file(step.number, part["part"]))) for step in steps]
+    measured = [Measurement(step, parents_of[step.level], own) for step, own in zip(steps, noisy, strict=True)]
     return make_noisy_tables(plan, measured)
 
 

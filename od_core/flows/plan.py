@@ -299,7 +299,7 @@ class ReleasePlan(Plan):
         return [compute_segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
     def _map_noise_variances_by_level(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the noise variance of each level: NaN with a threshold, infinite or huge for an unknown root."""
+        """Return the variance of each measured level: NaN with a threshold; infinite or huge for an unknown root."""
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
             return {0: UNMEASURED * max(variances.values())} | variances

@@ -115,27 +115,7 @@ class Release(ReleasedFlows, PlannedRelease):
     selected: bool = True
 
     def _render_picture(self) -> str:
-        """Return a heat map of the flows between the busiest areas of a coarse level, with intervals if they are quick.
-
-        It is empty if every level has many areas.
-        """
-        sides = [self.plan.tree.origin, self.plan.tree.destination]
-        levels = [find_finest_level(side, _SHOWN) for side in sides]
-        names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
-        if any(side.size(level) > 8 * _SHOWN for side, level in zip(sides, levels, strict=True)):
-            return ""
-        has_ends = not self.plan.has_threshold and len(self.leaves.trips) <= _QUICK
-        flows = self.flows_at(*names, interval=has_ends).set_index(["origin", "destination"])
-        busiest = [flows["trips"].groupby(level=side).sum().nlargest(_SHOWN).index for side in (0, 1)]
-        labels = [
-            dict(zip(side.codes[at], side.labels[at], strict=True)) for side, at in zip(sides, levels, strict=True)
-        ]
-        found: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
-        rows = [(labels[0][a], [found.get((a, b), [0]) for b in busiest[1]]) for a in busiest[0]]
-        columns, most = [labels[1][b] for b in busiest[1]], max((cell[0] for _, row in rows for cell in row), default=0)
-        return render_template(
-            "release_map.html", levels=names, columns=columns, rows=rows, scale=Scale.from_maximum(most)
-        )
+        return _render_heat_map(self)
 
     def _describe_contents(self) -> tuple[str, str, str]:
         tree = self.plan.tree
@@ -243,6 +223,26 @@ class Release(ReleasedFlows, PlannedRelease):
         """Noisy measurements of all measured levels; see :meth:`measurements_at`."""
         totals = [m.step.level for m in self.measured if not m.step.by_segment]
         return pd.concat([self.measurements_at(level) for level in totals], ignore_index=True)
+
+
+def _render_heat_map(release: Release) -> str:
+    """Return a heat map of the flows between the busiest areas of a coarse level; empty if every level has many."""
+    sides = release.tree.origin, release.tree.destination
+    levels = [find_finest_level(side, _SHOWN) for side in sides]
+    if any(side.size(level) > 8 * _SHOWN for side, level in zip(sides, levels, strict=True)):
+        return ""
+    names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
+    has_ends = not release.plan.has_threshold and len(release.leaves.trips) <= _QUICK
+    flows = release.flows_at(*names, interval=has_ends).set_index(["origin", "destination"])
+    found: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
+    origins, destinations = (flows["trips"].groupby(level=side).sum().nlargest(_SHOWN).index for side in (0, 1))
+    origin_labels, destination_labels = (
+        dict(zip(side.codes[level], side.labels[level], strict=True)) for side, level in zip(sides, levels, strict=True)
+    )
+    rows = [(origin_labels[a], [found.get((a, b), [0]) for b in destinations]) for a in origins]
+    columns = [destination_labels[b] for b in destinations]
+    scale = Scale.from_maximum(max((trips for _, cells in rows for trips, *_ in cells), default=0))
+    return render_template("release_map.html", levels=names, columns=columns, rows=rows, scale=scale)
 
 
 class PlanOptions(TypedDict, total=False):

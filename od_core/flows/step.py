@@ -289,25 +289,17 @@ def plan_steps(
     """
     of_levels = compute_level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = list_level_queries(of_levels, neighbours, segments)
-    total = sum(share for *_, share in queries)
     sides, of_areas = () if area_totals is None else list_area_total_sides(tree), area_totals or Fraction(0)
     if area_totals is not None and not sides:
         raise _make_area_totals_error("the flow tree measures the trips from and to each zone itself")
-    shares = tuple((1 - of_areas) * share / total for *_, share in queries)
-    shares += tuple(of_areas / len(sides) for _ in sides)
+    total = sum(share for *_, share in queries)
+    shares = [(1 - of_areas) * share / total for *_, share in queries] + [of_areas / len(sides) for _ in sides]
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
-    cells = count_shifted_cells(neighbours, counted)
-    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
+    cells = count_shifted_cells(neighbours, counted) if of_table == 1 else None
+    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, tuple(shares), cells)
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, shares[: len(queries)], strict=True):
-        sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
-        noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
-        sizes = neighbours.list_node_sizes(level)
-        if segments is None or breakdown is None:
-            steps.append(GaussianStep(*noise, node_sizes=sizes))
-        else:
-            position = 1 + segments.breakdowns.index(breakdown)
-            steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1), node_sizes=sizes))
+        steps.append(_plan_level_step(neighbours, tree, segments, level, breakdown, rho * share))
     tables = 1 if segments is None else 1 + len(segments.breakdowns)
     for place, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
         level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth + place)
@@ -315,6 +307,18 @@ def plan_steps(
         noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
         steps.append(AreaTotalStep(*noise, side, number, node_sizes=neighbours.list_node_sizes(level)))
     return tuple(steps)
+
+
+def _plan_level_step(
+    neighbours: Neighbours, tree: FlowTree, segments: Segments | None, level: int, by: Breakdown | None, rho: Fraction
+) -> GaussianStep:
+    """Return the step that measures a level by a breakdown, or its totals without one, and is charged ``rho``."""
+    sensitivity = neighbours.sensitivity_squared(level, by_segment=by is not None)
+    noise, sizes = (level, sensitivity, Fraction(sensitivity) / (2 * rho)), neighbours.list_node_sizes(level)
+    if segments is None or by is None:
+        return GaussianStep(*noise, node_sizes=sizes)
+    first_number = (1 + segments.breakdowns.index(by)) * (tree.depth + 1)
+    return SegmentStep(*noise, by.name, first_number, node_sizes=sizes)
 
 
 def count_shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:

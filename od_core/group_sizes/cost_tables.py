@@ -100,52 +100,67 @@ def _price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) ->
 def _fill(node: int, cut: int, tables: _Tables, merged: Counts) -> None:
     """Compute a node's cost table of at most ``cut`` values on either side of its minimum from its children's."""
     first_child, noisy, total, low, size, slopes = tables
-    inner, x = len(first_child) - 1, noisy[node]
+    inner, x, skipped = len(first_child) - 1, noisy[node], np.int64(0)
     begin, end = np.int64(0), total
-    if node >= inner:  # a top area without children
+    if node >= inner:  # a top area without children, whose only cost is its own term
         least = min(max(x, 0), total)
+        begin, end = max(begin, least - cut), min(end, least + cut)
+        merged[: end - begin] = 0
     else:
         first, last = first_child[node], first_child[node + 1]
-        if first < inner:
+        if first < inner:  # the children's tables are cut
             begin = low[first:last].sum()
             end = min(begin + size[first:last].sum(), total)
-        # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2x, is below 0. If the
-        # children take all slopes up to s, their values have a sum k that grows with s, so k is found by bisection.
-        below, above = 2 * (x - end), 2 * (x - begin) + 1
-        while above - below > 1:
-            price = below + (above - below) // 2
-            if price + 2 * _sum_child_values(price, node, tables) < 2 * x + 1:
-                below = price
-            else:
-                above = price
-        at_least = _sum_child_values(below, node, tables)
-        at_most = _sum_child_values(above, node, tables)
-        least = min(max(at_least, min(at_most, (2 * x - above) >> 1)), end)
-    begin, end = max(begin, least - cut), min(end, least + cut)
-    low[node], size[node] = begin, max(end - begin, 0)
-    if end <= begin:  # one value, or the children begin above the total, which the root detects
-        return
-    skipped = np.int64(0)
-    if node >= inner:
-        merged[: end - begin] = 0
-    else:  # sort all slopes of the children from that of begin + 1 to that of end, including ties
-        lowest = _price(begin, below, node, tables)
-        highest = _price(end, above, node, tables)
-        number_merged = 0
-        for child in range(first, last):
-            value = _compute_value(lowest - 1, child, tables)
-            number = _compute_value(highest, child, tables) - value
-            if child >= inner:
-                for k in range(value + 1, value + number + 1):
-                    merged[number_merged + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
-            else:
-                first_slope = value - low[child]
-                merged[number_merged : number_merged + number] = slopes[child, first_slope : first_slope + number]
-            number_merged += number
-        merged[:number_merged].sort()
-        skipped = begin - _sum_child_values(lowest - 1, node, tables)
+        least, below, above = _find_minimum(node, begin, end, tables)
+        begin, end = max(begin, least - cut), min(end, least + cut)
+        if begin < end:
+            lowest, highest = _price(begin, below, node, tables), _price(end, above, node, tables)
+            _merge_child_slopes(node, lowest, highest, tables, merged)
+            skipped = begin - _sum_child_values(lowest - 1, node, tables)  # equal slopes before that of begin + 1
+    low[node], size[node] = begin, max(end - begin, 0)  # the root detects a begin above the total
     for i in range(end - begin):
         slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * x
+
+
+@kernel
+def _find_minimum(node, begin, end, tables):  # type: ignore[no-untyped-def]  # compiled
+    """Return the value from ``begin`` to ``end`` at which a node's cost is least, and prices to both sides of it.
+
+    The cost is least at the last value k whose slope is below 0. This slope is s + 2k - 1 - 2 noisy, where s is the
+    k-th slope of the children. If the children take all slopes up to a price, their values have a sum that grows with
+    the price. So bisection finds the last price, ``below``, to whose sum the cost falls. The next price is ``above``.
+    All slopes of the children between the two sums are equal to it, so the last k among them follows directly.
+    """
+    twice = 2 * tables.noisy[node]
+    below, above = twice - 2 * end, twice - 2 * begin + 1
+    while above - below > 1:
+        price = below + (above - below) // 2
+        if price + 2 * _sum_child_values(price, node, tables) < twice + 1:
+            below = price
+        else:
+            above = price
+    at_least = _sum_child_values(below, node, tables)
+    at_most = _sum_child_values(above, node, tables)
+    least = max(at_least, min(at_most, (twice - above) >> 1))
+    return min(least, end), below, above
+
+
+@kernel
+def _merge_child_slopes(node, lowest, highest, tables, merged):  # type: ignore[no-untyped-def]  # compiled
+    """Write the slopes of a node's children from price ``lowest`` to ``highest`` into ``merged``, ascending."""
+    first_child, noisy, _, low, _, slopes = tables
+    number_merged = 0
+    for child in range(first_child[node], first_child[node + 1]):
+        value = _compute_value(lowest - 1, child, tables)
+        number = _compute_value(highest, child, tables) - value
+        if child >= len(first_child) - 1:  # a leaf
+            for i in range(number):
+                merged[number_merged + i] = 2 * (value + i) + 1 - 2 * noisy[child]
+        else:
+            first_slope = value - low[child]
+            merged[number_merged : number_merged + number] = slopes[child, first_slope : first_slope + number]
+        number_merged += number
+    merged[:number_merged].sort()
 
 
 @kernel
@@ -377,16 +392,19 @@ def choose_root_values(
         return None, np.flatnonzero(lows > 0).tolist()
     if int(times @ highs) < total:
         return None, np.flatnonzero(highs < total).tolist()
-    low, high = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
-    while high - low > 1:  # find the largest price at which the root values sum to at most the total
-        price = (low + high) // 2
-        low, high = (
-            (price, high) if times @ _compute_root_values(lows, slopes, offsets, price) <= total else (low, price)
-        )
-    counts = _compute_root_values(lows, slopes, offsets, low)
-    values = counts[which]
-    tied = np.flatnonzero((_compute_root_values(lows, slopes, offsets, low + 1) > counts)[which])
-    values[tied[: total - int(values.sum())]] += 1
+    price, beyond = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
+    while beyond - price > 1:  # find the largest price at which the root values sum to at most the total
+        middle = (price + beyond) // 2
+        if times @ _compute_root_values(lows, slopes, offsets, middle) <= total:
+            price = middle
+        else:
+            beyond = middle
+    of_columns = _compute_root_values(lows, slopes, offsets, price)
+    takes_more = _compute_root_values(lows, slopes, offsets, price + 1) > of_columns
+    values = of_columns[which]
+    missing = total - int(values.sum())
+    tied_sizes = np.flatnonzero(takes_more[which])
+    values[tied_sizes[:missing]] += 1
     return values, []
 
 

@@ -109,10 +109,11 @@ def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
 
 
 def _fit_leaves_to_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
-    """Return the leaf values nearest to ``leaves``, if their sums count as well, as distances from ``noisy`` above.
+    """Return the leaf values nearest to ``leaves`` whose sums by area are also near the ``noisy`` values of all levels.
 
-    An area's estimate from the values below has the sum of its children's variances. It is averaged with the area's own
-    value, of variance 1, and what the area gains by that is divided among the children by their variances.
+    The sum of squares of all these distances is least. On the way up, the sum of the children estimates an area, with
+    the sum of their variances; it is averaged with the noisy value of the area, of variance 1. On the way down, the
+    difference of an area's value from that sum is divided among the children in proportion to their variances.
     """
     geography, below = frame.geography, []
     means, variances = leaves, np.ones((len(leaves), 1))

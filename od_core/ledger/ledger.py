@@ -149,22 +149,23 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     The others are read for the message alone.
     """
     now, reserved = _select_area_digests(plan.facts()), make_series_parameters(RESERVED, key.release)
-    entry = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
-    of_revision = (*reserved, f"%/r{key.revision}")
-    ends = entries.select(f"{entry.format('min')} OR {entry.format('max')}", *of_revision, *of_revision)
+    of_revision = f"FROM entries WHERE {IN_SERIES} AND release LIKE ?"
+    first_or_last = f"number = (SELECT min(number) {of_revision}) OR number = (SELECT max(number) {of_revision})"
+    values = (*reserved, f"%/r{key.revision}")
+    ends = entries.select(first_or_last, *values, *values)
     if all(_select_area_digests(row["content"]["plan"]) == now for row in ends):
         return
-    first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
-    rows = entries.select(first, *reserved)
+    first_of_each = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608  # our own SQL
+    rows = entries.select(first_of_each, *reserved)
     areas_of = {ReleaseKey.parse(row["release"]): _select_area_digests(row["content"]["plan"]) for row in rows}
-    others = {other: then for other, then in sorted(areas_of.items()) if then != now}
+    others = [other for other in sorted(areas_of) if areas_of[other] != now]
     changed = next(other for other in others if other.revision == key.revision)
     used_revisions = {other.revision for other in others}
     free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
     raise OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
-        f" {_format_area_digests(others[changed])}, {key.period} has {_format_area_digests(now)}",
+        f" {_format_area_digests(areas_of[changed])}, {key.period} has {_format_area_digests(now)}",
         next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
     )
 

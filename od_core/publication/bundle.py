@@ -12,7 +12,7 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -282,9 +282,27 @@ def publish_folder(write: Callable[[Path], None], target: Path, published: str |
     make_folder(staged)
     try:
         write(staged)
-        prepared = _read_json_object(staged / CERTIFICATE)
-        changed = list_differing_files(staged, target) if target.exists() else []
-        if not target.exists() and published not in (None, compute_certificate_digest(prepared)):
+        state = _compare_with_public(staged, target, published)
+        source = staged if state in ("absent", "damaged") else target
+        with nullcontext() if state == "sound" else _publish_zip(source, target):
+            yield _read_json_object(source / CERTIFICATE)
+            if source == staged:
+                sync(staged)
+        if state == "damaged":
+            replace_folder(target, by=staged, aside=replaced)
+        elif state == "absent":
+            staged.rename(target)
+        if state in ("absent", "zip damaged"):
+            sync(target.parent)
+    finally:
+        for folder in (staged, replaced):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compare_with_public(staged: Path, target: Path, published: str | None) -> str:
+    """Return "absent", "damaged", "zip damaged" or "sound". Raises OdError as :func:`publish_folder` does."""
+    if not target.exists():
+        if published not in (None, compute_certificate_digest(_read_json_object(staged / CERTIFICATE))):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
                 "the published bundle is lost, and the one that was made again has another certificate",
@@ -292,28 +310,17 @@ def publish_folder(write: Callable[[Path], None], target: Path, published: str |
                 " od-release that published it",
                 spent="nothing more was spent",
             )
-        if changed and not (_is_vouched_for(staged, target, published) and _is_only_damaged(staged, target, changed)):
-            raise _make_changed_bundle_error(changed, staged, target)
-        if changed or not target.exists():
-            with _publish_zip(staged, target):
-                yield prepared
-                sync(staged)
-            if changed:
-                replace_folder(target, by=staged, aside=replaced)
-            else:
-                staged.rename(target)
-                sync(target.parent)
-        elif not any(check_zip(target, _release(target), locate_zip(target))):
-            yield _read_json_object(target / CERTIFICATE)
-        elif is_zip_sound(_release(target), locate_zip(target)):
-            raise _make_changed_bundle_error([locate_zip(target).name], staged, target)
-        else:
-            with _publish_zip(target, target):
-                yield _read_json_object(target / CERTIFICATE)
-            sync(target.parent)
-    finally:
-        for folder in (staged, replaced):
-            shutil.rmtree(folder, ignore_errors=True)
+        return "absent"
+    if changed := list_differing_files(staged, target):
+        if _is_vouched_for(staged, target, published) and _is_only_damaged(staged, target, changed):
+            return "damaged"
+        raise _make_changed_bundle_error(changed, staged, target)
+    packed, release = locate_zip(target), _release(target)
+    if not any(check_zip(target, release, packed)):
+        return "sound"
+    if is_zip_sound(release, packed):
+        raise _make_changed_bundle_error([packed.name], staged, target)
+    return "zip damaged"
 
 
 def restore_folder(target: Path, release: str, published: str | None = None) -> None:

@@ -83,9 +83,8 @@ class SparkQuery(RecordQuery):
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         near = suggest_similar_name(name, tuple(self._types)) if isinstance(name, str) else ""
-        return self._make_column_error(
-            "OD-TRIPS-COLUMN", f"the table of records has no column {quote_column_name(name)}{near}"
-        )
+        message = f"the table of records has no column {quote_column_name(name)}{near}"
+        return self._make_column_error("OD-TRIPS-COLUMN", message)
 
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
         step = next_step or "correct the table of records, or the columns named in the configuration"
@@ -107,9 +106,8 @@ class SparkQuery(RecordQuery):
             return
         if self._form.timestamps == "local":
             message = f"column {found!r} holds timestamp, which Spark reads as instants, but they are declared as local"
-            raise self._make_column_error(
-                "OD-TRIPS-DATE", message, "give a view in which the column has type TIMESTAMP_NTZ"
-            )
+            step = "give a view in which the column has type TIMESTAMP_NTZ"
+            raise self._make_column_error("OD-TRIPS-DATE", message, step)
         if self._form.timestamps is None and self._is_file:
             message = f"column {found!r} holds timestamp; in Parquet files, these may be instants or local times"
             step = "write timestamps: utc if they are instants, as Spark writes them; else give a view with local times"
@@ -168,59 +166,71 @@ def count_in_spark(
     check_sources(columns.segments, count.breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     faults.check_unit_columns(count.unit, names, user="user")
-    has_users, counters = count.unit.is_of_users, count.counters
-    tables = count.relations | ({"secret": count.secret} if has_users else {})
+    tables = count.relations | ({"secret": count.secret} if count.unit.is_of_users else {})
     try:
         with _replace_spark_errors():
             is_file = "/" in source
             frame = session.read.parquet(source) if is_file else session.table(source)
             query = SparkQuery(frame, columns, record_format, time_zone, is_file=is_file)
-            records = query.select_records(Period(period), tree.origin, tree.destination)
-            _refuse_unfit(session, records)
-            if has_users:
-                is_id = " AND ".join(
-                    query.matches("`user`", pattern) for pattern in faults.list_id_patterns(count.unit)
-                )
-                records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
-            if counters is not None:  # counts and counters are two queries, which must see the same users
-                records = records.localCheckpoint()
-            if count.is_flows:
-                bad_counts = _query_relations(
-                    session, {"flows": records}, count.render_sql("bad_counts", "flows", "-1")
-                )
-                refuse_bad_counts(*bad_counts.collect()[0])
-            relations = {"records": records, **{name: session.createDataFrame(table) for name, table in tables.items()}}
-            if counters is not None:
-                allowances = counters.compute_allowances()
-                relations["allowances"] = session.createDataFrame(allowances.table)
-                relations["users"] = _query_relations(session, relations, count.render_sql("users", allowances.others))
-            ranked = _query_relations(session, relations, count.render_sql("ranked")).repartitionByRange("rank")
-            by_rank = _query_relations(
-                session, {"ranked": ranked}, count.render_sql("by_rank", "ranked")
-            ).sortWithinPartitions("rank")
-            files, tally = _write_ranked_counts(by_rank, store, folder)
-
+            records = _select_records(session, query, count)
+            spark_count = _SparkCount(session, count, {"records": records})
+            spark_count.add_tables(tables)
+            ranked = spark_count.query("ranked").repartitionByRange("rank")
+            by_rank = _SparkCount(session, count, {"ranked": ranked}).query("by_rank", "ranked")
+            files, tally = _write_ranked_counts(by_rank.sortWithinPartitions("rank"), store, folder)
             faults.refuse_too_many_faults(
                 tally.faulty,
                 tally.counted,
                 count.fault_threshold,
-                most_unlisted=lambda: _query_relations(session, relations, count.render_sql("most_unlisted")).collect()[
-                    0
-                ],
+                most_unlisted=lambda: spark_count.query("most_unlisted").collect()[0],
             )
-            if counters is not None:
-                counters_of_users = _query_relations(session, relations, count.render_sql("counters"))
-                counters.keep(_collect_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
+            if count.counters is not None:
+                counters = _collect_counters(spark_count.query("counters"), store, f"{folder}/{_USERS}")
+                count.counters.keep(counters.to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)
         raise
 
 
-def _query_relations(session: SparkSession, relations: Mapping[str, DataFrame], text: str) -> DataFrame:
-    """Return the result of a query that reads relations by their names. Spark puts views in place of the braces."""
-    tables = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
-    return session.sql(f"WITH {tables} {text}", None, **relations)
+def _select_records(session: SparkSession, query: SparkQuery, count: CountQuery) -> DataFrame:
+    """Return the records to count, with the valid ids of users as ``person``. Raises OdError if they are unfit."""
+    records = query.select_records(Period(count.period), count.tree.origin, count.tree.destination)
+    _refuse_unfit(session, records)
+    if count.unit.is_of_users:
+        patterns = faults.list_id_patterns(count.unit)
+        is_id = " AND ".join(query.matches("`user`", pattern) for pattern in patterns)
+        records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
+    if count.counters is not None:  # counts and counters are two queries, which must see the same users
+        records = records.localCheckpoint()
+    if count.is_flows:
+        bad_counts = _SparkCount(session, count, {"flows": records}).query("bad_counts", "flows", "-1")
+        refuse_bad_counts(*bad_counts.collect()[0])
+    return records
+
+
+@dataclass(frozen=True, repr=False)
+class _SparkCount:
+    """A count in a Spark session, and the relations that its queries read, by name."""
+
+    session: SparkSession
+    count: CountQuery
+    relations: dict[str, DataFrame]
+
+    def query(self, name: str, *arguments: object) -> DataFrame:
+        """Return the result of a query of ``count.sql``. Spark puts views of the relations in place of the braces."""
+        views = [f"{relation} AS (SELECT * FROM {{{relation}}})" for relation in self.relations]  # noqa: S608  # our own
+        text = self.count.render_sql(name, *arguments)
+        return self.session.sql(f"WITH {', '.join(views)} {text}", None, **self.relations)
+
+    def add_tables(self, tables: Mapping[str, pa.Table]) -> None:
+        """Add tables to the relations; for a unit of a year, also what users are still allowed, and the users."""
+        for name, table in tables.items():
+            self.relations[name] = self.session.createDataFrame(table)
+        if self.count.counters is not None:
+            allowances = self.count.counters.compute_allowances()
+            self.relations["allowances"] = self.session.createDataFrame(allowances.table)
+            self.relations["users"] = self.query("users", allowances.others)
 
 
 _Batches = Iterator[pa.RecordBatch]
@@ -274,9 +284,8 @@ def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> by
 def _write_ranked_counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
     """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
     files, tally = [], Tally()
-    for file in _write_partition_files(
-        ranked, _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))
-    ):
+    task = _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))
+    for file in _write_partition_files(ranked, task):
         summary = json.loads(file.read())
         tally.counted += summary["counted"]
         tally.faulty += summary["faulty"]

@@ -363,40 +363,39 @@ def make_boxes(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
 def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
     """Sort the rows of every node by child, in place, and write ``child_first``, ``child_last`` and ``child_trips``.
 
-    The caller passes these three arrays filled with zeros. Each row is moved to the next free position of its child,
-    and the row at that position is moved next. No row is moved twice. This is American flag sort [mcilroy1993radix].
+    The caller passes these three arrays filled with zeros.
     """
-    width = rows.shape[1]
-    carried = np.empty(width, rows.dtype)
+    free = np.empty_like(child_first)
     for node in range(len(firsts)):
-        first, last, dimension = firsts[node], lasts[node], dimensions[node]
+        next_row, dimension = firsts[node], dimensions[node]
         start, end = starts[node], starts[node + 1]
-        for i in range(first, last):
+        for i in range(firsts[node], lasts[node]):
             child = find_part(rows[i, dimension], begins, start, end)
-            child_last[child] += 1
-            child_trips[child] += rows[i, width - 1]
-        next_row = first
+            child_last[child] += 1  # for now, the number of rows
+            child_trips[child] += rows[i, -1]
         for child in range(start, end):
-            child_first[child] = next_row
+            child_first[child] = free[child] = next_row
             next_row += child_last[child]
-            child_last[child] = child_first[child]  # for now, the next free position
-        for child in range(start, end):
-            limit = child_first[child + 1] if child + 1 < end else last
-            while child_last[child] < limit:
-                i = child_last[child]
-                home = find_part(rows[i, dimension], begins, start, end)
-                if home != child:
-                    for k in range(width):
-                        carried[k] = rows[i, k]
-                    while home != child:
-                        j = child_last[home]
-                        child_last[home] += 1
-                        for k in range(width):
-                            carried[k], rows[j, k] = rows[j, k], carried[k]
-                        home = find_part(carried[dimension], begins, start, end)
-                    for k in range(width):
-                        rows[i, k] = carried[k]
-                child_last[child] += 1
+            child_last[child] = next_row
+        _sort_rows_by_child(rows, dimension, start, end, begins, child_last, free)
+
+
+@kernel
+def _sort_rows_by_child(rows, dimension, start, end, begins, child_last, free):  # type: ignore[no-untyped-def]  # compiled
+    """Move each row of a node to the next free position of its child, and the row from there to the row's old position.
+
+    So no row is moved again that is with its child. This is American flag sort [mcilroy1993radix]. ``free`` has the
+    first position of every child at first, and in the end that after the last.
+    """
+    for child in range(start, end):
+        while free[child] < child_last[child]:
+            i = free[child]
+            home = find_part(rows[i, dimension], begins, start, end)
+            j = free[home]
+            if home != child:
+                for k in range(rows.shape[1]):
+                    rows[i, k], rows[j, k] = rows[j, k], rows[i, k]
+            free[home] += 1
 
 
 @kernel

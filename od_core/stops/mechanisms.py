@@ -424,57 +424,77 @@ def compute_heterogeneity(
     return scores
 
 
+_CELLS, _TRIPS, _TRIPS_ABOVE, _CELLS_ABOVE = range(4)
+"""Rows of a table of parts: V, c, S and K of :func:`compute_heterogeneity`."""
+
+
 @kernel
 def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
-    """Write the scores of all candidates of all nodes into ``scores``.
+    """Add the scores of all candidates of all nodes to ``scores``, which are 0.
 
     The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
-    adjacent edges are counted once. ``trips_above`` and ``cells_above`` are S and K of :func:`compute_heterogeneity`. A
-    part is dense if it has at least as many trips as cells; in other parts, every filled cell is above the mean. The
-    rows of a node are read once, and once more for each candidate that has a dense part.
+    adjacent edges are counted once. The rows of a node are read once, and once more for each candidate that has a dense
+    part.
     """
-    of_row, number = rows.shape[1] - 1, len(candidates)
-    trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
-    trips_of_part, trips_above, cells_above, cells_of_part = np.empty((4, most), np.int64)
+    before = np.empty((2, len(candidates) * most + 1), np.int64)
+    begins, of_parts = np.empty(most + 1, np.int64), np.empty((4, most), np.int64)
     for node in range(len(firsts)):
-        first, last, start = firsts[node], lasts[node], starts[node]
-        parts = starts[node + 1] - start
-        edges = np.sort(candidates[:, start : start + parts].copy().ravel())
-        count = len(edges)
-        trips[: count + 1], filled[: count + 1] = 0, 0
-        for i in range(first, last):
-            edge = find_part(rows[i, dimension], edges, 0, count)
-            trips[edge + 1] += rows[i, of_row]
-            filled[edge + 1] += 1
-        for edge in range(count):
-            trips[edge + 1] += trips[edge]
-            filled[edge + 1] += filled[edge]
-        for candidate in range(number):
-            begins = candidates[candidate, start : start + parts]
-            is_dense = False
-            begin = 0
+        first, last, start, end = firsts[node], lasts[node], starts[node], starts[node + 1]
+        edges, parts = np.sort(candidates[:, start:end].copy().ravel()), end - start
+        _count_before_edges(rows, first, last, dimension, edges, before)
+        begins[parts] = np.int64(upper[node]) + 1  # where a further part would begin
+        for candidate in range(len(candidates)):
+            begins[:parts] = candidates[candidate, start:end]
+            if _summarise_parts(begins[: parts + 1], edges, before, others[node], of_parts):
+                _count_in_dense_parts(rows, first, last, dimension, begins[:parts], of_parts)
             for part in range(parts):
-                end = np.searchsorted(edges, begins[part + 1]) if part + 1 < parts else count
-                length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
-                cells_of_part[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
-                trips_of_part[part] = trips[end] - trips[begin]
-                trips_above[part] = trips_of_part[part]  # sparse: all filled cells count
-                cells_above[part] = filled[end] - filled[begin]
-                if trips_of_part[part] >= cells_of_part[part]:
-                    is_dense = True
-                    trips_above[part], cells_above[part] = 0, 0
-                begin = end
-            if is_dense:
-                for i in range(first, last):
-                    part = find_part(rows[i, dimension], begins, 0, parts)
-                    in_cell, in_part = np.int64(rows[i, of_row]), trips_of_part[part]
-                    if in_part >= cells_of_part[part] and in_cell * cells_of_part[part] > in_part:
-                        trips_above[part] += in_cell
-                        cells_above[part] += 1
-            score = np.int64(0)
-            for part in range(parts):
-                score += 2 * trips_above[part] + (-2 * cells_above[part] * trips_of_part[part]) // cells_of_part[part]
-            scores[node, candidate] = score
+                ceiling = -((-2 * of_parts[_CELLS_ABOVE, part] * of_parts[_TRIPS, part]) // of_parts[_CELLS, part])
+                scores[node, candidate] += 2 * of_parts[_TRIPS_ABOVE, part] - ceiling
+
+
+@kernel
+def _count_before_edges(rows, first, last, dimension, edges, before):  # type: ignore[no-untyped-def]  # compiled
+    """Write the numbers of trips and of filled cells before each edge, and in total, into the rows of ``before``."""
+    trips, filled = before
+    trips[: len(edges) + 1], filled[: len(edges) + 1] = 0, 0
+    for i in range(first, last):
+        edge = find_part(rows[i, dimension], edges, 0, len(edges))
+        trips[edge + 1] += rows[i, -1]
+        filled[edge + 1] += 1
+    for edge in range(len(edges)):
+        trips[edge + 1] += trips[edge]
+        filled[edge + 1] += filled[edge]
+
+
+@kernel
+def _summarise_parts(begins, edges, before, others, of_parts):  # type: ignore[no-untyped-def]  # compiled
+    """Write V, c, S and K of the parts between adjacent ``begins``, and return whether a part is dense.
+
+    A part is dense if it has at least as many trips as cells; its S and K are still to be counted, and are 0. In other
+    parts, every filled cell is above the mean. ``others`` is the number of the node's cells across the dimension.
+    """
+    is_dense, begin = False, 0
+    for part in range(len(begins) - 1):
+        end = np.searchsorted(edges, begins[part + 1])
+        length = begins[part + 1] - begins[part]
+        cells = _LARGE if others > _LARGE // length else others * length
+        trips, filled = before[0, end] - before[0, begin], before[1, end] - before[1, begin]
+        of_parts[_CELLS, part], of_parts[_TRIPS, part] = cells, trips
+        of_parts[_TRIPS_ABOVE, part], of_parts[_CELLS_ABOVE, part] = (0, 0) if trips >= cells else (trips, filled)
+        is_dense |= trips >= cells
+        begin = end
+    return is_dense
+
+
+@kernel
+def _count_in_dense_parts(rows, first, last, dimension, begins, of_parts):  # type: ignore[no-untyped-def]  # compiled
+    """Add the cells above the mean of each dense part to its K, and the trips in these cells to its S."""
+    for i in range(first, last):
+        part, in_cell = find_part(rows[i, dimension], begins, 0, len(begins)), np.int64(rows[i, -1])
+        cells, trips = of_parts[_CELLS, part], of_parts[_TRIPS, part]
+        if trips >= cells and in_cell * cells > trips:
+            of_parts[_TRIPS_ABOVE, part] += in_cell
+            of_parts[_CELLS_ABOVE, part] += 1
 
 
 def compute_choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
@@ -525,6 +545,15 @@ Stop = Literal["count", "depth", "entropy", "extent"]
 
 def _make_stop_error(message: str) -> OdError:
     return OdError("OD-STOPS-CONDITION", message, next_step="correct the mechanism's options")
+
+
+def _set_aside(which: NDArray[np.bool_], nodes: Nodes, path: Path, leaves: list[tuple[Nodes, Counts, Path]]) -> Nodes:
+    """Measure the chosen nodes, if any, with all that is left; add them to the leaves, and return the others."""
+    if not which.any():
+        return nodes
+    chosen = nodes.select(which)
+    leaves.append((chosen, *path.measure(chosen.trips, path.left)))
+    return nodes.select(~which)
 
 
 @dataclass(frozen=True)
@@ -639,36 +668,30 @@ class DAFEntropy(StopsMechanism):
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
-        rows, sizes, total = count_trips_by_cell(points, grid), self._select_cut_sizes(grid), 0
-        nodes, shares = Nodes.make_root(rows, grid), [ROOT_SHARE * path.left]
+        rows, sizes = count_trips_by_cell(points, grid), self._select_cut_sizes(grid)
+        nodes, shares, total = Nodes.make_root(rows, grid), [ROOT_SHARE * path.left], 0
         leaves: list[tuple[Nodes, Counts, Path]] = []
         for depth, length in enumerate(sizes):
-            if (is_small := self._find_small_nodes(nodes, grid)).any():
-                small, nodes = nodes.select(is_small), nodes.select(~is_small)
-                leaves.append((small, *path.measure(small.trips, path.left)))
-                if not len(nodes):
-                    break
+            nodes = _set_aside(self._find_small_nodes(nodes, grid), nodes, path, leaves)
+            if not len(nodes):
+                break
             counting, choosing = self.compute_depth_costs(depth, shares[depth])
             counted, path = path.measure(nodes.trips, counting)
             total = total if depth else int(counted[0])
             goes_on = self._goes_on(counted, total, path)
-            if not goes_on.all():
-                stopped = nodes.select(~goes_on)
-                leaves.append((stopped, *path.measure(stopped.trips, path.left)))
-            if not goes_on.any():
+            nodes = _set_aside(~goes_on, nodes, path, leaves)
+            if not len(nodes):
                 break
-            nodes = nodes.select(goes_on)
             if choosing and length > 1:
                 path = path.with_charge(choosing)
             epsilon = path.left / path.sensitivity
             parts = compute_fan_out(counted[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
-            refuse_too_many(self.name, sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
+            refuse_too_many(self.name, sum(len(leaf_nodes) for leaf_nodes, _, _ in leaves) + int(parts.sum()))
             begins = self.choose_cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divide(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
                 shares += split_budget_by_depth(path.left, int(parts[0]), len(sizes))
-        else:
-            leaves.append((nodes, *path.measure(nodes.trips, path.left)))
+        _set_aside(np.ones(len(nodes), dtype=np.bool_), nodes, path, leaves)
         boxes, noisy, paths = zip(*leaves, strict=True)
         return Drawn(make_boxes(boxes, noisy), paths)
 

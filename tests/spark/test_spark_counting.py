@@ -30,7 +30,7 @@ from od_core.records.counts import CountFiles
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
-from od_core.spark.counting import _query_relations, count_in_spark
+from od_core.spark.counting import _SparkCount, count_in_spark
 from tests.od_core.ledger.person_years import PersonYear
 
 pytestmark = [
@@ -600,12 +600,9 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     count = CountQuery(tree, WAYS["users"][1], key=KEY, period=period)
     public = count.relations | {"secret": count.secret}
     frames = {name: session.createDataFrame(table) for name, table in public.items()}
-    ranked = _query_relations(session, {"records": records, **frames}, count.render_sql("ranked")).repartitionByRange(
-        "rank"
-    )
-    counts = _query_relations(session, {"ranked": ranked}, count.render_sql("by_rank", "ranked")).sortWithinPartitions(
-        "rank"
-    )
+    ranked = _SparkCount(session, count, {"records": records, **frames}).query("ranked").repartitionByRange("rank")
+    by_rank = _SparkCount(session, count, {"ranked": ranked}).query("by_rank", "ranked")
+    counts = by_rank.sortWithinPartitions("rank")
     counts.collect()
     plans = str(counts._jdf.queryExecution().toString()) + "".join(
         counts._jdf.queryExecution().explainString(

@@ -44,7 +44,6 @@ _LEAST_CELLS = 200
 _LEAST_LEARNED = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
-
 _OF_FAMILIES = ("parents", "total", "siblings", "parent_h", "parent_variance")
 """Arrays of a number for each family."""
 
@@ -161,18 +160,18 @@ class Families:
     def _select_block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
         begin, end = self.offsets[[first, last]].tolist()
-        places = Places(slice(begin, end), slice(0, 0))
+        children = kept = slice(begin, end)
         if self.kept is not None:
-            places = Places(slice(begin, end), slice(*np.searchsorted(self.kept, [begin, end]).tolist()))
+            kept = slice(*np.searchsorted(self.kept, [begin, end]).tolist())
         block = self._select_families(
             slice(first, last),
-            places.children,
+            children,
             offsets=self.offsets[first : last + 1] - begin,
-            kept=None if self.kept is None else self.kept[places.kept] - begin,
-            z=self.z[places.kept],
-            v=self.v[places.kept],
+            kept=None if self.kept is None else self.kept[kept] - begin,
+            z=self.z[kept],  # leaves have none
+            v=self.v[kept],
         )
-        return block, places
+        return block, Places(children, kept)
 
 
 class PredictedFamilies(NamedTuple):
@@ -189,7 +188,7 @@ class PredictedFamilies(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where consecutive families are in their level: their children, and the kept ones among all kept children."""
+    """Where consecutive families are in their level: their children, and the kept ones among all that are kept."""
 
     children: slice
     kept: slice

@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import add
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from od_core.flows.estimation.area_totals import TotalsSystem
 from od_core.flows.estimation.least_squares import FittedLevel, has_no_dropped_nodes
 from od_core.flows.estimation.levels import SideTotals
 from od_core.geography.flow_tree import FlowTree, sum_runs
-from od_core.geography.geography import Numbers
+from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
 
@@ -161,12 +161,12 @@ class NodeSums:
         top, bottom = level.offsets[:-1], level.offsets[1:] - 1
         count = np.diff(self.offsets) if count is None else count
         above = NodeSums.make_zeros(first[bottom] + count[bottom] - first[top], len(self.values))
-        _carry(
-            *(level.offsets, level.own, level.siblings, level.divided),
-            *(self.offsets, self.values, first[top], first if group is None else first + group, count),
-            np.zeros((0, len(first))) if unseen is None else unseen,
-            *(above.offsets, above.values),
-        )
+        area, begins = first if group is None else first + group, above.offsets[:-1] - first[top]
+        children = _Children(level.offsets, level.own, level.divided, begins, area, self.offsets)
+        _add_rows(children, self.values if unseen is None else self.values[:MEASURED_ROWS], above.values)
+        _remove_covariances(above.offsets, level.siblings, above.values)
+        if unseen is not None:
+            _add_unseen_rows(children, self.values, count, unseen, above.values)
         return above
 
     def compute_estimates(self, of_nodes: Reals) -> Estimates:
@@ -178,46 +178,68 @@ class NodeSums:
         return Estimates(estimate, variance, most, unseen, doubt, none)
 
 
-@kernel
-def _carry(  # type: ignore[no-untyped-def]  # compiled
-    offsets, below, siblings, divided, cells, values, first, place, count, unseen, columns, above
-):
-    """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
+class _Children(NamedTuple):
+    """The nodes of a level, the children of nodes above; for the first three, see :class:`FittedLevel`."""
 
-    The sums of a child are the columns ``cells[d]:cells[d + 1]`` of ``values``, where d is its number among all
-    children, or among those at ``divided``: only these have ``stored`` sums. The sums of parent ``p`` are the columns
-    ``columns[p]:columns[p + 1]`` of ``above``, from the area ``first[p]``. The first sum of child ``i`` is that of the
-    area ``place[i]``. The values of ``unseen`` are added to the sums of ``count[i]`` areas of the child, so that no
-    sums of dropped children are needed.
-    """
-    stored, all_stored, measured_rows = 0, len(cells) > len(below), len(values) - len(unseen)
+    offsets: Integers
+    own: Reals
+    divided: Integers
+    begins: Integers  # column of the area 0 among the sums of each parent; shape (parents,)
+    area: Integers  # number of the area of the first sum of each child; shape (children,)
+    cells: Integers  # the sums of child d, of all or of the divided ones alone, are cells[d]:cells[d + 1]
+
+
+@kernel
+def _add_rows(children: _Children, values: Reals, above: Reals) -> None:
+    """Add the sums of every child to those of its parent: of the factors, c v; of the residuals, r + c^2 v."""
+    offsets, own, divided, begins, area, cells = children
+    have_all_sums, parent = len(cells) > len(own), 0
+    if len(begins) == 0:
+        return  # the root has no parent
+    for d in range(len(cells) - 1):
+        child = d if have_all_sums else divided[d]
+        while child >= offsets[parent + 1]:
+            parent += 1
+        source, width, target, v = cells[d], cells[d + 1] - cells[d], begins[parent] + area[child], own[child]
+        for cell in range(width):
+            above[0, target + cell] += values[0, source + cell] * v
+        for cell in range(width):
+            factor = values[0, source + cell]
+            above[1, target + cell] += values[1, source + cell] + factor * factor * v
+        for row in range(2, len(values)):
+            for cell in range(width):
+                above[row, target + cell] += values[row, source + cell]
+
+
+@kernel
+def _remove_covariances(columns: Integers, siblings: Reals, above: Reals) -> None:
+    """Make the factors and residuals of each parent p, at ``columns[p]:columns[p + 1]``, from what was added."""
     for parent in range(len(siblings)):
-        begin = columns[parent] - first[parent]
+        for column in range(columns[parent], columns[parent + 1]):
+            covariance = above[0, column]  # of the sum with the sum of all children
+            above[0, column] = covariance / siblings[parent]
+            above[1, column] = max(0.0, above[1, column] - covariance * above[0, column])
+
+
+@kernel
+def _add_unseen_rows(children: _Children, values: Reals, count: Integers, unseen: Reals, above: Reals) -> None:
+    """Add the rows of dropped nodes of every child, and its ``unseen`` values, to ``count`` sums of its parent."""
+    offsets, own, divided, begins, area, cells = children
+    have_all_sums, d = len(cells) > len(own), 0
+    for parent in range(len(begins)):
         for child in range(offsets[parent], offsets[parent + 1]):
-            v, target = below[child], begin + place[child]
-            if all_stored or (stored < len(divided) and divided[stored] == child):
-                source, width = cells[stored], cells[stored + 1] - cells[stored]
-                for cell in range(width):
-                    above[0, target + cell] += values[0, source + cell] * v
-                for cell in range(width):
-                    factor = values[0, source + cell]
-                    above[1, target + cell] += values[1, source + cell] + factor * factor * v
-                for row in range(2, measured_rows):
-                    for cell in range(width):
-                        above[row, target + cell] += values[row, source + cell]
+            target = begins[parent] + area[child]
+            if have_all_sums or (d < len(divided) and divided[d] == child):
+                source, width = cells[d], cells[d + 1] - cells[d]
                 for row in range(len(unseen)):
                     for cell in range(width):
-                        dropped = values[measured_rows + row, source + cell] + unseen[row, child]
-                        above[measured_rows + row, target + cell] += dropped
-                stored += 1
+                        dropped = values[MEASURED_ROWS + row, source + cell] + unseen[row, child]
+                        above[MEASURED_ROWS + row, target + cell] += dropped
+                d += 1
             else:
                 for row in range(len(unseen)):
                     for cell in range(count[child]):
-                        above[measured_rows + row, target + cell] += unseen[row, child]
-        for target in range(columns[parent], columns[parent + 1]):
-            covariance = above[0, target]  # of the sum with the sum of all children
-            above[0, target] = covariance / siblings[parent]
-            above[1, target] = max(0.0, above[1, target] - covariance * above[0, target])
+                        above[MEASURED_ROWS + row, target + cell] += unseen[row, child]
 
 
 def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
@@ -514,21 +536,26 @@ class FittedTree:
     def _find_bound_of_nearest_ancestor(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers
     ) -> Integers:
-        """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
-        nearest = np.zeros(len(origin), dtype=np.int64)
-        for measured in self.levels[: self.find_enclosing_levels(*levels)[0] + 1]:
-            nodes, pair = measured.nodes, self.tree.level_pair(measured.nodes.level)
-            from_origin, to_destination = (
-                geography.ancestors_at(level, above)[areas] if above < level else areas
-                for geography, level, above, areas in (
-                    (self.tree.origin, levels[0], pair[0], origin),
-                    (self.tree.destination, levels[1], pair[1], destination),
-                )
-            )
-            width = self.tree.destination.size(pair[1])
-            place = find_pairs(nodes.origin, nodes.destination, from_origin, to_destination, width)
-            nearest[place >= 0] = measured.bound[place[place >= 0]]
-        return nearest
+        """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,).
+
+        Levels are searched from the root down, so the bound that is found last is that of the nearest ancestor.
+        """
+        bounds = np.zeros(len(origin), dtype=np.int64)
+        hub, _ = self.find_enclosing_levels(*levels)
+        for measured in self.levels[: hub + 1]:
+            nodes, above = measured.nodes, self.tree.level_pair(measured.nodes.level)
+            origin_above = _find_ancestors(self.tree.origin, origin, levels[0], above[0])
+            destination_above = _find_ancestors(self.tree.destination, destination, levels[1], above[1])
+            width = self.tree.destination.size(above[1])
+            place = find_pairs(nodes.origin, nodes.destination, origin_above, destination_above, width)
+            is_measured = place >= 0
+            bounds[is_measured] = measured.bound[place[is_measured]]
+        return bounds
+
+
+def _find_ancestors(geography: Geography, areas: Numbers, level: int, above: int) -> Numbers:
+    """Return the area that contains each area of a level, at the level ``above``; the area itself if this is finer."""
+    return geography.ancestors_at(level, above)[areas] if above < level else areas
 
 
 def _evaluate_at_nodes(function: Callable[[Numbers, Numbers], Value] | None, level: FittedLevel) -> Value | None:

@@ -316,12 +316,13 @@ def _iterate_halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[
 def _make_held_out_levels(
     levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers
 ) -> list[MeasuredLevel]:
-    """Return the levels measured with the other half of the noise; of the last one, only some leaves.
+    """Return the levels of a half with the measurements that it lacks; of the last level, only those of some leaves.
 
-    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W; that of combined totals is rounded.
+    They are y - W for y + W: 2 y - (y + W), which is exact for whole numbers. Combined totals are not whole: rounded.
     """
-    others = [replace(own, noisy=2 * level.noisy - own.noisy) for level, own in zip(levels[:-1], half, strict=False)]
-    return [*others, replace(half[-1], noisy=2 * levels[-1].noisy[leaves] - half[-1].noisy[leaves])]
+    above = [replace(own, noisy=2 * y.noisy - own.noisy) for y, own in zip(levels[:-1], half[:-1], strict=True)]
+    y, used = levels[-1].noisy[leaves], half[-1].noisy[leaves]
+    return [*above, replace(half[-1], noisy=2 * y - used)]
 
 
 def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:

@@ -479,10 +479,9 @@ def _adjust_categories_to_total(total: Estimates, of_categories: Sequence[Estima
     All dropped trips may be in one category, so each has the total's ``unseen`` and ``doubt``.
     """
     estimates, variance = _combine_categories(total, of_categories)
-    return [
-        Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
-        for estimate, category in zip(estimates, of_categories, strict=True)
-    ]
+    common = {"variance": variance, "unseen": total.unseen, "doubt": total.doubt}
+    each = zip(of_categories, estimates, strict=True)
+    return [replace(category, estimate=estimate, **common) for category, estimate in each]
 
 
 def _combine_categories(
@@ -638,16 +637,19 @@ def _compute_dropped_limits(
 
 def _find_extreme_weights(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
     """Return the least and greatest weight of the pairs of zones below each node of each level; shape (nodes,) each."""
-    first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.compute_first_ranks, nodes)])
-    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.count_pairs_below(of_level) for of_level in nodes)])
-    low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
-    ends = np.cumsum(pairs)
-    for start in range(0, int(pairs.sum()), _BLOCK):
-        number = np.arange(start, min(start + _BLOCK, int(ends[-1])))
-        position = np.searchsorted(ends, number, side="right")
-        below = tree.find_leaf_pairs(first[position] + number - (ends - pairs)[position])
+    none = np.empty(0, dtype=np.int64)
+    first_rank = np.concatenate([none, *map(tree.compute_first_ranks, nodes)])
+    number_of_pairs = np.concatenate([none, *map(tree.count_pairs_below, nodes)])
+    low, high = np.full(len(first_rank), np.inf), np.full(len(first_rank), -np.inf)
+    end = np.cumsum(number_of_pairs)
+    begin, total = end - number_of_pairs, int(number_of_pairs.sum())
+    for start in range(0, total, _BLOCK):  # pairs are numbered node after node; a node may be in several blocks
+        pair = np.arange(start, min(start + _BLOCK, total))
+        node = np.searchsorted(end, pair, side="right")
+        below = tree.find_leaf_pairs(first_rank[node] + pair - begin[node])
         weights = weight(below.origin, below.destination).astype(np.float64)
-        begins = np.flatnonzero(np.diff(position, prepend=-1))
-        low[position[begins]] = np.minimum(low[position[begins]], np.minimum.reduceat(weights, begins))
-        high[position[begins]] = np.maximum(high[position[begins]], np.maximum.reduceat(weights, begins))
+        first_of_node = np.flatnonzero(np.diff(node, prepend=-1))
+        present = node[first_of_node]
+        low[present] = np.minimum(low[present], np.minimum.reduceat(weights, first_of_node))
+        high[present] = np.maximum(high[present], np.maximum.reduceat(weights, first_of_node))
     return low, high

@@ -35,7 +35,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.interval_ends import compute_upper_bound
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Pairs, sum_runs
+from od_core.geography.flow_tree import FlowTree, Pairs, sum_runs
 from od_core.kernels import kernel
 
 _BLOCK = 1 << 18
@@ -108,18 +108,18 @@ def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
     """Return measured levels, top level first, with their estimates."""
     from_below, fitted = list(combine_bottom_up(levels)), list[FittedLevel]()
     for level in levels:
-        z, v, (total, siblings) = from_below.pop()
+        z, v, sums = from_below.pop()
         own, estimate, variance = np.ascontiguousarray(v), z, np.maximum(v, 0)
         if fitted:
             above, estimate, variance = fitted[-1], np.empty_like(z), np.empty_like(z)
-            parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total, siblings
-            estimate_children(*parents, z, own, estimate, variance)
+            parent_h, parent_variance = above.estimate[above.divided], above.variance[above.divided]
+            estimate_children(level.offsets, parent_h, parent_variance, *sums, z, own, estimate, variance)
         bound = np.empty(len(z), dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
             bound[block] = compute_upper_bound(estimate[block], variance[block])
         fitted.append(
-            FittedLevel(**vars(level), own=own, siblings=siblings, estimate=estimate, variance=variance, bound=bound)
+            FittedLevel(**vars(level), own=own, siblings=sums[1], estimate=estimate, variance=variance, bound=bound)
         )
     return fitted
 
@@ -167,13 +167,13 @@ def combine_with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -
 
     ``sums`` and ``spread`` are what the level below says of each divided node, and its variance; shape (divided,) each.
     """
-    z, v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
+    z, v, divided = level.noisy.copy(), np.full(len(level.nodes), level.noise), level.divided
     if np.isinf(level.noise):  # the level was not measured, so only the level below says anything of it
-        z[level.divided], v[level.divided] = sums, spread
+        z[divided], v[divided] = sums, spread
     else:
-        x = z[level.divided]
-        z[level.divided] = x + level.noise / (level.noise + spread) * (sums - x)
-        v[level.divided] = level.noise * spread / (level.noise + spread)
+        x, weight = level.noisy[divided], level.noise / (level.noise + spread)
+        z[divided] = x + weight * (sums - x)
+        v[divided] = level.noise * spread / (level.noise + spread)
     return z, v
 
 
@@ -201,8 +201,8 @@ class FamilyFit:
         next(from_below)  # the leaves
         for level, (_, v, (_, siblings)) in zip(levels[-2::-1], from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)
-            weight = np.ones(len(below)) if np.isinf(level.noise) else level.noise / (level.noise + below)
             part = v[level.divided[runs[0] : runs[-1]]] / np.repeat(siblings, np.diff(runs))
+            weight = np.ones(len(below)) if np.isinf(level.noise) else level.noise / (level.noise + below)
             self._inner.insert(0, _Inner(level, runs, weight, part))
             below = siblings
 
@@ -216,8 +216,8 @@ class FamilyFit:
         estimates = list[tuple[Reals, Reals]]()  # of each level: z of its divided nodes, and sums for those above
         for position in reversed(range(len(self._inner))):
             level, runs, weight, _ = self._inner[position]
-            z = weight * sums
             if noisy is None:
+                z = weight * sums
                 sums = sum_runs(z, runs)
             else:
                 of_nodes = noisy(position).copy()
@@ -243,24 +243,43 @@ def build_measured_levels(plan: ReleasePlan, total: int | None, measured: Sequen
             total is not public.
         measured: The noisy counts of all measured levels, top level first.
     """
-    counts = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
-    parents = [m.parents for m in measured if m.parents is not None]
+    listed = _list_measurements(plan, total, measured)
+    divided = [*(below.parents for below in listed[1:]), None]
+    return [_make_level(plan.tree, own, nodes) for own, nodes in zip(listed, divided, strict=True)]
+
+
+class _Measurement(NamedTuple):
+    """The noisy values of a level: those of all children of ``parents`` or, if this is None, of the root."""
+
+    number: int
+    parents: Pairs | None
+    noisy: Reals
+    noise: float
+
+
+def _list_measurements(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[_Measurement]:
+    """Return the measurements of :func:`build_measured_levels`, top first, after what it adds above them."""
+    listed = [_Measurement(m.step.level, m.parents, m.reals(), float(m.step.variance)) for m in measured]
     if plan.mechanism.measures == "all_leaves":
-        parents = [plan.tree.list_public_nodes(level) for level in range(plan.tree.depth)]
-        counts = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + counts
-    elif total is None and len(parents) == len(counts):  # the root was not measured: its only child was
-        counts.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
-    elif total is not None and plan.publishes_total:
-        counts.insert(0, (0, 0.0, np.array([float(total)])))
-    levels = []
-    for (number, noise, noisy), above, divided_nodes in zip(counts, [None, *parents], [*parents, None], strict=True):
-        nodes, offsets = (
-            (plan.tree.list_public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.list_children(above)
-        )
-        nodes, divided = replace(nodes, level=number), np.empty(0, dtype=np.int64)
-        if divided_nodes is not None:
-            divided = np.searchsorted(
-                plan.tree.compute_first_ranks(nodes), plan.tree.compute_first_ranks(divided_nodes)
-            )
-        levels.append(MeasuredLevel(nodes, offsets, divided, noisy, noise))
-    return levels
+        parents = [None, *map(plan.tree.list_public_nodes, range(plan.tree.depth))]
+        zeros = map(np.zeros, map(plan.tree.cells, range(plan.tree.depth)))
+        unmeasured = [_Measurement(k, parents[k], noisy, math.inf) for k, noisy in enumerate(zeros)]
+        return [*unmeasured, listed[-1]._replace(parents=parents[-1])]
+    top = listed[0].parents
+    if total is None and top is not None:  # the root was not measured: its only child was
+        no_trips = len(top) == 0  # an exact root of no trips, whose child was dropped
+        return [_Measurement(0, None, np.zeros(1), 0.0 if no_trips else math.inf), *listed]
+    if total is not None and plan.publishes_total:
+        return [_Measurement(0, None, np.array([float(total)]), 0.0), *listed]
+    return listed
+
+
+def _make_level(tree: FlowTree, measured: _Measurement, divided_nodes: Pairs | None) -> MeasuredLevel:
+    """Return a level from its measurement and its divided nodes, which are None for the last level."""
+    nodes, offsets = tree.list_public_nodes(0), np.zeros(1, dtype=np.int64)
+    if measured.parents is not None:
+        nodes, offsets = tree.list_children(measured.parents)
+    nodes, divided = replace(nodes, level=measured.number), np.empty(0, dtype=np.int64)
+    if divided_nodes is not None:
+        divided = np.searchsorted(tree.compute_first_ranks(nodes), tree.compute_first_ranks(divided_nodes))
+    return MeasuredLevel(nodes, offsets, divided, measured.noisy, measured.noise)

@@ -584,7 +584,7 @@ class _Families(NamedTuple):
 def _fit_to_margins(
     families: _Families, moved: Integers, fitted: NDArray[np.bool_], squares: Reals, cells: Integers
 ) -> None:
-    """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
+    """Fit each family with a choice to both margins, mark it, and add (E - p)^2 - w and 1 of its cells by size of p."""
     weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):
         rows, columns = _find_positions_with_trips(totals, parents[parent], offsets[parent], offsets[parent + 1])

@@ -63,7 +63,7 @@ exponentials.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -387,10 +387,9 @@ def divide_in_lumps(w: Reals, division: Division, least: float, lump: int, trips
 _LEAST_DISPERSION = 1e-3
 """Smallest d, in variances of the noise of the level."""
 
-_FURTHEST = (1.0, 1.5)
+_FURTHEST, _FURTHEST_IN_LEAVES = 1.0, 1.5
 """Largest distance of an estimate by the mixture from the linear estimate, in standard deviations: at inner levels, and
 in the leaves."""
-
 
 _CLEAR = 2.0
 """Smallest score of a level that learns from an earlier table, in standard deviations. Less may be chance."""
@@ -535,41 +534,56 @@ def estimate_trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> 
 def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
     """Return the trips of the children of the level at position ``k``, given those of all nodes ``above``."""
     level, trips = given.families[k], np.zeros(len(given.families[k].noisy), dtype=np.int64)
-    deviations = given.deviations.get(k)
-    mixture = None if deviations is None or rule.u is None else deviations.mixture
-    least, furthest = float(rule.u or 0) * given.families[-1].sigma, _FURTHEST[k == len(given.families) - 1]
-    lumps = least, max(1, math.floor(least))
-    of_areas, (every, every_run) = level.of_areas, level.kept_children
-    estimates = np.empty(0 if of_areas is None else len(every))
+    least = None if rule.u is None or k not in given.deviations else float(rule.u) * given.families[-1].sigma
+    estimate_block = _choose_estimator(given, k, mixed=least is not None)
+    kept, runs = level.kept_children
+    estimates = np.empty(0 if level.of_areas is None else len(kept))
 
-    def divide(own: Families, at: Places) -> None:
-        (kept, runs), totals, children = own.kept_children, above[own.parents], at.children
+    def process_block(own: Families, at: Places) -> None:
         z, v = own.complete_child_estimates(*(values[at.kept] for values in given.estimates[k]))
-        division, estimate, spread = Division(kept, runs, z, v, totals), np.empty(len(kept)), v[kept]
-        if mixture is not None:
-            descend_by_mixture(given.shares[k][children], own.sigma, division, *mixture, furthest, estimate)
-        elif deviations is not None:
-            shrink_children(own.with_shares(given.shares[k][children]), deviations.d, division, estimate)
-        else:
-            lacking = (totals - sum_runs(z[kept], runs)) / sum_runs(spread, runs)
-            estimate = z[kept] + np.repeat(lacking, np.diff(runs)) * spread
-        if of_areas is not None:
-            estimates[at.children if level.kept is None else at.kept] = estimate
-        elif mixture is not None:
-            divide_in_lumps(estimate, division, *lumps, trips[children])
+        division = Division(*own.kept_children, z, v, above[own.parents])
+        estimate = estimate_block(own, at, division)
+        if level.of_areas is not None:  # areas are shared by families, so all blocks are rounded together
+            estimates[at.kept] = estimate
+        elif least is not None:
+            divide_in_lumps(estimate, division, least, max(1, math.floor(least)), trips[at.children])
         else:
             rounded = np.floor(estimate + 0.5).astype(np.int64)
-            trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
+            trips[at.children][division.kept] = plan.mechanism.project(rounded, division.totals, division.runs)
 
-    level.process_blocks(divide)
-    if of_areas is not None:
-        totals, area = above[level.parents], level.area[every]
-        small = float(rule.u or SMALL) * given.families[-1].sigma
-        even = mixture is not None
-        trips[every] = project_to_area_totals(
-            estimates, level.noise, every_run, totals, area, of_areas, small, even=even
+    level.process_blocks(process_block)
+    if level.of_areas is not None:
+        totals, area, small = above[level.parents], level.area[kept], float(rule.u or SMALL) * given.families[-1].sigma
+        trips[kept] = project_to_area_totals(
+            estimates, level.noise, runs, totals, area, level.of_areas, small, even=least is not None
         )
     return trips
+
+
+def _choose_estimator(given: Prediction, k: int, *, mixed: bool) -> Callable[[Families, Places, Division], Reals]:
+    """Return the function that estimates the kept children of some families of the level at position ``k``."""
+    if k not in given.deviations:
+        return _estimate_by_least_squares
+    shares, deviations = given.shares[k], given.deviations[k]
+    mixture = deviations.mixture if mixed else None
+    furthest = _FURTHEST_IN_LEAVES if k == len(given.families) - 1 else _FURTHEST
+
+    def estimate_block(own: Families, at: Places, division: Division) -> Reals:
+        p, estimate = shares[at.children], np.empty(len(division.kept))
+        if mixture is None:
+            shrink_children(own.with_shares(p), deviations.d, division, estimate)
+        else:
+            descend_by_mixture(p, own.sigma, division, *mixture, furthest, estimate)
+        return estimate
+
+    return estimate_block
+
+
+def _estimate_by_least_squares(_own: Families, _at: Places, division: Division) -> Reals:
+    """Return z + (c - sum z) v / sum v for the kept children of each family with c trips; the sums are over these."""
+    z, v = division.z[division.kept], division.v[division.kept]
+    lacking = (division.totals - sum_runs(z, division.runs)) / sum_runs(v, division.runs)
+    return z + np.repeat(lacking, np.diff(division.runs)) * v
 
 
 def _estimate_parents_from_children(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:

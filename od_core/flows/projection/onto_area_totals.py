@@ -198,10 +198,12 @@ def round_to_totals(
 ) -> Integers:
     """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
 
-    Each x of at least ``least`` is rounded down. The others of a node get the lumps that they fill together, of which
-    the last one may lack the part ``rounded_up``, the largest first. If their area lacks more trips than are
-    ``allowed`` after the nodes before, they may get another one. What remains is divided among the x of at least
-    ``least``, or, without one, among the small ones. A part of what the area lacks counts in both orders.
+    Node by node, each x of at least ``least`` is rounded down. The small ones get the lumps that they fill together, of
+    which the last one may lack the part ``rounded_up``. Those whose area lacks more trips than are ``allowed`` then get
+    another lump, and the x of at least ``least`` get the rest. If there is no such x, the small ones get all.
+
+    What an area lacks is the sum of its x minus that of its trips at the nodes before. Flows are served in the order of
+    what they are short of, to which a part of what their area lacks is added. So what rounding takes stays small.
     """
     trips, lacks = np.zeros(len(x), dtype=np.int64), np.zeros(len(allowed))
     widest = np.max(np.diff(runs))
@@ -210,25 +212,36 @@ def round_to_totals(
         first, last, left = runs[node], runs[node + 1], totals[node]
         if left == 0 or first == last:
             continue
-        of_small = 0.0
+        rounded, of_small = _round_down(x, first, last, least, trips)
+        left -= rounded
         for i in range(first, last):
-            if x[i] >= least:
-                trips[i] = np.int64(math.floor(x[i] + _NEARLY))
-                left -= trips[i]
-            elif x[i] > _NEARLY:
-                of_small += x[i]
             short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]]
-        small, large = _put_small_first(order, x, first, short[: last - first], least)
-        given = left if large == 0 else min(max(left, 0), lump * np.int64(math.floor(of_small / lump + rounded_up)))
-        give_in_turn(trips, order[:small], given, lump)
+        number_small, number_large = _put_small_first(order, x, first, short[: last - first], least)
+        small, large = order[:number_small], order[number_small : number_small + number_large]
+        filled = lump * np.int64(math.floor(of_small / lump + rounded_up))
+        given = min(max(left, 0), filled) if number_large > 0 else left
+        give_in_turn(trips, small, given, lump)
         left -= given
-        for i in order[:small]:
+        for i in small:
             if left >= lump and lacks[area[i]] > allowed[area[i]]:
                 trips[i] += lump
                 left -= lump
-        give_in_turn(trips, order[small : small + large], left, -(-left // max(large, 1)))
+        give_in_turn(trips, large, left, -(-left // max(number_large, 1)))
         if left < 0:  # floating-point error of totals near the limit
             trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
             lacks[area[i]] += x[i] - trips[i]
     return trips
+
+
+@kernel
+def _round_down(x: Reals, first: int, last: int, least: float, trips: Integers) -> tuple[int, float]:
+    """Round each x of a node of at least ``least`` down; return the sum of these trips, and that of the smaller x."""
+    rounded, of_small = 0, 0.0
+    for i in range(first, last):
+        if x[i] >= least:
+            trips[i] = np.int64(math.floor(x[i] + _NEARLY))
+            rounded += trips[i]
+        elif x[i] > _NEARLY:
+            of_small += x[i]
+    return rounded, of_small

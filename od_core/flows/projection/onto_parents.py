@@ -272,7 +272,7 @@ def _project_chebyshev(
 
 @kernel
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected counts of two or more children, from ``low`` to ``high``, of one parent."""
+    """Write the projected counts of two or more children of a parent. Limits (:func:`_lower`) sum to ``capacity``."""
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
     excess, capacity = -total, np.int64(0)
@@ -286,47 +286,52 @@ def _project(noisy, first, last, children, low, high, noisy_sum, total, descendi
         for i in range(first, last):
             excess += max(noisy[i] + a, 0)
             capacity += noisy[i] >= distance
-    _take(noisy, first, last, low, high, a, distance, excess, capacity, descending, projected)
-
-
-@kernel
-def _take(noisy, first, last, low, high, a, distance, excess, capacity, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write max(x + a, 0), lowered by ``excess`` in total, into ``projected`` for the children of one parent.
-
-    Children are lowered in order of x, with ties by position, each by at most max(a + min(x, t), 0), where t is
-    ``distance``. ``capacity`` is the sum of these limits. Children with x before ``threshold`` are lowered by their
-    limit. Those with x at the threshold are lowered one after the other until the excess is removed. In descending
-    order, ~x = -x - 1 is compared instead of x, since it decreases as x increases.
-    """
     flip = np.int64(-1) if descending else np.int64(0)
-    lowest = max(low, 1 - a)  # smaller x cannot be lowered
     if (excess if descending else capacity - excess) <= max(a + min(high, distance), 0):
         threshold = high ^ flip  # a common case in sparse flows
     else:
-        # Bisect on x: the limits of children before `threshold` sum to at most the excess, before `beyond` to more.
-        threshold, beyond = (~high, ~lowest + 1) if descending else (lowest, high + 1)
-        while beyond - threshold > 1:
-            middle = threshold + (beyond - threshold) // 2
-            before = np.int64(0)
-            for i in range(first, last):
-                before += max(a + min(noisy[i], distance), 0) if noisy[i] ^ flip < middle else 0
-            if before <= excess:
-                threshold = middle
-            else:
-                beyond = middle
+        lowest = max(low, 1 - a)  # smaller x cannot be lowered
+        threshold = _find_last_limit(noisy, first, last, lowest, high, a, distance, excess, flip)
+    _lower(noisy, first, last, a, distance, excess, threshold, flip, projected)
+
+
+@kernel
+def _find_last_limit(noisy, first, last, lowest, high, a, distance, excess, flip):  # type: ignore[no-untyped-def]  # compiled
+    """Return the last threshold of :func:`_lower` before which the limits sum to at most ``excess``, by bisection."""
+    threshold, beyond = (~high, ~lowest + 1) if flip else (lowest, high + 1)
+    while beyond - threshold > 1:
+        middle = threshold + (beyond - threshold) // 2
+        before = np.int64(0)
+        for i in range(first, last):
+            before += max(a + min(noisy[i], distance), 0) if noisy[i] ^ flip < middle else 0
+        if before <= excess:
+            threshold = middle
+        else:
+            beyond = middle
+    return threshold
+
+
+@kernel
+def _lower(noisy, first, last, a, distance, excess, threshold, flip, projected):  # type: ignore[no-untyped-def]  # compiled
+    """Write max(x + a, 0), lowered by ``excess`` in total, into ``projected`` for the children of one parent.
+
+    Children are lowered in order of x, with ties by position, each by at most its limit max(a + min(x, t), 0), where t
+    is ``distance``. Those before the threshold are lowered by their limit, those at it one after the other until the
+    excess is removed. It is compared with x ^ ``flip``, which is -x - 1 in descending order, with flip = -1; else x.
+    """
     for i in range(first, last):
         gives = max(a + min(noisy[i], distance), 0) if noisy[i] ^ flip < threshold else 0
         projected[i] = max(noisy[i] + a, 0) - gives
         excess -= gives
     at = threshold ^ flip
-    gives = max(a + min(at, distance), 0)
+    limit = max(a + min(at, distance), 0)
     for i in range(first, last):
         if excess == 0:
             break
         if noisy[i] == at:
-            taken_from_cell = min(gives, excess)
-            projected[i] -= taken_from_cell
-            excess -= taken_from_cell
+            gives = min(limit, excess)
+            projected[i] -= gives
+            excess -= gives
 
 
 @kernel
