@@ -14,7 +14,7 @@ USERS = ("--users", "60: 2x9 4x1", "--users", "40: 3x1")
 @pytest.fixture
 def declared(project) -> Project:
     """A project that declares a series of users."""
-    declare(project, domain__unit="user_period", domain__column="person", bounds__max_trips=10)
+    declare(project, domain__unit="user_period", domain__column="person", bounds={"max_trips": 10})
     return project
 
 

@@ -47,7 +47,8 @@ def publish(
     record = place.ledger.record(key)
     facts = build_certificate(kind, release, key, data_set, checks, record=record, formats=ALL_FORMATS)
     context = read_release_context(kind, place.ledger, key, data_set, place.releases)
-    return place, dict(publish_release(place, kind, release, facts, context))
+    publish_release(place, kind, release, facts, context)
+    return place, facts
 
 
 def flows(
