@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -246,17 +246,13 @@ def _render_heat_map(release: Release) -> str:
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options of :func:`od_core.flows.plan.plan_release`, for a release whose plan is not made before it.
-
-    ``fault_threshold`` stands for ``acceptance=Acceptance(fault_threshold)``.
-    """
+    """Options of :func:`od_core.flows.plan.plan_release`, for a release whose plan is not made before it."""
 
     unit: PrivacyUnit
     budget: Budget
     mechanism: str | Mechanism
     tree: TreeOrder
     destination_geography: Geography | None
-    fault_threshold: Number
     segments: Mapping[str, Sequence[str]] | Segments | None
     segment_unknown: Mapping[str, str] | None
     segment_share: Number | None
@@ -270,6 +266,7 @@ class ReleaseOptions(PlanOptions, total=False):
     ledger: Ledger | None
     release_id: str | None
     noise: str | NoiseSource
+    fault_threshold: Number | None
     one_row_a_trip: bool
     columns: Mapping[str, str] | None
     previous: Release | None
@@ -282,6 +279,7 @@ def release_flows(
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
+    fault_threshold: Number | None = None,
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
     previous: Release | None = None,
@@ -309,6 +307,12 @@ def release_flows(
         release_id: with a ledger, the key of the release, such as ``us_flights/2001-06/r1``.
         noise: name of a noise backend, or a noise source. With a source that is not a backend of this library, the
             release has no guarantee and cannot be published.
+        fault_threshold: with a geography, the largest accepted share of faulty trips, by default 1/1000. Up to this
+            share, faulty trips are dropped. Above it, the input is refused. A trip is faulty if it has an unlisted zone
+            and the geography has no unknown area, or if it lacks a valid user id or a weight that the unit needs. The
+            total number of trips is an invariant, which is published exactly, only if the unit is a single unweighted
+            trip with bounded neighbours and no trip can be dropped: both geographies have an unknown area and every
+            breakdown an unknown category, or the threshold is 0.
         one_row_a_trip: whether each row is one trip. It must be stated if the table has columns that are not read, and
             no column of trips or weights; see :func:`od_core.records.counting.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
@@ -317,12 +321,7 @@ def release_flows(
             have the same plan, its rule stays unless the evidence of both is clearly against it.
         options: ``unit`` and ``budget``, which a geography needs, and ``mechanism``, ``tree``,
             ``destination_geography``, ``segments``, ``segment_unknown``, ``segment_share``, ``uncounted`` (with a
-            ledger) and ``area_totals``: see :func:`od_core.flows.plan.plan_release`. ``fault_threshold`` is the largest
-            accepted share of faulty trips. Up to this share, faulty trips are dropped. Above it, the input is refused.
-            A trip is faulty if it has an unlisted zone and the geography has no unknown area, or if it lacks a valid
-            user id or a weight that the unit needs. The total number of trips is an invariant, which is published
-            exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip can be dropped:
-            both geographies have an unknown area and every breakdown an unknown category, or the threshold is 0.
+            ledger) and ``area_totals``: see :func:`od_core.flows.plan.plan_release`.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
@@ -334,7 +333,7 @@ def release_flows(
         >>> release_flows(flows, geography, unit=unit, budget=budget).plan.digest == plan.digest
         True
     """
-    plan = _make_plan(geography, **options)
+    plan = _make_plan(geography, fault_threshold, options)
     if previous is not None and previous.choice is not None:
         facts = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
         plan = replace(plan, earlier=read_earlier_evidence(plan, facts))
@@ -361,17 +360,17 @@ def release_flows(
         return draw_release(run_plan, charged, plan, trips, source, counters)
 
 
-def _make_plan(
-    geography: Geography | ReleasePlan, fault_threshold: Number = FAULT_THRESHOLD, **options: Any
-) -> ReleasePlan:
+def _make_plan(geography: Geography | ReleasePlan, fault_threshold: Number | None, options: PlanOptions) -> ReleasePlan:
     """Return the plan that is given, or that of a geography with options.
 
     Raises OdError if a plan has options beside it, or what only a project applies: bands or rules that choose records.
     """
     if isinstance(geography, Geography):
-        return plan_release(geography, acceptance=Acceptance(parse_fault_threshold(fault_threshold)), **options)
-    if options or fault_threshold != FAULT_THRESHOLD:
-        message = f"a plan has all its options, so none is given beside it: {', '.join(options) or 'fault_threshold'}"
+        threshold = FAULT_THRESHOLD if fault_threshold is None else parse_fault_threshold(fault_threshold)
+        return plan_release(geography, acceptance=Acceptance(threshold), **options)
+    given = [*options, *([] if fault_threshold is None else ["fault_threshold"])]
+    if given:
+        message = f"a plan has all its options, so none is given beside it: {', '.join(given)}"
         raise OdError("OD-PLAN-GIVEN", message, next_step="give them to plan_release")
     if geography.bands is not None or geography.acceptance != Acceptance(geography.acceptance.fault_threshold):
         message = "the plan has bands, or categories of records, or refuses inputs without records: a project does that"
