@@ -1,4 +1,4 @@
-"""Functions are named by what they do, and take few parameters: no name begins with a word of a sentence."""
+"""Functions are named by what they do, and take few parameters; files are not long."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -113,6 +113,12 @@ def test_functions_begin_with_clear_words_and_take_few_parameters(
 def test_an_unclear_name_is_found(name):
     module = ast.parse(f"class Case:\n    def {name}(self) -> None: ...\n")
     assert [node.name for node in functions_of(module) if is_unclear(node.name)] == [name]
+
+
+def test_no_file_has_more_than_900_lines():
+    files = [path for package in ("od_core", "od_assets") for path in (ROOT / package).rglob("*.py")]
+    lines = {path.name: path.read_text(encoding="utf-8").count("\n") for path in files}
+    assert {name: number for name, number in lines.items() if number > 900} == {}
 
 
 def test_many_parameters_are_found_but_in_kernels() -> None:

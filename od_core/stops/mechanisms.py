@@ -29,7 +29,8 @@ from od_core.noise.table_sampler import Keystream, convert_to_rational, set_prec
 from od_core.privacy.accounting import parse_exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
-from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, count_trips_by_cell, find_part, make_boxes
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, count_trips_by_cell, make_boxes
+from od_core.stops.heterogeneity import SCORE_SENSITIVITY, compute_heterogeneity
 
 _BITS_OF_WEIGHT = 20
 """Number of bits after the binary point of the weights of :func:`split_budget_by_depth`.
@@ -384,117 +385,6 @@ def make_equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
 def number_parts(parts: Counts) -> Counts:
     """Return the number of every part within its node: 0, 1, ..., parts - 1 for each node; shape (sum of parts,)."""
     return np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
-
-
-SCORE_SENSITIVITY = 2
-"""Largest change of a score of a cut (:func:`compute_heterogeneity`) when one trip is added or removed."""
-
-_LARGE = np.int64((1 << 63) - 1)
-"""Largest 64-bit integer, which replaces every larger number of cells."""
-
-
-def compute_heterogeneity(
-    rows: Rows, nodes: Nodes, dimension: int, parts: Counts, candidates: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Return the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
-
-    A low score means that trips are spread evenly within the parts. The score is the sum of floor(O) over the parts of
-    the node [shaham2022stops, equation 22]. O is the sum of |f - c / V| over all V cells of the part, including empty
-    cells, where f is the number of trips in a cell and c the number in the part. The deviations f - c / V sum to 0, so
-    O is twice the sum of the positive deviations: 2 (S - K c / V), where K is the number of cells with more than c / V
-    trips, and S is the number of trips in these cells. Therefore floor(O) = 2 S - ceil(2 K c / V), which is exact in 64
-    bits for fewer than 2^31 trips. For every V of at least 2 K c > 0, floor(O) is 2 S - 1.
-
-    One additional trip changes one deviation of one part by at most 1 - 1 / V and the V - 1 others by 1 / V, so O
-    changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
-    floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
-
-    The nodes are not yet cut in the dimension. ``parts`` has the number of parts of each node, and ``candidates`` the
-    first cell of every part in each candidate cut; shape (candidates, sum of parts).
-    """
-    sides = nodes.upper.astype(np.int64) - nodes.lower + 1
-    sides[:, dimension] = 1
-    others = np.ones(len(nodes), dtype=np.int64)
-    for side in sides.T:
-        others = np.where(others > _LARGE // side, _LARGE, others * side)
-    scores = np.zeros((len(nodes), len(candidates)), dtype=np.int64)
-    starts = np.concatenate(([0], np.cumsum(parts)))
-    upper = nodes.upper[:, dimension]
-    _score(rows, nodes.first, nodes.last, dimension, starts, candidates, upper, others, int(parts.max()), scores)
-    return scores
-
-
-_CELLS, _TRIPS, _TRIPS_ABOVE, _CELLS_ABOVE = range(4)
-"""Rows of a table of parts: V, c, S and K of :func:`compute_heterogeneity`."""
-
-
-@kernel
-def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
-    """Add the scores of all candidates of all nodes to ``scores``, which are 0.
-
-    The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
-    adjacent edges are counted once. The rows of a node are read once, and once more for each candidate that has a dense
-    part.
-    """
-    before = np.empty((2, len(candidates) * most + 1), np.int64)
-    begins, of_parts = np.empty(most + 1, np.int64), np.empty((4, most), np.int64)
-    for node in range(len(firsts)):
-        first, last, start, end = firsts[node], lasts[node], starts[node], starts[node + 1]
-        edges, parts = np.sort(candidates[:, start:end].copy().ravel()), end - start
-        _count_before_edges(rows, first, last, dimension, edges, before)
-        begins[parts] = np.int64(upper[node]) + 1  # where a further part would begin
-        for candidate in range(len(candidates)):
-            begins[:parts] = candidates[candidate, start:end]
-            if _summarise_parts(begins[: parts + 1], edges, before, others[node], of_parts):
-                _count_in_dense_parts(rows, first, last, dimension, begins[:parts], of_parts)
-            for part in range(parts):
-                ceiling = -((-2 * of_parts[_CELLS_ABOVE, part] * of_parts[_TRIPS, part]) // of_parts[_CELLS, part])
-                scores[node, candidate] += 2 * of_parts[_TRIPS_ABOVE, part] - ceiling
-
-
-@kernel
-def _count_before_edges(rows, first, last, dimension, edges, before):  # type: ignore[no-untyped-def]  # compiled
-    """Write the numbers of trips and of filled cells before each edge, and in total, into the rows of ``before``."""
-    trips, filled = before
-    trips[: len(edges) + 1], filled[: len(edges) + 1] = 0, 0
-    for i in range(first, last):
-        edge = find_part(rows[i, dimension], edges, 0, len(edges))
-        trips[edge + 1] += rows[i, -1]
-        filled[edge + 1] += 1
-    for edge in range(len(edges)):
-        trips[edge + 1] += trips[edge]
-        filled[edge + 1] += filled[edge]
-
-
-@kernel
-def _summarise_parts(begins, edges, before, others, of_parts):  # type: ignore[no-untyped-def]  # compiled
-    """Write V, c, S and K of the parts between adjacent ``begins``, and return whether a part is dense.
-
-    A part is dense if it has at least as many trips as cells; its S and K are still to be counted, and are 0. In other
-    parts, every filled cell is above the mean. ``others`` is the number of the node's cells across the dimension.
-    """
-    is_dense, begin = False, 0
-    for part in range(len(begins) - 1):
-        end = np.searchsorted(edges, begins[part + 1])
-        length = begins[part + 1] - begins[part]
-        cells = _LARGE if others > _LARGE // length else others * length
-        trips, filled = before[0, end] - before[0, begin], before[1, end] - before[1, begin]
-        of_parts[_CELLS, part], of_parts[_TRIPS, part] = cells, trips
-        of_parts[_TRIPS_ABOVE, part], of_parts[_CELLS_ABOVE, part] = (0, 0) if trips >= cells else (trips, filled)
-        is_dense |= trips >= cells
-        begin = end
-    return is_dense
-
-
-@kernel
-def _count_in_dense_parts(rows, first, last, dimension, begins, of_parts):  # type: ignore[no-untyped-def]  # compiled
-    """Add the cells above the mean of each dense part to its K, and the trips in these cells to its S."""
-    for i in range(first, last):
-        part, in_cell = find_part(rows[i, dimension], begins, 0, len(begins)), np.int64(rows[i, -1])
-        cells, trips = of_parts[_CELLS, part], of_parts[_TRIPS, part]
-        if trips >= cells and in_cell * cells > trips:
-            of_parts[_TRIPS_ABOVE, part] += in_cell
-            of_parts[_CELLS_ABOVE, part] += 1
 
 
 def compute_choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
-from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, compute_heterogeneity, draw_random_cuts
+from od_core.stops.heterogeneity import SCORE_SENSITIVITY, compute_heterogeneity
+from od_core.stops.mechanisms import DAFHomogeneity, Path, draw_random_cuts
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 
