@@ -48,8 +48,7 @@ from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
 from od_core.noise.backends import require_laplace_source, resolve_noise_source
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals, count_trips_by_cell
-from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
-from od_core.stops.mechanisms import Path as ChargedPath
+from od_core.stops.mechanisms import MECHANISMS, BudgetPath, StopsMechanism
 from od_core.stops.release import (
     compute_default_floors,
     compute_entropy,
@@ -204,9 +203,9 @@ def _of_folder(case: str, folder: Path | None, *, small: bool) -> KnownPoints:
     return replace(data, points=data.points[::100].copy()) if small else data
 
 
-def root(epsilon: str) -> ChargedPath:
+def root(epsilon: str) -> BudgetPath:
     """Return the path of the root with the whole budget remaining; trips are added or removed."""
-    return ChargedPath(require_laplace_source(resolve_noise_source(NOISE)), 1, Fraction(epsilon))
+    return BudgetPath(require_laplace_source(resolve_noise_source(NOISE)), 1, Fraction(epsilon))
 
 
 def answered_by(asked: Questions, boxes: Boxes) -> dict[str, Reals]:

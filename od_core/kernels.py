@@ -49,7 +49,7 @@ class Kernel:
     def _make_dispatcher_once(self) -> Any:
         with _CREATION:
             if self._compiled is None:
-                self._compiled = _make_dispatcher(self._function)
+                self._compiled = _wrap_with_numba(self._function)
             return self._compiled
 
 
@@ -57,7 +57,8 @@ kernel = cast("Callable[[Callable[P, R]], Callable[P, R]]", Kernel)
 """Decorator of the functions that become kernels."""
 
 
-def _make_dispatcher(function: Callable[..., object]) -> Any:
+def _wrap_with_numba(function: Callable[..., object]) -> Any:
+    """Return the function as Numba compiles it at its first call, with machine code kept in our cache folder."""
     import numba
     from numba.core import config
 

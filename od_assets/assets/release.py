@@ -193,7 +193,7 @@ def make_source_assets(series: Series[P, G]) -> list[dg.AssetsDefinition]:
 
 
 def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
-    columns = make_table_metadata(*series.listed_columns) | make_source_metadata(series.listed_sources)
+    columns = make_table_metadata(*series.listed_columns) | make_source_metadata(series.zone_list_paths)
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
     @dg.asset(**make_asset_options(series, "geography", columns), deps=lists)

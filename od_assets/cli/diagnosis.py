@@ -323,8 +323,8 @@ def _is_open(path: Path) -> bool:
     return bool(stat.S_IMODE(state.st_mode) & ~allowed)
 
 
-def inspect_place_of_releases() -> Finding:
-    """Say where releases are written, and whether the environment or ``.env`` states this and the ledger."""
+def report_place_of_releases() -> Finding:
+    """Say where releases are written, and which of OD_VAR and OD_LEDGER are stated, in ``.env`` or the environment."""
     project = find_current_project()
     files, names = read_variables(project.folder), ("OD_VAR", "OD_LEDGER")
     stated = [name for name in names if read_variable(name, project.folder)]
@@ -592,7 +592,7 @@ def inspect_project(name: str | None = None, period: str | None = None) -> list[
 
 def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    place, var = inspect_place_of_releases(), find_current_project().var
+    place, var = report_place_of_releases(), find_current_project().var
     return [
         place,
         inspect_python_version(),

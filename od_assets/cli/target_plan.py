@@ -604,14 +604,14 @@ def compare_bounds(
     trips = forecast.UserTrips.simulate(known, plan, list(map(forecast.parse_users, users)))
     periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
     rows = [
-        forecast.bound_errors(
+        forecast.simulate_errors_with_bounds(
             forecast.with_bounds(plan, unit, periods),
             trips,
             trips.mark_trips_within_bounds(unit, periods),
             runs or forecast.RUNS,
         )
         for unit in (
-            [_with_bounds(plan.unit, each) for each in bounds] or forecast.iterate_candidate_bounds(plan.unit, periods)
+            [_parse_bounds(plan.unit, each) for each in bounds] or forecast.iterate_candidate_bounds(plan.unit, periods)
         )
     ]
     return {
@@ -637,7 +637,7 @@ def print_bounds(found: Mapping[str, Any], *, as_json: bool) -> None:
         console.print(sentence, soft_wrap=True)
 
 
-def _with_bounds(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
+def _parse_bounds(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
     """Return a unit with the stated bounds. Without c there is no pair cap; m and M are the declared ones."""
     given = {name: as_number(number) for name, number in as_mapping(stated).items()}
     if not given.keys() <= {"m", "c", "M"}:

@@ -125,14 +125,14 @@ class _Translation:
         return RunEvent(
             eventTime=f"{self.ended}T00:00:00+00:00",
             eventType=state,
-            run=self._run(step),
+            run=self._make_run(step),
             job=self._make_job(step),
             inputs=self._make_inputs(step, keys, done=state is RunState.COMPLETE) if step else [],
             outputs=[self._make_output(key) for key in keys if key in self.made] if state is RunState.COMPLETE else [],
             producer=f"urn:od-release:{version('od-release')}",
         )
 
-    def _run(self, step: str) -> Run:
+    def _make_run(self, step: str) -> Run:
         """Return the run with the tags of the release; for a step, its own run below that."""
         tags = [tag for tag in (RELEASE_TAG, PERIOD_TAG, REVISION_TAG) if tag in self.run.tags]
         fields = [facets.tags_run.TagsRunFacetFields(tag, self.run.tags[tag], "DAGSTER") for tag in tags]

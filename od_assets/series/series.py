@@ -477,7 +477,7 @@ class Series(Named, Generic[P, G]):
             self.freshness.check()
         list_charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         resolve_noise_source(self.noise)
-        _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
+        _ = self.acceptance, self.privacy.budget, self.zone_list_paths, self.about_facts
         for name in self._checked_properties:
             getattr(self, name)
         return self
@@ -633,7 +633,7 @@ class Series(Named, Generic[P, G]):
         """Declared lists of zones or places, by name of the file in which the geography asset stores the list."""
 
     @property
-    def listed_sources(self) -> list[str]:
+    def zone_list_paths(self) -> list[str]:
         """Paths of the declared lists of zones or places."""
         return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]
 

@@ -295,9 +295,9 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         return {f"{self.name}.csv": ZoneList(self.map.file or f"{self.name}.csv", (self.map.code,))}
 
     @property
-    def listed_sources(self) -> list[str]:
-        """See :attr:`Series.listed_sources`. The cells of points follow from the declaration."""
-        return [] if self.map.file is None else super().listed_sources
+    def zone_list_paths(self) -> list[str]:
+        """Path of the list of places; none if the declaration has the cells of points itself."""
+        return [] if self.map.file is None else super().zone_list_paths
 
     def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
         if self.map.file is None and self.edges is not None:

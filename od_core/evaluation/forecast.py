@@ -437,7 +437,7 @@ def with_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> Relea
     return replace(bounded, budget=Budget(rho=rho, delta=plan.budget.delta, shares=plan.budget.shares))
 
 
-def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int = RUNS) -> dict[str, Any]:
+def simulate_errors_with_bounds(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int = RUNS) -> dict[str, Any]:
     """Return the mean errors of ``runs`` simulated releases of the trips that are ``counted``; shape (trips,).
 
     Returns:

@@ -144,8 +144,8 @@ class TargetClass:
 
     @classmethod
     def select_flows(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
-        """Select the flows of a table that have the size of a target. Arguments: :func:`compute_quantity_values`."""
-        keys, trips = compute_quantity_values(target.quantity, tree, leaves, segments)
+        """Select the flows of a table that have the size of a target. Arguments: :func:`sum_positive_trips`."""
+        keys, trips = sum_positive_trips(target.quantity, tree, leaves, segments)
         chosen = trips >= target.least
         if not chosen.any():
             raise OdError(
@@ -185,9 +185,9 @@ class TargetClass:
 
         A ``generator`` adds uniform numbers between -1/2 and 1/2 to the whole errors, for what rounding removed. So the
         factor has no steps, and it is at most 1 for the same releases. For the others, see
-        :func:`compute_quantity_values`.
+        :func:`sum_positive_trips`.
         """
-        keys, trips = compute_quantity_values(self.target.quantity, tree, leaves, segments)
+        keys, trips = sum_positive_trips(self.target.quantity, tree, leaves, segments)
         errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
         if generator is not None:
             errors += generator.uniform(-0.5, 0.5, len(errors))
@@ -195,10 +195,10 @@ class TargetClass:
         return float(np.partition(ratios, self.needed - 1)[self.needed - 1])
 
 
-def compute_quantity_values(
+def sum_positive_trips(
     quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Integers | None
 ) -> tuple[Integers, Integers]:
-    """Return the numbers of a quantity that are above 0 in a table or release, with their keys in ascending order.
+    """Return the sums of trips of a quantity that are above 0 in a table or release, after their keys, which ascend.
 
     ``leaves`` are in tree order, and ``segments`` are their trips by category, if the quantity has a breakdown; shape
     (leaves, categories). The key of a pair of areas is its position among all pairs, and that of an area is its number.

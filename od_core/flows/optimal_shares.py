@@ -456,7 +456,7 @@ class VarianceModel:
             np.fill_diagonal(is_summed, 0)
             wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
         areas = [tuple(map(max, pair, wanted)) for pair in level_pairs[: level + 1]]
-        spread = [self._index_shapes_by_area(tree_level, pair) for tree_level, pair in enumerate(areas)]
+        spread = [self._make_spread_index(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
@@ -477,11 +477,16 @@ class VarianceModel:
 
         return variances
 
-    def _index_shapes_by_area(self, level: int, wanted: Iterable[int]) -> tuple[Integers, ...]:
-        """Return the index that spreads values by pairs of shapes of a level over pairs of areas as fine or finer."""
+    def _make_spread_index(self, level: int, area_levels: Iterable[int]) -> tuple[Integers, ...]:
+        """Return the index that spreads an array by pairs of shapes of a level over pairs of areas.
+
+        ``area_levels`` are the levels of the areas on both sides, as fine as those of the level, or finer.
+        """
         sides = [
             shapes.of_areas[coarse][geography.ancestors_at(fine, coarse)]
-            for (geography, shapes), coarse, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
+            for (geography, shapes), coarse, fine in zip(
+                self._sides, self.tree.level_pair(level), area_levels, strict=True
+            )
         ]
         return np.ix_(*sides)
 

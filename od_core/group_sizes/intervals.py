@@ -59,16 +59,17 @@ class NoisyGroups:
     def from_measured_levels(
         cls, frame: Frame, query: Query, scale: Fraction, measured: Sequence[tuple[int, Counts]], level: int
     ) -> NoisyGroups:
-        """Sum the values of the measured level that is nearest to ``level``, or below it, and return them.
+        """Return the noisy values of the areas of a level, summed from the first measured level as fine or finer.
 
         ``measured`` has the number and the noisy values of each measured level, top first. Level 0 is the whole space.
+        Noisy sizes are not numbers of groups, so they are not summed.
         """
         source, values = next(of_level for of_level in measured if of_level[0] >= level)
         geography = frame.geography
-        zones = geography.first_zone[level][:-1]
-        first = np.searchsorted(geography.first_zone[source][:-1], zones)
-        summed = values if query == "sizes" else np.add.reduceat(values, first, axis=0)
-        areas = np.diff(np.append(first, geography.size(source)))
+        first_zones = geography.first_zone[level][:-1]
+        first_measured = np.searchsorted(geography.first_zone[source][:-1], first_zones)
+        summed = values if query == "sizes" else np.add.reduceat(values, first_measured, axis=0)
+        areas = np.diff(np.append(first_measured, geography.size(source)))
         return cls(query, scale, frame.top_code, frame.totals(level), areas, summed)
 
     def bound_cumulative_counts(self, sizes: Counts, *, exact: bool = True) -> tuple[Counts, Counts]:

@@ -21,7 +21,7 @@ from od_core.privacy.domain import (
     bound_rho_of_year,
     list_charged_periods,
     list_periods_of_year,
-    name_year,
+    name_declared_year,
 )
 from od_core.privacy.unit import RECORDS_OF, UnitKind
 
@@ -237,7 +237,7 @@ def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict
     years = (
         list_periods_of_year(Period(period), declared["elementary_period"], declared["year"]) for period in periods
     )
-    return {name_year(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
+    return {name_declared_year(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
 
 
 def _compute_charged_rho(

@@ -32,7 +32,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import Counted, compute_input_identity, hold_to_input, read_stored_identity
 from od_core.periods import Length, Period
-from od_core.privacy.domain import list_periods_of_year, name_year
+from od_core.privacy.domain import list_periods_of_year, name_declared_year
 
 if TYPE_CHECKING:
     from od_core.privacy.unit import PrivacyUnit
@@ -162,7 +162,7 @@ class UserCounters:
 
     @property
     def _folder(self) -> Path:
-        return self.confidential.path / _FOLDER / self.domain / name_year(self._parts, self.year)
+        return self.confidential.path / _FOLDER / self.domain / name_declared_year(self._parts, self.year)
 
     def _locate_counters(self, key: ReleaseKey) -> Path:
         return self._folder / self._find_elementary_period(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"

@@ -125,18 +125,20 @@ class _Table:
         values = np.empty(size, dtype=np.int64)
         undecided = np.empty(min(size, _BLOCK), dtype=np.int32)
         for start in range(0, size, _BLOCK):
-            self._fill(source, values[start : start + _BLOCK], undecided)
+            self._fill_block(source, values[start : start + _BLOCK], undecided)
         return values
 
-    def _fill(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
-        """Write draws into ``values``. The first limb decides most of them; the others take a second one or more."""
+    def _fill_block(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
+        """Write draws into ``values``. The first limb decides most of them; the others take a second one or more.
+
+        ``undecided`` is working space, as long as ``values``.
+        """
         firsts = source.draw_words(self._first_bits, len(values))
         count = _look_up(firsts, self._guide, values, undecided)
         seconds = source.draw_words(self._further_bits, count)
         equal = np.empty(count, dtype=np.int32)
-        table = self._starts, self._seconds, self._least
-        open_still = _compare(firsts, undecided, seconds, *table, values, equal)
-        for i in equal[:open_still]:
+        number_equal = _compare(firsts, undecided, seconds, self._starts, self._seconds, self._least, values, equal)
+        for i in equal[:number_equal]:
             place = undecided[i]
             word = int(firsts[place]) << self._further_bits | int(seconds[i])
             values[place] = self._refine(source, word)

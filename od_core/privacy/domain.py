@@ -267,9 +267,12 @@ def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple
     return make_periods(range(start, start + size), elementary)
 
 
-def name_year(parts: tuple[Period, ...], year: str) -> str:
-    """Return the name of a year of :func:`list_periods_of_year`: ``2001``, or the span of its elementary periods."""
-    return f"{parts[0].first.year:04d}" if year == CALENDAR else f"{parts[0]}--{parts[-1]}"
+def name_declared_year(parts: tuple[Period, ...], declared: str) -> str:
+    """Return the name of a year of :func:`list_periods_of_year`: ``2001``, or the span of its elementary periods.
+
+    ``declared`` is what the data set declares of its years.
+    """
+    return f"{parts[0].first.year:04d}" if declared == CALENDAR else f"{parts[0]}--{parts[-1]}"
 
 
 def _split_year(year: Period, elementary: Length) -> tuple[Period, ...]:

@@ -122,7 +122,7 @@ class GaussianStep(Step):
 
     @property
     def largest_variance(self) -> Fraction:
-        """Variance of the noise."""
+        """Variance of the noise, which is known exactly."""
         return self.variance
 
     @property

@@ -1,8 +1,9 @@
 """Verify that a published release follows from its measurements and agrees with the ledger, or repair it.
 
 All steps after the measurements are deterministic, so they are repeated: the tables are estimated and all files are
-written again, and compared byte by byte with the published files. Verification needs no record, no true count and no
-key. See ``docs/explanation/assurance.md``.
+written again, and compared byte by byte with the published files; where another version worded them differently, by
+their numbers and checksums. Verification needs no record, no true count and no key. See
+``docs/explanation/assurance.md``.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ Weights are rounded down to these bits, so that the shares are exact fractions."
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class BudgetPath:
     """An immutable account of the budget that is spent on a path from the root of a tree of boxes towards a leaf.
 
     The boxes of one depth are disjoint, so each trip is on one path only, and a release costs as much as one path.
@@ -56,7 +56,7 @@ class Path:
     left: Fraction
     spent: Fraction = Fraction(0)
 
-    def measure(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
+    def measure(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, BudgetPath]:
         """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after it is charged.
 
         ``counts`` are confidential; shape (boxes,). The noise has scale sensitivity / epsilon.
@@ -74,7 +74,7 @@ class Path:
         drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
         return check_noise(self.source, drawn, size)
 
-    def with_charge(self, epsilon: Fraction) -> Path:
+    def with_charge(self, epsilon: Fraction) -> BudgetPath:
         """Return a copy of the path with ``epsilon`` moved from the remaining to the spent budget.
 
         Raises OdError if the charge is not above 0 or exceeds the remaining budget.
@@ -109,8 +109,8 @@ class StopsMechanism(Mechanism, Protocol):
 
         The last one is that of the published counts, unless the mechanism overrides :meth:`compute_count_scale`.
 
-        ``epsilon`` is the whole budget, and ``sensitivity`` that of a :class:`Path`. Raises OdError if the noise would
-        cost more than its charge.
+        ``epsilon`` is the whole budget, and ``sensitivity`` that of a :class:`BudgetPath`. Raises OdError if the noise
+        would cost more than its charge.
         """
         ...
 
@@ -127,7 +127,7 @@ class StopsMechanism(Mechanism, Protocol):
         """Return an upper bound of the scale of all noise that a draw may need, from public facts alone."""
         return max(self.compute_noise_scales(epsilon, sensitivity).values())
 
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
         The mechanism leaves the points as they are. ``path`` is at the root and has the whole budget. On the paths of
@@ -151,7 +151,7 @@ class Drawn:
     """
 
     boxes: Boxes
-    paths: tuple[Path, ...]
+    paths: tuple[BudgetPath, ...]
 
 
 Rounding = Literal["nearest", "up", "down", "times_1.5"]
@@ -202,7 +202,7 @@ class EqualGrid(StopsMechanism, ABC):
         total = TOTAL_SHARE * epsilon
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
         total, path = path.measure(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.compute_parts(int(total[0]), path.left / path.sensitivity, grid)
@@ -234,7 +234,7 @@ class FixedGrid(StopsMechanism, ABC):
         """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw a noisy count of every box; see :class:`StopsMechanism`."""
         self.refuse(grid)
         return draw_equal_boxes(points, grid, self.compute_parts(grid), path)
@@ -252,7 +252,7 @@ def refuse_too_many(name: str, boxes: int, *, spent: str = STAYS_CHARGED) -> Non
         raise OdError("OD-STOPS-TOO-MANY-BOXES", message, next_step=step, spent=spent)
 
 
-def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
+def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: BudgetPath) -> Drawn:
     """Measure one box for each combination of parts with the whole remaining budget. The result is public.
 
     Part k of a dimension with n cells and m parts begins at cell floor(k n / m).
@@ -392,7 +392,7 @@ def compute_choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
     return 2 * SCORE_SENSITIVITY * sensitivity / epsilon
 
 
-def choose_noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
+def choose_noisy_minimum(scores: Counts, epsilon: Fraction, path: BudgetPath) -> Counts:
     """Return the number of the candidate with the least noisy score for each node; shape (nodes,).
 
     The choice costs epsilon for any number of candidates. To see this, fix the noise of all candidates but one. This
@@ -437,7 +437,9 @@ def _make_stop_error(message: str) -> OdError:
     return OdError("OD-STOPS-CONDITION", message, next_step="correct the mechanism's options")
 
 
-def _set_aside(which: NDArray[np.bool_], nodes: Nodes, path: Path, leaves: list[tuple[Nodes, Counts, Path]]) -> Nodes:
+def _set_aside(
+    which: NDArray[np.bool_], nodes: Nodes, path: BudgetPath, leaves: list[tuple[Nodes, Counts, BudgetPath]]
+) -> Nodes:
     """Measure the chosen nodes, if any, with all that is left; add them to the leaves, and return the others."""
     if not which.any():
         return nodes
@@ -545,7 +547,7 @@ class DAFEntropy(StopsMechanism):
         most, sides = self.threshold * grid.cells, nodes.upper.astype(np.int64) - nodes.lower + 1
         return np.array([math.prod(side) <= most for side in sides.tolist()], dtype=np.bool_)
 
-    def _goes_on(self, counted: Counts, total: int, path: Path) -> NDArray[np.bool_]:
+    def _goes_on(self, counted: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
         """Return whether each node is cut, by its noisy count; shape (nodes,). ``total`` is that of the root."""
         if self.stop in ("depth", "extent"):
             return np.ones(len(counted), dtype=np.bool_)
@@ -556,11 +558,11 @@ class DAFEntropy(StopsMechanism):
             return np.asarray(share * bits >= float(least))
         return counted >= math.ceil((self.threshold or 1) / epsilon)
 
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         rows, sizes = count_trips_by_cell(points, grid), self._select_cut_sizes(grid)
         nodes, shares, total = Nodes.make_root(rows, grid), [ROOT_SHARE * path.left], 0
-        leaves: list[tuple[Nodes, Counts, Path]] = []
+        leaves: list[tuple[Nodes, Counts, BudgetPath]] = []
         for depth, length in enumerate(sizes):
             nodes = _set_aside(self._find_small_nodes(nodes, grid), nodes, path, leaves)
             if not len(nodes):
@@ -593,7 +595,7 @@ class DAFEntropy(StopsMechanism):
         return share, Fraction(0)
 
     def choose_cuts(
-        self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
+        self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: BudgetPath
     ) -> NDArray[np.int32]:
         """Return where to cut the nodes in dimension ``depth``: the first cell of every part; shape (sum of parts,).
 
@@ -655,7 +657,7 @@ class DAFHomogeneity(DAFEntropy):
         return (share - choosing, choosing) if depth else (share, share)
 
     def choose_cuts(
-        self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
+        self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: BudgetPath
     ) -> NDArray[np.int32]:
         """Choose a candidate for each node, and return the first cells of its parts.
 
@@ -720,7 +722,7 @@ class PrivTree(StopsMechanism):
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
         return {"splits": scale, "leaves": leaves}
 
-    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         tree_budget = self.tree_share * path.left
         scale, decay = find_scale_and_decay(tree_budget, path.sensitivity)

@@ -34,7 +34,7 @@ from od_core.stops.geometry import (
     make_query_error,
     validate_ranges,
 )
-from od_core.stops.mechanisms import Path, StopsMechanism
+from od_core.stops.mechanisms import BudgetPath, StopsMechanism
 from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.trajectories import Trajectories
 
@@ -244,7 +244,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     For each box in turn, the array has its lower bounds, its upper bounds and its noisy count; shape
     (boxes * values_per_box,), public. The trips are confidential. Raises OdError if a path spent another epsilon.
     """
-    path = Path(require_laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
+    path = BudgetPath(require_laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points, plan.grid, path)
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         message = f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}"

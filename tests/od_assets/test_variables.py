@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from od_assets.cli import app
-from od_assets.cli.diagnosis import inspect_place_of_releases
+from od_assets.cli.diagnosis import report_place_of_releases
 from od_assets.project import find_current_project, load_variables
 from od_assets.resources.folders import Folders
 from od_assets.resources.warehouse import Warehouse
@@ -144,7 +144,7 @@ def test_other_variables_are_those_of_the_file_as_with_dg(project, monkeypatch, 
         load_variables()
         assert (os.environ["LAKE"], os.environ["PGPASSWORD"]) == ("/lake", "of-file")
         assert "OD_LEDGER" not in os.environ
-    said = inspect_place_of_releases().what
+    said = report_place_of_releases().what
     assert said == (f"releases are written to {project}/out: OD_VAR is stated in .env and OD_LEDGER is stated in .env")
     monkeypatch.setenv("OD_VAR", "/srv/other")
     monkeypatch.setattr(sys, "argv", ["od-release", "status"])

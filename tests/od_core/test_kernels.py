@@ -57,8 +57,8 @@ def test_a_kernel_is_compiled_once_by_the_threads_that_call_it_first(cache, monk
     started = threading.Barrier(4)
     compilations = []
     monkeypatch.setattr(compiled, "cache_folder", lambda: cache)  # in that of the environment they may be from before
-    njit = compiled._make_dispatcher
-    monkeypatch.setattr(compiled, "_make_dispatcher", lambda function: compilations.append(function) or njit(function))
+    njit = compiled._wrap_with_numba
+    monkeypatch.setattr(compiled, "_wrap_with_numba", lambda function: compilations.append(function) or njit(function))
 
     def first_call(number):
         started.wait()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from od_core.noise.backends import resolve_noise_source
 from od_core.stops import mechanisms
 from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
-from od_core.stops.mechanisms import DAFEntropy, DAFHomogeneity, Path, PrivTree, choose_noisy_minimum
+from od_core.stops.mechanisms import BudgetPath, DAFEntropy, DAFHomogeneity, PrivTree, choose_noisy_minimum
 from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
 
 CLAIM = Fraction(3)
@@ -76,7 +76,7 @@ Seen = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Watched(Path):
+class Watched(BudgetPath):
     """A path that shows the auditor every count, noisy and true, until he knows that his event will not happen."""
 
     may_happen: Callable[[Seen], bool] = lambda _: True
@@ -197,7 +197,7 @@ def chosen_bound() -> float:
     """From so many nodes that choose at once, of each input, by the real choice."""
     happened = []
     for more in (False, True):
-        path = Path(resolve_noise_source("table"), 1, Fraction(1))
+        path = BudgetPath(resolve_noise_source("table"), 1, Fraction(1))
         scores = np.repeat(line_scores(more, CANDIDATES), CHOICES, axis=0)
         happened.append(int(np.count_nonzero(choose_noisy_minimum(scores, CHOICE_CLAIM, path) == 0)))
     return least_epsilon((happened[0], happened[1]), CHOICES)

@@ -167,18 +167,19 @@ def give_in_turn(trips: Integers, cells: Integers, left: int, piece: int) -> Non
 
 
 @kernel
-def _put_small_first(order: Integers, x: Reals, first: int, short: Reals, least: float) -> tuple[int, int]:
-    """Set the order of a node's flows: by what they are ``short`` of, those below ``least`` first; return both numbers.
+def _order_small_then_large(order: Integers, x: Reals, first: int, short: Reals, least: float) -> tuple[int, int]:
+    """Write the positions of a node's flows into ``order``: those below ``least``, then the others.
 
-    The flows begin at the position ``first`` of ``x``. Those that are 0 have no place in the order.
+    Return both numbers. Each group is sorted by what a flow is ``short`` of, most first. The flows begin at the
+    position ``first`` of ``x``. Those that are 0 have no place in the order.
     """
     small, large = 0, 0
-    largest_first = np.argsort(-short, kind="mergesort")
-    for k in largest_first:
+    shortest_first = np.argsort(-short, kind="mergesort")
+    for k in shortest_first:
         if _NEARLY < x[first + k] < least:
             order[small] = first + k
             small += 1
-    for k in largest_first:
+    for k in shortest_first:
         if x[first + k] >= least:
             order[small + large] = first + k
             large += 1
@@ -216,7 +217,7 @@ def round_to_totals(
         left -= rounded
         for i in range(first, last):
             short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]]
-        number_small, number_large = _put_small_first(order, x, first, short[: last - first], least)
+        number_small, number_large = _order_small_then_large(order, x, first, short[: last - first], least)
         small, large = order[:number_small], order[number_small : number_small + number_large]
         filled = lump * np.int64(math.floor(of_small / lump + rounded_up))
         given = min(max(left, 0), filled) if number_large > 0 else left

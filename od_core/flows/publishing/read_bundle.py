@@ -21,7 +21,7 @@ from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, iterate_measured_cells
-from od_core.flows.step import AreaTotalStep, SegmentStep
+from od_core.flows.step import AreaTotalStep, SegmentStep, TotalStep
 from od_core.geography.codes import find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
@@ -71,7 +71,10 @@ def _read_segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str
 
 
 def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, object]]) -> Iterator[Measurement]:
-    """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step."""
+    """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step.
+
+    Raises OdError if the tables are not those of the certificate.
+    """
     steps = (*plan.steps, *plan.area_total_steps)
     if len(steps) != len(levels):
         raise make_changed_data_error("levels")
@@ -80,14 +83,8 @@ def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[s
             rows, cells = _select_segment_rows(plan, step, tables["segment_measurements"])
         else:
             rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
-        parents = None
-        if step.level > 0 and not isinstance(step, AreaTotalStep):
-            parents = _resolve_pairs(plan.tree, step.level, cells)
-            if not plan.has_threshold:
-                leaves_alone = plan.mechanism.measures == "all_leaves"
-                above = plan.tree.depth - 1 if leaves_alone else plan.find_level_above(step)
-                parents = None if above is None else plan.tree.find_ancestors(parents, above)
-        measurement = Measurement(step, parents, NoisyVector.from_arrays([rows["noisy"].to_numpy(dtype=np.int64)]))
+        divided = None if isinstance(step, AreaTotalStep) else _find_divided_nodes(plan, step, cells)
+        measurement = Measurement(step, divided, NoisyVector.from_arrays([rows["noisy"].to_numpy(dtype=np.int64)]))
         if len(rows) != level_facts["measured_cells"] or measurement.count_cells(plan) != len(cells):
             raise make_changed_data_error("measurements")
         if isinstance(step, AreaTotalStep):
@@ -95,6 +92,20 @@ def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[s
             if any(rows[side].tolist() != expected[side].to_pylist() for side in _SIDES):
                 raise make_changed_data_error("measurements")
         yield measurement
+
+
+def _find_divided_nodes(plan: ReleasePlan, step: TotalStep, cells: pd.DataFrame) -> Pairs | None:
+    """Return the nodes whose children a step measured, or the measured pairs of a step with a threshold.
+
+    Return None if no node was divided.
+    """
+    if step.level == 0:
+        return None
+    measured = _resolve_pairs(plan.tree, step.level, cells)
+    if plan.has_threshold:
+        return measured
+    above = plan.tree.depth - 1 if plan.mechanism.measures == "all_leaves" else plan.find_level_above(step)
+    return None if above is None else plan.tree.find_ancestors(measured, above)
 
 
 def _select_segment_rows(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.evaluation.targets import Target, TargetClass, compute_quantity_values
+from od_core.evaluation.targets import Target, TargetClass, sum_positive_trips
 from od_core.flows.optimal_shares import Quantity
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import make_breakdowns
@@ -62,7 +62,7 @@ NAMES = [
 def test_numbers_of_a_quantity_are_sums_of_flows(name):
     leaves, segments, flows = table()
     quantity = Quantity.parse(name, TREE, MODES)
-    keys, trips = compute_quantity_values(quantity, TREE, leaves, segments if quantity.breakdown else None)
+    keys, trips = sum_positive_trips(quantity, TREE, leaves, segments if quantity.breakdown else None)
     assert (np.diff(keys) > 0).all()
     assert sorted(trips.tolist()) == expected(name, flows)
 
@@ -75,9 +75,9 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
     target = Target.parse(f"{name}: flows >= 15 within 20 % in 70 %", TREE, MODES)
     by_mode = target.quantity.breakdown is not None
     chosen = TargetClass.select_flows(target, TREE, leaves, segments if by_mode else None)
-    numbers = compute_quantity_values(target.quantity, TREE, leaves, segments)
+    numbers = sum_positive_trips(target.quantity, TREE, leaves, segments)
     true = dict(zip(*(part.tolist() for part in numbers), strict=True))
-    numbers = compute_quantity_values(target.quantity, TREE, other, other_segments)
+    numbers = sum_positive_trips(target.quantity, TREE, other, other_segments)
     found = dict(zip(*(part.tolist() for part in numbers), strict=True))
     large = {key: trips for key, trips in true.items() if trips >= 15}
     ratios = sorted(abs(found.get(key, 0) - trips) / (trips // 5 + 0.5) for key, trips in large.items())

@@ -15,10 +15,10 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_r
 from od_core.evaluation.forecast import (
     UserTrips,
     arrange_counts_for_plan,
-    bound_errors,
     iterate_candidate_bounds,
     make_synthetic_table,
     parse_users,
+    simulate_errors_with_bounds,
     simulate_releases,
     with_bounds,
 )
@@ -106,7 +106,7 @@ def test_made_up_users_travel_as_described():
 def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_there_is_no_noise():
     trips = trips_of([0, 0, 0, 1, 1], [0, 0, 5, 5, 8])
     unit = replace(USER, max_trips_pair=1)
-    exact = bound_errors(planned(unit, rho="1e9"), trips, trips.mark_trips_within_bounds(unit), runs=1)
+    exact = simulate_errors_with_bounds(planned(unit, rho="1e9"), trips, trips.mark_trips_within_bounds(unit), runs=1)
     assert [exact[bound] for bound in "mcM"] == [4, 1, None]
     assert [exact["cut"], *exact["error"]] == pytest.approx([0.2] * 6)  # one trip is missing on every level
     assert (exact["error_of_counted"], exact["within_c"]) == ([0] * 5, 0.8)
@@ -117,7 +117,7 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
     np.add.at(true, trips.rank, 1)
     leaves = release.leaves
     got[plan.tree.compute_first_ranks(leaves)] = leaves.trips
-    found = bound_errors(plan, trips, trips.mark_trips_within_bounds(unit), runs=1)
+    found = simulate_errors_with_bounds(plan, trips, trips.mark_trips_within_bounds(unit), runs=1)
     assert found["error"][-1] == pytest.approx(np.abs(got - true).sum() / 5)
     true[0] = 1  # of two trips of user 0
     assert found["error_of_counted"][-1] == pytest.approx(np.abs(got - true).sum() / 4)
@@ -132,7 +132,7 @@ def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relatio
     trips = trips_of([0], [0])
     for unit in units:
         bounded, (m, c) = with_bounds(plan, unit), unit.bounds
-        found = bound_errors(bounded, trips, trips.mark_trips_within_bounds(unit), runs=1)
+        found = simulate_errors_with_bounds(bounded, trips, trips.mark_trips_within_bounds(unit), runs=1)
         squares = m**2 if c is None else (m // c) * c**2 + (m % c) ** 2
         squares *= 2 if relation == "bounded" else 1
         assert bounded.spent.rho == plan.spent.rho

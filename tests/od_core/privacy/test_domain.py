@@ -8,7 +8,13 @@ import pytest
 
 from od_core import Cap, OdError, PrivacyUnit
 from od_core.periods import Period
-from od_core.privacy.domain import CALENDAR, PrivacyDomain, list_charged_periods, list_periods_of_year, name_year
+from od_core.privacy.domain import (
+    CALENDAR,
+    PrivacyDomain,
+    list_charged_periods,
+    list_periods_of_year,
+    name_declared_year,
+)
 
 DAY = datetime.timedelta(days=1)
 CAP = Cap(rho=Fraction(1))
@@ -147,7 +153,7 @@ YEARS = [
 @pytest.mark.parametrize(("elementary", "year", "period", "name", "number", "first", "last"), YEARS)
 def test_every_elementary_period_is_of_one_year(elementary, year, period, name, number, first, last):
     parts = list_periods_of_year(Period(period), elementary, year)
-    assert (name_year(parts, year), len(parts), parts[0].text, parts[-1].text) == (name, number, first, last)
+    assert (name_declared_year(parts, year), len(parts), parts[0].text, parts[-1].text) == (name, number, first, last)
     assert Period(period) in parts
     assert all(list_periods_of_year(part, elementary, year) == parts for part in (parts[0], parts[-1]))
 

@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from od_core import Grid, OdError
 from od_core.stops import mechanisms as equal_grid
-from od_core.stops.mechanisms import EBP, EUG, MKM, Identity, Path, Uniform
+from od_core.stops.mechanisms import EBP, EUG, MKM, BudgetPath, Identity, Uniform
 from tests.od_core.stops.doubles import Recorded
 from tests.od_core.stops.worlds import covered
 
@@ -32,7 +32,7 @@ def worlds(draw, most_cells=10**12):
 
 def drawn(mechanism, points, grid, noise, *, sensitivity=1, epsilon=Fraction(1, 3)):
     mechanism.refuse(grid)
-    return mechanism.draw(points, grid, Path(noise, sensitivity, epsilon))
+    return mechanism.draw(points, grid, BudgetPath(noise, sensitivity, epsilon))
 
 
 def enclosed(points, lower, upper):
@@ -152,7 +152,7 @@ def test_identity_refuses_by_the_grid_alone():
         Identity().refuse(grid)
     noise = Recorded(width=0)
     with pytest.raises(OdError, match="OD-STOPS-TOO-MANY-BOXES"):
-        Identity().draw(np.empty((0, 3), dtype=np.int32), grid, Path(noise, 1, Fraction(1)))
+        Identity().draw(np.empty((0, 3), dtype=np.int32), grid, BudgetPath(noise, 1, Fraction(1)))
     assert noise.draws == []
     Identity().refuse(Grid((2**20, 8)))
     with pytest.raises(OdError, match="8,388,609 boxes, but at most 8,388,608 are allowed"):
@@ -175,7 +175,7 @@ def test_sides_of_two_to_the_31_are_cut_without_overflow():
     starts = [part * size // parts for part in range(parts)]
     ends = [(part + 1) * size // parts - 1 for part in range(parts)]
     points = np.array([starts + ends], dtype=np.int32).T
-    path = Path(Recorded(width=0), 1, Fraction(1))
+    path = BudgetPath(Recorded(width=0), 1, Fraction(1))
     boxes = equal_grid.draw_equal_boxes(points, Grid((size,)), (parts,), path).boxes
     assert boxes.noisy.tolist() == [2] * parts
     assert boxes.lower[:, 0].tolist() == starts

@@ -12,7 +12,7 @@ from scipy import stats
 
 from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
 from od_core.stops.heterogeneity import SCORE_SENSITIVITY, compute_heterogeneity
-from od_core.stops.mechanisms import DAFHomogeneity, Path, draw_random_cuts
+from od_core.stops.mechanisms import BudgetPath, DAFHomogeneity, draw_random_cuts
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 
@@ -108,7 +108,7 @@ def test_without_noise_the_most_even_parts_are_chosen_for_every_node(seed):
     nodes = Nodes.make_root(rows, grid).divide(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
     source = Recorded(width=0)
     parts = np.array([2, 1, 2])
-    path = Path(source, 1, Fraction(1))
+    path = BudgetPath(source, 1, Fraction(1))
     begins = DAFHomogeneity(candidates=200).choose_cuts(rows, nodes, 1, parts, 8, Fraction(1), path)
     assert begins[[0, 2, 3]].tolist() == [0, 0, 0]
     for node, cut in ((0, begins[1]), (2, begins[4])):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from od_core import Budget, Grid, PrivacyUnit, release_stops
-from od_core.stops.mechanisms import MECHANISMS, Path
+from od_core.stops.mechanisms import MECHANISMS, BudgetPath
 from tests.od_core.stops.doubles import Recorded
 
 UNITS = [PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")]
@@ -24,14 +24,14 @@ def clustered(dimensions: int, side: int, trips: int = 2_000) -> np.ndarray:
 def last_scales(monkeypatch) -> list[Fraction]:
     """The scales of draws that spend all that a path has left: those of the published counts."""
     scales: list[Fraction] = []
-    measured = Path.measure
+    measured = BudgetPath.measure
 
     def recorded(self, counts, epsilon):
         if epsilon == self.left and len(counts):
             scales.append(self.sensitivity / epsilon)
         return measured(self, counts, epsilon)
 
-    monkeypatch.setattr(Path, "measure", recorded)
+    monkeypatch.setattr(BudgetPath, "measure", recorded)
     return scales
 
 

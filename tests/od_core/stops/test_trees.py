@@ -10,7 +10,7 @@ from hypothesis import given
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
 from od_core.stops.geometry import Grid, count_trips_by_cell
-from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
+from od_core.stops.mechanisms import EUG, MECHANISMS, BudgetPath, DAFEntropy, DAFHomogeneity, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
 from tests.od_core.stops.worlds import boxes_as_tuples, check_charges, check_partition, mechanisms, worlds
@@ -71,7 +71,7 @@ CORNERS = [
 @pytest.mark.parametrize("epsilon", ["1/100", "50"])
 def test_corners_of_grids(name, sizes, trips, epsilon):
     points = np.random.default_rng(1).integers(0, sizes, (trips, len(sizes))).astype(np.int32)
-    drawn = MECHANISMS.make(name).draw(points, Grid(sizes), Path(Recorded(4), 1, Fraction(epsilon)))
+    drawn = MECHANISMS.make(name).draw(points, Grid(sizes), BudgetPath(Recorded(4), 1, Fraction(epsilon)))
     check_partition(drawn.boxes, Grid(sizes))
     check_charges(drawn, Fraction(epsilon))
     if sizes == (1,) * len(sizes):
@@ -85,7 +85,7 @@ def test_replaced_trips_double_every_scale(name):
     asked = []
     for sensitivity in (1, 2):
         source = Recorded(7, width=30)
-        MECHANISMS.make(name).draw(points.copy(), Grid((4,) * 3), Path(source, sensitivity, HALF))
+        MECHANISMS.make(name).draw(points.copy(), Grid((4,) * 3), BudgetPath(source, sensitivity, HALF))
         asked.append(source.scales)
     if name == "privtree":  # for its splits, of a path that gains a trip and one that loses it, see test_privtree.py
         asked = [scales[-1:] for scales in asked]
@@ -97,7 +97,7 @@ def test_the_root_chooses_at_no_charge_where_there_is_nothing_to_choose():
     points = np.zeros((100_000, 2), dtype=np.int32)
     points[::2, 1] = 3
     source = Recorded(1)
-    DAFHomogeneity(candidates=5).draw(points, Grid((1, 4)), Path(source, 1, HALF))
+    DAFHomogeneity(candidates=5).draw(points, Grid((1, 4)), BudgetPath(source, 1, HALF))
     assert source.scales[0] == 200
     below = (HALF * Fraction(99, 100)) / 2  # one part alone: equal shares
     assert 1 / source.scales[1] == Fraction(7, 10) * below
@@ -109,7 +109,7 @@ def test_daf_homogeneity_charges_all_that_it_draws():
     """Counts and choices in turn; a choice of scale 4 D / epsilon costs epsilon, and so does the root's."""
     points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
     source = Recorded(1)
-    DAFHomogeneity(candidates=5).draw(points, Grid((4,) * 3), Path(source, 2, HALF))
+    DAFHomogeneity(candidates=5).draw(points, Grid((4,) * 3), BudgetPath(source, 2, HALF))
     assert len(source.scales) == 7
     counts = [2 / scale for scale in source.scales[::2]]
     choices = [4 * 2 / scale for scale in source.scales[1::2]]
@@ -155,11 +155,11 @@ def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
     monkeypatch.setattr(trees_module, "MAX_BOXES", 100)
     points = np.random.default_rng(1).integers(0, 64, (100_000, 2)).astype(np.int32)
     with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*budget reserved earlier stays charged"):
-        MECHANISMS.make(name).draw(points, Grid((64, 64)), Path(Recorded(1), 1, Fraction(10)))
+        MECHANISMS.make(name).draw(points, Grid((64, 64)), BudgetPath(Recorded(1), 1, Fraction(10)))
 
 
 def test_a_path_cannot_be_charged_more_than_it_has_left():
-    path = Path(Recorded(), 1, HALF)
+    path = BudgetPath(Recorded(), 1, HALF)
     with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
         path.with_charge(Fraction(2, 3))
     with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
@@ -179,7 +179,7 @@ def test_counts_of_a_caller_stay_as_they_are():
 
     source = Kept(width=0)
     counts = np.arange(5)
-    noisy, _ = Path(source, 1, HALF).measure(counts, HALF)
+    noisy, _ = BudgetPath(source, 1, HALF).measure(counts, HALF)
     noisy += 1
     assert counts.tolist() == [0, 1, 2, 3, 4]
     assert not source.kept.any()

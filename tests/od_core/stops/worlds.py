@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from od_core.stops.geometry import Boxes, Grid
-from od_core.stops.mechanisms import DAFEntropy, DAFHomogeneity, Drawn, Path, PrivTree, Rounding
+from od_core.stops.mechanisms import BudgetPath, DAFEntropy, DAFHomogeneity, Drawn, PrivTree, Rounding
 from tests.od_core.stops.doubles import Recorded
 
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "up", "down", "times_1.5")
@@ -23,8 +23,8 @@ class World:
     sensitivity: int
     seed: int
 
-    def path(self, source=None) -> Path:
-        return Path(source or Recorded(self.seed), self.sensitivity, self.epsilon)
+    def path(self, source=None) -> BudgetPath:
+        return BudgetPath(source or Recorded(self.seed), self.sensitivity, self.epsilon)
 
 
 @st.composite
