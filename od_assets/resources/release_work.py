@@ -109,19 +109,8 @@ class ReleaseWork(Generic[P, G]):
 
     @property
     def published(self) -> str | None:
-        """Digest of the published certificate; None if there is none.
-
-        If a run died before it entered the publication in the ledger, it is that of the public bundle of the release's
-        measurements.
-        """
-        ledger = self.warehouse.ledger
-        published: str | None = ledger.read_publication(self.key).get("certificate")
-        if published is None and (bundle := self.warehouse.locate_bundle(self.key)).exists():
-            with suppress(OdError):  # it is damaged, or nothing is measured
-                certificate, entry = read_bundle_certificate(bundle), ledger.record(self.key).entry
-                if certificate.get("ledger") == {"entry": entry.number, "hash": entry.hash}:
-                    return compute_certificate_digest(certificate)
-        return published
+        """See :meth:`od_core.published.publishing.Published.find_certificate_digest`."""
+        return self.warehouse.locate_release(self.key).find_certificate_digest()
 
     @cached_property
     def plan(self) -> P:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import as_published, publish_folder, write_bundle
 from od_core.publication.certificate import Certificate, compute_certificate_digest
 from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.publication.read_back import read_bundle_certificate
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,20 @@ class Published:
         bundle, measurements = folder / "releases" / key.folder, folder / "confidential" / key.folder
         return cls(key, bundle, folder / "release.duckdb", ledger or Ledger(folder / "ledger.sqlite"), measurements)
 
+    def find_certificate_digest(self) -> str | None:
+        """Return the digest of the published certificate; None if there is none.
+
+        If a run died before it entered the publication in the ledger, it is that of the public bundle of the release's
+        measurements.
+        """
+        published: str | None = self.ledger.read_publication(self.key).get("certificate")
+        if published is None and self.bundle.exists():
+            with suppress(OdError):  # it is damaged, or nothing is measured
+                certificate, entry = read_bundle_certificate(self.bundle), self.ledger.record(self.key).entry
+                if certificate.get("ledger") == {"entry": entry.number, "hash": entry.hash}:
+                    return compute_certificate_digest(certificate)
+        return published
+
 
 def publish_release(
     place: Published,
@@ -79,7 +96,7 @@ def publish_release(
     Raises:
         OdError: as :func:`od_core.publication.bundle.publish_folder`; or a level of the release is not measured.
     """
-    published = place.ledger.read_publication(place.key).get("certificate")
+    published = place.find_certificate_digest()
     facts = as_published(facts, place.bundle, published)
     write = partial(write_bundle, kind, release, facts, kind.report(release, facts, context), tell=tell)
     with publish_folder(write, place.bundle, published) as public:

@@ -17,7 +17,7 @@ def test_is_optimal_from_any_start(monkeypatch):
     def in_the_smallest_sizes(frame, noisy, prices):
         leaves = np.zeros_like(noisy[-1])
         leaves[:, 0] = frame.groups
-        return [frame.sums(leaves, level) for level in frame.levels]
+        return [frame.sum_at_level(leaves, level) for level in frame.levels]
 
     monkeypatch.setattr(area_totals, "round_relaxed_solution", in_the_smallest_sizes)
     rng = np.random.default_rng(40)
