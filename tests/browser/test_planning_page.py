@@ -153,9 +153,10 @@ def same_declaration(found: dict, plan: ReleasePlan) -> None:
     kept = {name: getattr(plan.budget, name) for name in ("shares", "conversion") if name not in names}
     assert Budget(**lines["privacy"], **kept) == plan.budget
     if plan.unit.max_trips and (not is_of_year(plan) or "unit" in lines):
-        assert lines["max_trips"] == plan.unit.max_trips
-        assert lines.get("max_trips_year") == plan.unit.max_trips_year
-        assert lines.get("max_trips_pair") == plan.unit.max_trips_pair
+        unit = plan.unit
+        bounds = {"max_trips": unit.max_trips, "max_trips_pair": unit.max_trips_pair}
+        bounds["max_trips_year"] = unit.max_trips_year
+        assert lines["bounds"] == {name: most for name, most in bounds.items() if most is not None}
     if "geography" in lines:
         assert tuple(lines["geography"]["levels"]) == plan.tree.origin.levels
     if "unit" in lines:
