@@ -122,7 +122,7 @@ class Warehouse(dg.ConfigurableResource, Folders):
 
     def locate_release(self, key: ReleaseKey) -> Published:
         """Return the locations of a published release, and the ledger that was charged."""
-        return Published(key, self.locate_bundle(key), self.database, self.ledger, self.confidential.path / key.folder)
+        return Published.from_folder(self.var, key, self.ledger)
 
     def get_resource_definition(self) -> Any:
         """Return the resource for Dagster, with these settings in every run; see :func:`fix_resource_settings`."""

@@ -83,9 +83,27 @@ def publish_release(
 ) -> Certificate:
     """Publish a release, or publish it again. Return the certificate in the public folder.
 
-    The files are written first, then the database, and the folder appears with its new name. The ledger comes last, so
-    that a release which it calls public has everything. Whatever step is killed, the next call ends with the same
-    files.
+    The ledger comes after the files and the database, so that a release which it calls public has everything. Whatever
+    step is killed, the next call ends with the same files. For arguments and errors, see :func:`publish_files`; an
+    error is raised, too, if a level of the release is not measured.
+    """
+    public = publish_files(place, kind, release, facts, context, tell=tell)
+    place.ledger.publish(place.key, compute_certificate_digest(public), public["exact"])
+    return public
+
+
+def publish_files(
+    place: Published,
+    kind: Kind[R],
+    release: R,
+    facts: Certificate,
+    context: ReleaseContext[R],
+    *,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> Certificate:
+    """Put the bundle of a release and its rows of the database in their places. Return the public certificate.
+
+    The files are written first, then the database, and the folder appears with its new name.
 
     Args:
         facts: certificate of the release, as this version of the software words it. If the release was published by an
@@ -94,12 +112,11 @@ def publish_release(
         tell: see :func:`od_core.publication.bundle.write_bundle`.
 
     Raises:
-        OdError: as :func:`od_core.publication.bundle.publish_folder`; or a level of the release is not measured.
+        OdError: as :func:`od_core.publication.bundle.publish_folder`.
     """
     published = place.find_certificate_digest()
     facts = as_published(facts, place.bundle, published)
     write = partial(write_bundle, kind, release, facts, kind.report(release, facts, context), tell=tell)
     with publish_folder(write, place.bundle, published) as public:
         kind.store(place.database, release, place.key, public)
-    place.ledger.publish(place.key, compute_certificate_digest(public), public["exact"])
     return public

@@ -51,7 +51,7 @@ from od_core.publication.file_formats import check_file_rows
 from od_core.publication.kind import BundleKind, Examination, Kind, R, ReleaseContext, T
 from od_core.publication.read_back import REPAIR, has_lost_areas, read_bundle_certificate
 from od_core.published.opening import KINDS, find_bundle_kind, open_bundle_folder
-from od_core.published.publishing import Published, publish_release
+from od_core.published.publishing import Published, publish_files
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
@@ -191,7 +191,7 @@ def repair_release(published: Published) -> Certificate | None:
     or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
 
     Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
-    OdError as :func:`od_core.published.publishing.publish_release`, or if the ledger or a measurement is damaged.
+    OdError as :func:`od_core.published.publishing.publish_files`, or if the ledger or a measurement is damaged.
     """
     packed = locate_zip(published.bundle)
     for place in (published.bundle, *([packed] if is_zip_sound(str(published.key), packed) else [])):
@@ -199,7 +199,7 @@ def repair_release(published: Published) -> Certificate | None:
             if (found := _recompute_bundle(published, folder)) is None:
                 continue
             kind, rebuilt, stated = found
-            return publish_release(published, kind, *_rebuild_release(published, kind, rebuilt, stated, folder))
+            return publish_files(published, kind, *_rebuild_release(published, kind, rebuilt, stated, folder))
     return None
 
 

@@ -155,7 +155,8 @@ class Families:
 
     def process_blocks(self, work: Callable[[Families, Places], object]) -> None:
         """Call ``work(families, places)`` for all blocks of :meth:`map_blocks`; it writes its results itself."""
-        process_all(lambda block: work(*self._select_block(*block)), iterate_family_blocks(self.offsets))
+        for _ in self.map_blocks(work):
+            pass
 
     def _select_block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, Grid, OdError, PrivacyUnit, ReleaseKey, release_stops, verify_release
+from od_core import Budget, Grid, Ledger, OdError, PrivacyUnit, ReleaseKey, release_stops, verify_release
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
@@ -550,6 +550,16 @@ def test_any_damage_is_found_and_its_part_named(copied, written_once, name):
     found = faults(copied.place)
     assert set(found) == parts
     assert all("\n" not in fault for fault in found.values())
+
+
+def test_a_published_release_is_repaired_without_a_change_of_the_ledger(copied, monkeypatch):
+    """A transaction would verify the whole chain, and who repairs may have no right to write."""
+    expected = figures_file(copied, "csv").read_bytes()
+    figures_file(copied, "csv").unlink()
+    monkeypatch.delattr(Ledger, "_open_transaction")
+    assert verification.repair_release(copied.place) is not None
+    assert figures_file(copied, "csv").read_bytes() == expected
+    assert faults(copied.place) == {}
 
 
 def test_an_edited_ledger_is_found(copied):
