@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -45,7 +45,10 @@ def rehearse() -> None:
     flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})
     unit, budget = PrivacyUnit("trip"), Budget(epsilon=1, delta="1e-8")
     release = partial(release_flows, noise="table")  # no kernel depends on the backend, and OpenDP starts processes
-    for tree, neighbours, mechanism in product(get_args(TreeOrder), RELATIONS, FLOW_MECHANISMS):
+    for plain in (InfTDA(), InfTDARefined()):
+        release(flows, geography, unit=unit, budget=budget, mechanism=plain, tree="both")
+    in_turn: tuple[TreeOrder, ...] = ("destination", "origin")
+    for tree, neighbours, mechanism in product(in_turn, RELATIONS, FLOW_MECHANISMS):
         areas, other = learned if mechanism.shrinks else geography, PrivacyUnit("trip", neighbours)
         release(flows, areas, unit=other, budget=budget, mechanism=mechanism, tree=tree)
     for profile in (None, Fraction(1)):

@@ -116,7 +116,7 @@ export interface Header {
   /** What a reader of changes from or to this release must know; absent if there is nothing. */
   caution?: string;
   notes: string[];
-  order: "destination" | "origin";
+  order: "destination" | "origin" | "both";
   origin: GeographyData;
   /** Null if origins and destinations have the same areas. */
   destination: GeographyData | null;

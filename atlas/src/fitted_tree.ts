@@ -20,8 +20,14 @@ export class FlowTree {
 
   /** The levels of the two geographies, (origin level, destination level), at a level of the tree. */
   levelPair(level: number): [origin: number, destination: number] {
+    if (this.order === "both") return [level, level];
     const [first, second] = [Math.floor((level + 1) / 2), Math.floor(level / 2)];
     return this.order === "destination" ? [second, first] : [first, second];
+  }
+
+  /** The level below that of a pair of levels. */
+  levelBelow([origin, destination]: [origin: number, destination: number]): number {
+    return (this.order === "both" ? origin : origin + destination) + 1;
   }
 }
 
@@ -268,25 +274,35 @@ export class FittedTree {
 
   /** The children of the divided nodes of a level. Levels that were not measured have one child a node. */
   private children(above: Nodes): Pick<Nodes, "origin" | "destination" | "offsets"> {
-    const [from, to] = above.pair;
-    const next = this.tree.levelPair(from + to + 1);
-    const splitsOrigin = next[0] !== from;
-    const firstChild = splitsOrigin ? this.tree.origin.firstChild[from] : this.tree.destination.firstChild[to];
-    const split = splitsOrigin ? above.origin : above.destination;
+    const next = this.tree.levelPair(this.tree.levelBelow(above.pair));
+    const origins = areasBelow(this.tree.origin, above.pair[0], next[0], above.origin);
+    const destinations = areasBelow(this.tree.destination, above.pair[1], next[1], above.destination);
     const offsets = new Int32Array(above.divided.length + 1);
     above.divided.forEach((node, p) => {
-      offsets[p + 1] = offsets[p] + firstChild[split[node] + 1] - firstChild[split[node]];
+      const [rows, columns] = [origins(node), destinations(node)].map(([first, end]) => end - first);
+      offsets[p + 1] = offsets[p] + rows * columns;
     });
     const origin = new Int32Array(offsets[above.divided.length]);
     const destination = new Int32Array(origin.length);
-    above.divided.forEach((node, p) => {
-      for (let child = offsets[p], area = firstChild[split[node]]; child < offsets[p + 1]; child++, area++) {
-        origin[child] = splitsOrigin ? area : above.origin[node];
-        destination[child] = splitsOrigin ? above.destination[node] : area;
+    let child = 0;
+    for (const node of above.divided) {
+      const [[firstRow, endRow], [firstColumn, endColumn]] = [origins(node), destinations(node)];
+      for (let row = firstRow; row < endRow; row++) {
+        for (let column = firstColumn; column < endColumn; column++, child++) {
+          origin[child] = row;
+          destination[child] = column;
+        }
       }
-    });
+    }
     return { origin, destination, offsets };
   }
+}
+
+/** The first area at level `next` below the area of a node, and the end of them; the area itself if `level` is `next`. */
+function areasBelow(side: Geography, level: number, next: number, areas: Int32Array): (node: number) => [number, number] {
+  if (level === next) return (node) => [areas[node], areas[node] + 1];
+  const firstChild = side.firstChild[level];
+  return (node) => [firstChild[areas[node]], firstChild[areas[node] + 1]];
 }
 
 function root(): Pick<Nodes, "origin" | "destination" | "offsets"> {

@@ -240,7 +240,7 @@ def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
 def _refine(work: FlowWork) -> None:
     """Refine all levels of a release as a whole, and stage the refined estimates and the segments."""
     plan, staged = work.plan, work.staged
-    root, measured = staged.estimate(0) if plan.publishes_total else None, work.read_measurements()
+    root, measured = staged.read_published_root(plan), work.read_measurements()
     leaves = measured[len(plan.steps) - 1]
     refuse_beyond_memory(plan, plan.tree.depth, leaves.parents)  # each part fitted, but all are read now
     refined, segments = refine(plan, root, measured)

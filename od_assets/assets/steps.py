@@ -83,7 +83,7 @@ def refine(work: FlowWork, _: str) -> None:
     steps = plan.step_bands
     frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
     bands = [Band.from_frontier(plan, number, above) for number, above in enumerate(frontiers, start=1)]
-    root = staged.estimate(0) if plan.publishes_total else None
+    root = staged.read_published_root(plan)
     measured = work.read_measurements(steps[0])
     for nodes in refine_bands(plan, root, measured, frontiers[0], bands, parts, _make_workers(work)):
         staged.save_estimate(nodes.level, [nodes], refined=True)

@@ -345,7 +345,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, has_unknown_categories(self.breakdowns))
-        return list_measured_levels(neighbours, self.mechanism, self.depth)
+        return list_measured_levels(neighbours, self.mechanism, self.depth, both_sides="both_sides" in self.features)
 
     def measurement_key(self, level: int) -> list[str]:
         """Return the asset key of a level's noisy measurement. Dagster's graph shows only the last part of the key."""
@@ -494,7 +494,8 @@ class TripSeries(FlowSeries):
     def features(self) -> frozenset[str]:
         """See :attr:`Series.features`."""
         has_coordinates = all(zones.has_coordinates for zones in self.zone_lists.values())
-        return super().features | list_given_options(area_totals=self.area_totals, coordinates=has_coordinates)
+        given = {"area_totals": self.area_totals, "both_sides": self.tree == "both", "coordinates": has_coordinates}
+        return super().features | list_given_options(**given)
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
@@ -510,7 +511,8 @@ class TripSeries(FlowSeries):
     @property
     def depth(self) -> int:
         """Number of levels of the flow tree below its root."""
-        return 2 * max(len(zones.levels) for zones in self.zone_lists.values())
+        deepest = max(len(zones.levels) for zones in self.zone_lists.values())
+        return deepest if self.tree == "both" else 2 * deepest
 
     def format_level(self, level: int) -> str:
         """See :meth:`FlowSeries.format_level`."""

@@ -257,12 +257,11 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
         below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents
         return below[:, np.newaxis] if step.splits_origin else below
 
-    nodes = NodeVariances.from_noise_variances(ShapedTree.from_tree(tree), variances, refined=refined)
+    nodes = _make_node_variances(tree, variances, refined=refined)
     if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole
         nodes = replace(nodes, root=nodes.root + 1 / 12)
-    return [
-        mean**0.5 for mean in nodes.shaped.means(nodes.iterate_estimate_variances(rounding=compute_rounding_variance))
-    ]
+    means = nodes.shaped.means(nodes.iterate_estimate_variances(rounding=compute_rounding_variance))
+    return [means[tree.find_level_in_turn(level)] ** 0.5 for level in range(tree.depth + 1)]
 
 
 def compute_largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
@@ -272,9 +271,20 @@ def compute_largest_variances(tree: FlowTree, variances: Mapping[int, Fraction |
     is an approximation if areas of similar shapes are treated as one; see :data:`MAX_SHAPES`. For ``variances``, see
     :func:`compute_expected_errors`.
     """
-    nodes = NodeVariances.from_noise_variances(ShapedTree.from_tree(tree), variances, refined=True)
+    nodes = _make_node_variances(tree, variances, refined=True)
     # Var_i grows with Var(c), so the largest Var_i of a pair of shapes follows from the largest Var(c).
-    return [float(estimate.max()) for estimate in nodes.iterate_estimate_variances(Step.find_largest_over_parents)]
+    largest = [estimate.max() for estimate in nodes.iterate_estimate_variances(Step.find_largest_over_parents)]
+    return [float(largest[tree.find_level_in_turn(level)]) for level in range(tree.depth + 1)]
+
+
+def _make_node_variances(tree: FlowTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> NodeVariances:
+    """Return the variances of the nodes of a tree, or of the tree that refines one side at a time.
+
+    Of the latter, every other level is not measured, and takes the sums of its children.
+    """
+    shaped = ShapedTree.from_tree(tree.in_turn)
+    of_levels = {tree.find_level_in_turn(level): variance for level, variance in variances.items()}
+    return NodeVariances.from_noise_variances(shaped, of_levels, refined=refined)
 
 
 def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -280,7 +280,8 @@ Noise = tuple[tuple[int, float], ...]
 class VarianceModel:
     """The variances of the numbers of a release with a rho of 1, given the shares of its levels.
 
-    The shares may have another sum than 1: then rho is their sum.
+    The shares may have another sum than 1: then rho is their sum. Of a tree that refines both sides at once, ``tree``
+    becomes the one that refines one at a time, of which every other level is not measured, and ``measured_tree`` stays.
 
     Raises OdError if the mechanism does not measure every level.
     """
@@ -289,21 +290,28 @@ class VarianceModel:
     neighbours: Neighbours
     mechanism: Mechanism
     segments: Segments | None = None
+    measured_tree: FlowTree = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "measured_tree", self.tree)
+        object.__setattr__(self, "tree", self.tree.in_turn)
         refuse_unsupported("flows", self.mechanism.features | list_given_options(minimise=True, segments=self.segments))
 
     @cached_property
     def levels(self) -> list[int]:
         """Levels that share the budget, top first."""
         return list_measured_levels(
-            self.neighbours, self.mechanism, self.tree.depth, segments=self.segments is not None
+            self.neighbours,
+            self.mechanism,
+            self.measured_tree.depth,
+            segments=self.segments is not None,
+            both_sides=self.measured_tree.refines_both,
         )
 
     @cached_property
     def free_levels(self) -> list[int]:
         """Levels that need a share. The nodes of any other level have one child each, so it needs none."""
-        return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
+        return [level for level in self.levels if self.measured_tree.largest_fan_out(level) != 1]
 
     def fill_level_shares(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """Return the shares of all levels that share the budget, given those of the free levels."""
@@ -365,6 +373,7 @@ class VarianceModel:
         total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
         precision: dict[int, float] = {}
         variance_of_level: dict[int, float] = {}
+        in_turn = self.measured_tree.find_level_in_turn
         for level, breakdown, sensitivity, part in self._queries:  # the totals of a level before its categories
             variance = sensitivity * total / (2 * of_levels[level] * part)
             if breakdown is None:
@@ -372,9 +381,9 @@ class VarianceModel:
             elif level in precision:
                 precision[level] += 1 / (len(breakdown.categories) * variance)
             if breakdown is not None and breakdown == quantity.breakdown:
-                variance_of_level[level] = variance
+                variance_of_level[in_turn(level)] = variance
         unknown = {} if self.neighbours.have_equal_totals else {0: math.inf}  # a measured root replaces it
-        totals = tuple((unknown | {level: 1 / value for level, value in precision.items()}).items())
+        totals = tuple((unknown | {in_turn(level): 1 / value for level, value in precision.items()}).items())
         if quantity.breakdown is None:
             return totals, None
         return totals, tuple(({0: UNMEASURED * max(variance_of_level.values())} | variance_of_level).items())

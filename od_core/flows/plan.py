@@ -192,7 +192,7 @@ class ReleasePlan(Plan):
         return (
             super().features
             | self.mechanism.features
-            | list_given_options(coordinates=has_distances(self.tree), **options)
+            | list_given_options(coordinates=has_distances(self.tree), both_sides=self.tree.refines_both, **options)
         )
 
     @cached_property
@@ -264,6 +264,13 @@ class ReleasePlan(Plan):
     def publishes_total(self) -> bool:
         """True if the total number of trips, n, is an invariant: published exactly, as the root of the flow tree."""
         return self.neighbours.have_equal_totals and self.mechanism.measures == "every_level"
+
+    @property
+    def sums_root(self) -> bool:
+        """True if the root is neither measured nor published exactly: it takes the sum of the first level below."""
+        first = self.totals[0].level
+        is_known = self.publishes_total or self.mechanism.measures != "every_level"
+        return not is_known and self.tree.cells(first) > 1
 
     @property
     def has_threshold(self) -> bool:
@@ -341,7 +348,7 @@ class ReleasePlan(Plan):
         largest = [float(variances[depth])]
         for level in range(depth - 1, -1, -1):  # an unmeasured level has the counts of the level below
             noise = float(variances.get(level, math.inf))
-            largest.insert(0, noise if noise < math.inf else largest[0])
+            largest.insert(0, noise if noise < math.inf else largest[0] * self.tree.largest_fan_out(level))
         if self.publishes_total and 0 not in variances:
             largest[0] = 0.0
         return largest
@@ -394,11 +401,14 @@ class ReleasePlan(Plan):
         Each node of such a level has one child, so the level below measures the same counts.
         """
         measured = {step.level for step in self.totals}
-        return [
-            level
-            for level in list_measured_levels(self.neighbours, self.mechanism, self.tree.depth)
-            if level not in measured
-        ]
+        if self.publishes_total:
+            measured.add(0)
+        return [level for level in self._list_measured_levels() if level not in measured]
+
+    def _list_measured_levels(self) -> list[int]:
+        """Return the levels that share the budget, top first, also those with a share of 0."""
+        given, has_segments = (self.neighbours, self.mechanism, self.tree.depth), self.segments is not None
+        return list_measured_levels(*given, segments=has_segments, both_sides=self.tree.refines_both)
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
@@ -415,9 +425,9 @@ class ReleasePlan(Plan):
         return count_shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
 
     def find_level_above(self, step: TotalStep) -> int | None:
-        """Return the nearest level above a step that is measured or, as the root, published exactly.
+        """Return the nearest level above a step that is measured or, as the root, published exactly or a sum.
 
-        Return None if there is none: the step is of area totals, or is the first and the root is not published exactly.
+        Return None if there is none: the step is of area totals, or is the first and measures the root.
         """
         if isinstance(step, AreaTotalStep):
             return None
@@ -425,7 +435,7 @@ class ReleasePlan(Plan):
         before = levels.index(step.level) - 1
         if before >= 0:
             return levels[before]
-        return 0 if self.publishes_total else None
+        return 0 if self.publishes_total or self.sums_root else None
 
     def level_pair(self, step: TotalStep) -> tuple[int, int]:
         """Return the levels of the two geographies whose areas a step counts; the whole space is level 0."""
@@ -472,8 +482,10 @@ class ReleasePlan(Plan):
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"
         )
 
-    def replan(self, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> ReleasePlan:
-        """Return the plan with another unit and budget, or mechanism; see the base class.
+    def replan(
+        self, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None, tree: TreeOrder | None = None
+    ) -> ReleasePlan:
+        """Return the plan with another unit and budget, mechanism or order of the tree; see the base class.
 
         Another mechanism has its own shares, and area totals only if it can have them.
         """
@@ -483,7 +495,7 @@ class ReleasePlan(Plan):
             self.tree.origin,
             unit=unit,
             mechanism=changed,
-            tree=self.tree.order,
+            tree=tree or self.tree.order,
             destination_geography=self.tree.destination,
             bands=self.bands,
             acceptance=self.acceptance,
@@ -496,7 +508,7 @@ class ReleasePlan(Plan):
             # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their
             # proportions.
             listed = plan(budget=replace(budget, shares=None))
-            levels = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
+            levels = len(listed._list_measured_levels())
             if levels == len(shares) + 1:
                 shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
             elif levels == len(shares) - 1:
@@ -528,11 +540,14 @@ class ReleasePlan(Plan):
         return () if self.has_threshold else tuple(self.half_widths[level] for level in (first, self.tree.depth))
 
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
-        """Yield the plan with area totals, or without, and with other mechanisms; see the base class."""
+        """Yield the plan with area totals, or without, with another tree, and with other mechanisms; see the base."""
         if self.mechanism.refines and list_area_total_sides(self.tree):
             other = Fraction(1, 10) if self.area_totals is None else None
             choice = "area totals not measured" if other is None else "area totals measured, with 1/10 of the budget"
             yield choice, partial(replace, self, area_totals=other), ""
+        if self.mechanism.refines and self.bands is None and not self.tree.has_one_side:
+            order: TreeOrder = "destination" if self.tree.refines_both else "both"
+            yield f"tree {order}", partial(self.replan, self.unit, self.budget, tree=order), ""
         for mechanism in COMPARED:
             if (mechanism.name, mechanism.options) != (self.mechanism.name, self.mechanism.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
@@ -643,7 +658,8 @@ def plan_release(
         budget: the budget, and its division among the levels. The plan states exact shares in place of the rule
             ``minimise``.
         mechanism: name or object. Its defaults apply where the budget names no conversion or no shares.
-        tree: side that the flow tree refines first.
+        tree: side that the flow tree refines first; or ``both``, whose levels refine both sides at once. There are half
+            as many, so each has more of the budget, but no level has coarser areas on one side than on the other.
         destination_geography: geography of the destinations, if it differs from that of the origins. If one has fewer
             levels, its first level is repeated (:func:`od_core.geography.flow_tree.equalise_depths`), which
             ``plan.tree.repeated_levels`` states.

@@ -238,22 +238,25 @@ def compute_level_shares(
     tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
 ) -> dict[int, Fraction]:
     """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
-    levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments)
+    levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments, both_sides=tree.refines_both)
     shares = budget.compute_level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
 def list_measured_levels(
-    neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False
+    neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False, both_sides: bool = False
 ) -> list[int]:
     """Return the levels that share the budget, top first; ``depth`` is the level of the leaves.
 
     If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
     ``segments``, the root has a share even then, because the total says nothing about the trips of each category.
+    Without, a refining mechanism does not measure the root of a tree that refines ``both_sides`` at once: it takes the
+    sum of the few nodes of the first level, and would cost as much of the budget as one of the few levels below.
     """
     if mechanism.measures != "every_level":
         return [depth]
-    return list(range(1 if neighbours.have_equal_totals and not segments else 0, depth + 1))
+    takes_sum = both_sides and mechanism.refines
+    return list(range(1 if not segments and (neighbours.have_equal_totals or takes_sum) else 0, depth + 1))
 
 
 def list_level_queries(

@@ -1,20 +1,22 @@
-"""Represent the flow tree over two geographies, which refines the destination and the origin in turn.
+"""Represent the flow tree over two geographies, which refines the destination and the origin in turn, or both at once.
 
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
 level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first
-[boninsegna2025inftda, section 3]. A table of counts by one hierarchy has destinations without levels, so its tree is
-the hierarchy: (0,0), (1,0), ..., (g,0) [boninsegna2025inftda, section 2.2]. The nodes of a level are sorted so that the
-children of a node are consecutive nodes of the next level, and the leaf pairs below a node have consecutive *ranks*
-(positions among all): this is *tree order*.
+[boninsegna2025inftda, section 3]. In the tree order ``both``, each step refines both sides: (0,0), (1,1), ..., (g,g).
+It leaves every other level of the tree ``origin`` out, and its leaf pairs have the same order. A table of counts by one
+hierarchy has destinations without levels, so its tree is the hierarchy: (0,0), (1,0), ..., (g,0) [boninsegna2025inftda,
+section 2.2]. The nodes of a level are sorted so that the children of a node are consecutive nodes of the next level,
+and the leaf pairs below a node have consecutive *ranks* (positions among all): this is *tree order*.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,11 +48,11 @@ def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tri
     ``divided_out`` receives the area on the refined side, and ``whole_out`` the area on the other side.
     """
     number = 0
-    for parent in range(len(offsets) - 1):
-        for child in range(offsets[parent], offsets[parent + 1]):
+    for row in range(len(offsets) - 1):
+        for child in range(offsets[row], offsets[row + 1]):
             if trips[child] != 0:
-                divided_out[number] = first_child[parent] + (child - offsets[parent])
-                whole_out[number] = whole[parent]
+                divided_out[number] = first_child[row] + (child - offsets[row])
+                whole_out[number] = whole[row]
                 trips_out[number] = trips[child]
                 number += 1
 
@@ -66,6 +68,25 @@ def find_runs_of_children(
         while child < len(divided) and parent_of[divided[child]] == split[parent] and same[child] == whole[parent]:
             child += 1
     runs[len(split)] = child
+
+
+@kernel
+def find_child_positions(
+    split: Numbers,
+    whole: Numbers,
+    first_child: Numbers,
+    row_offsets: NDArray[np.int64],
+    parent_of: Numbers,
+    divided: Numbers,
+    same: Numbers,
+    positions: NDArray[np.int64],
+) -> None:
+    """Write the position of each child among all children of rows to ``positions``. Each child belongs to a row."""
+    row = 0
+    for child in range(len(divided)):
+        while split[row] != parent_of[divided[child]] or whole[row] != same[child]:
+            row += 1
+        positions[child] = row_offsets[row] + divided[child] - first_child[row]
 
 
 @kernel
@@ -106,7 +127,7 @@ def find_rank_position(rank: NDArray[np.int64], start: int, wanted: int) -> int:
     return low
 
 
-TreeOrder = Literal["destination", "origin"]
+TreeOrder = Literal["destination", "origin", "both"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +177,15 @@ class Nodes(Pairs):
 class Expansion:
     """Consecutive nodes, called parents, with all their public children, which are computed on request.
 
+    Children that differ on one side alone are a row. If a step refines one side, each parent has one row. If it refines
+    both, each child of the parent's origin area has a row.
+
     Attributes:
         level: level of the children.
-        splits_origin: True if the step to the children refines the origin area, False for the destination area.
-        origin, destination: area numbers of the parents; shape (parents,).
-        first_child: area number of each parent's first child on the refined side; shape (parents,).
+        splits_origin: True if the children of a row differ in the origin area, False for the destination area.
+        origin, destination: area numbers of the rows, before the split; shape (rows,).
+        first_child: area number of each row's first child on the side that is split; shape (rows,).
+        row_offsets: row ``r`` has the children ``row_offsets[r]:row_offsets[r + 1]``; shape (rows + 1,).
         offsets: parent ``p`` has the children ``offsets[p]:offsets[p + 1]`` of this object; shape (parents + 1,).
         parents: positions of the parents among the nodes that were given to :meth:`FlowTree.expand`.
         first: position of the first child in the measured vector of the level.
@@ -171,6 +196,7 @@ class Expansion:
     origin: Numbers
     destination: Numbers
     first_child: Numbers
+    row_offsets: NDArray[np.int64]
     offsets: NDArray[np.int64]
     parents: slice
     first: int
@@ -181,8 +207,8 @@ class Expansion:
     @property
     def children(self) -> Pairs:
         """The children of all parents, in tree order."""
-        fan_out = np.diff(self.offsets)
-        divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
+        fan_out = np.diff(self.row_offsets)
+        divided = (np.arange(len(self)) + np.repeat(self.first_child - self.row_offsets[:-1], fan_out)).astype(np.int32)
         if self.splits_origin:
             return Pairs(self.level, divided, np.repeat(self.destination, fan_out))
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
@@ -195,8 +221,8 @@ class Expansion:
         kept = int(np.count_nonzero(trips))
         origin, destination, kept_trips = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         divided, other = (origin, destination) if self.splits_origin else (destination, origin)
-        others_of_parents = self.destination if self.splits_origin else self.origin
-        keep_nonzero(trips, self.offsets, self.first_child, others_of_parents, divided, other, kept_trips)
+        others_of_rows = self.destination if self.splits_origin else self.origin
+        keep_nonzero(trips, self.row_offsets, self.first_child, others_of_rows, divided, other, kept_trips)
         return Nodes(self.level, origin, destination, kept_trips)
 
 
@@ -208,7 +234,7 @@ class FlowTree:
         origin, destination: the two geographies, as :func:`equalise_depths` returns them: of the one with fewer levels,
             the first level is repeated. Of two with the same areas, those of the origins are used for both, because
             names and places are not in the digest.
-        order: the side that is refined first.
+        order: the side that is refined first; or both at once.
 
     Examples:
         >>> tree = FlowTree(geography, geography)
@@ -222,8 +248,8 @@ class FlowTree:
     _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        step = "choose 'destination' or 'origin'"
-        refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
+        step = "choose 'destination', 'origin' or 'both'"
+        refuse_unknown("tree", self.order, get_args(TreeOrder), code="OD-TREE-UNKNOWN", next_step=step)
         for side, geography in zip(
             ("origin", "destination"), equalise_depths(self.origin, self.destination), strict=True
         ):
@@ -233,14 +259,27 @@ class FlowTree:
         if not self.origin.levels:
             advice = "give the hierarchy as the geography of the origins"
             raise OdError("OD-GEOGRAPHY-LEVELS", "the geography of the origins has no levels", next_step=advice)
+        if self.order == "both" and self.has_one_side:
+            message = "tree 'both' needs two sides, and there is one hierarchy"
+            raise OdError("OD-TREE-UNKNOWN", message, next_step="leave the tree out")
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
             message = "there are too many leaf pairs: their numbers do not fit in 62 bits"
             raise OdError("OD-TREE-SIZE", message, next_step="use coarser zones")
 
     @property
     def depth(self) -> int:
-        """Number of levels below the root: the sum of the numbers of levels of both geographies."""
-        return self.origin.depth + self.destination.depth
+        """Number of levels below the root: the steps that refine a side, or both at once."""
+        return self.origin.depth if self.refines_both else self.origin.depth + self.destination.depth
+
+    @property
+    def refines_both(self) -> bool:
+        """Whether each step refines both sides."""
+        return self.order == "both"
+
+    @cached_property
+    def in_turn(self) -> FlowTree:
+        """The tree that refines one side at a time, in which the leaf pairs have the same order."""
+        return FlowTree(self.origin, self.destination, "origin") if self.refines_both else self
 
     @cached_property
     def has_one_side(self) -> bool:
@@ -256,6 +295,10 @@ class FlowTree:
     def same_geography(self) -> bool:
         """Whether origins and destinations have the same areas, so that trips have an opposite direction."""
         return self.origin.digest == self.destination.digest
+
+    def find_level_in_turn(self, level: int) -> int:
+        """Return the level of :attr:`in_turn` with the same pair of levels."""
+        return 2 * level if self.refines_both else level
 
     def level_pair(self, level: int) -> tuple[int, int]:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
@@ -275,8 +318,13 @@ class FlowTree:
         return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
 
     def refines_origin(self, level: int) -> bool:
-        """Return True if the step from ``level - 1`` to ``level`` refines the origin, False for the destination."""
+        """Return True if the step to a level refines the origin, False if it refines the destination alone."""
         return self.level_pair(level)[0] != self.level_pair(level - 1)[0]
+
+    def list_divided_sides(self, level: int) -> tuple[int, ...]:
+        """Return the sides that the step to a level refines: 0 for origins, 1 for destinations."""
+        above, below = self.level_pair(level - 1), self.level_pair(level)
+        return tuple(side for side in (0, 1) if above[side] != below[side])
 
     def cells(self, level: int) -> int:
         """Return the number of public nodes of a level."""
@@ -297,17 +345,20 @@ class FlowTree:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
-        _, geography, area_level = self._find_split_side(level + 1)
-        return int(np.diff(geography.first_child[area_level - 1]).max())
+        refined = [0, 1] if self.refines_both else [self._find_split_side(level + 1)[0]]
+        sides = [(self.origin, self.destination)[side].first_child[self.level_pair(level)[side]] for side in refined]
+        return math.prod(int(np.diff(first_child).max()) for first_child in sides)
 
     def compute_rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
-        """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, level).
+        """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, steps).
 
         The rank of a node's first leaf pair is the scalar product of the rows of its origin and its destination. Each
         column is for one step of the path from the root, and its product is the number of leaf pairs below the
         preceding siblings. For a step that refines the destination of (o, d) to d', this is zones(o) * (first(d') -
         first(d)), where zones(o) is the number of zones in o, first(d) the first zone in d; likewise for the origin.
         """
+        if self.refines_both:
+            return self.in_turn.compute_rank_terms(2 * level)
         if level not in self._terms:
             sizes = [geography.size(side_level) for geography, side_level in self._list_sides(level)]
             sides = [np.empty((size, level), dtype=np.int32) for size in sizes]
@@ -346,6 +397,8 @@ class FlowTree:
         It inverts :meth:`compute_first_ranks`: each step finds the child that contains the rank, then searches within
         it.
         """
+        if self.refines_both:
+            return replace(self.in_turn.find_leaf_pairs(rank), level=self.depth)
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rank_within = rank
         for level in range(1, self.depth + 1):
@@ -384,20 +437,36 @@ class FlowTree:
         A piece has about ``CHILDREN_AT_ONCE`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
-        side, geography, area_level = self._find_split_side(level)
-        split, first_child = (parents.origin, parents.destination)[side], geography.first_child[area_level - 1]
-        offsets = np.concatenate([[0], np.cumsum(np.diff(first_child)[split], dtype=np.int64)])
+        rows, rows_of_parents, side, first_child = self._list_rows(parents)
+        split = (rows.origin, rows.destination)[side]
+        row_offsets = np.concatenate([[0], np.cumsum(np.diff(first_child)[split], dtype=np.int64)])
+        offsets = row_offsets if rows_of_parents is None else row_offsets[rows_of_parents]
         for start, stop in iterate_family_blocks(offsets):
+            first, last = (start, stop) if rows_of_parents is None else rows_of_parents[[start, stop]].tolist()
             yield Expansion(
                 level,
                 side == 0,
-                parents.origin[start:stop],
-                parents.destination[start:stop],
-                first_child[split[start:stop]],
+                rows.origin[first:last],
+                rows.destination[first:last],
+                first_child[split[first:last]],
+                row_offsets[first : last + 1] - row_offsets[first],
                 offsets[start : stop + 1] - offsets[start],
                 slice(start, stop),
                 int(offsets[start]),
             )
+
+    def _list_rows(self, parents: Pairs) -> tuple[Pairs, NDArray[np.int64] | None, int, Numbers]:
+        """Return the rows of children of all parents (see :class:`Expansion`), and what splits them.
+
+        Returns:
+            The nodes whose split gives the rows; where the rows of each parent begin and end, shape (parents + 1,), or
+            None if each parent has one; the side that is split, 0 for origins; and its first children.
+        """
+        if not self.refines_both:
+            side, geography, area_level = self._find_split_side(parents.level + 1)
+            return parents, None, side, geography.first_child[area_level - 1]
+        between, offsets = self.in_turn.list_children(replace(parents, level=2 * parents.level))
+        return between, offsets, 1, self.destination.first_child[parents.level]
 
     def find_child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
         """Return the positions of each parent's children in ``children``, which has nodes of the next level.
@@ -405,12 +474,28 @@ class FlowTree:
         Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
         + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
+        if self.refines_both:
+            leaves = Pairs(2 * children.level, children.origin, children.destination)
+            rows = self.in_turn.find_ancestors(leaves, leaves.level - 1)
+            first_rows = self.in_turn.find_child_runs(replace(parents, level=leaves.level - 2), rows)
+            return self.in_turn.find_child_runs(rows, leaves)[first_rows]
         side, geography, level = self._find_split_side(children.level)
         above, other_above = ((parents.origin, parents.destination)[k] for k in (side, 1 - side))
         below, other_below = ((children.origin, children.destination)[k] for k in (side, 1 - side))
         runs = np.empty(len(parents) + 1, dtype=np.int64)
         find_runs_of_children(above, other_above, geography.parents[level], below, other_below, runs)
         return runs
+
+    def find_positions(self, expansion: Expansion, children: Pairs) -> NDArray[np.int64]:
+        """Return the positions of some children of an expansion among all of them; both in tree order."""
+        side = 0 if expansion.splits_origin else 1
+        split, whole = ((expansion.origin, expansion.destination)[k] for k in (side, 1 - side))
+        divided, same = ((children.origin, children.destination)[k] for k in (side, 1 - side))
+        geography, level = self._list_sides(children.level)[side]
+        positions = np.empty(len(children), dtype=np.int64)
+        rows = split, whole, expansion.first_child, expansion.row_offsets
+        find_child_positions(*rows, geography.parents[level], divided, same, positions)
+        return positions
 
     def has_consistent_sums(self, parents: Nodes, children: Nodes) -> bool:
         """Return whether each parent has children whose trips sum to its own, and each child is below a parent.
@@ -487,7 +572,9 @@ def equalise_depths(origin: Geography, destination: Geography) -> tuple[Geograph
 
 
 def compute_level_pair(level: int, order: str) -> tuple[int, int]:
-    """Return the origin level and the destination level at a level of a tree that refines the side ``order`` first."""
+    """Return the origin level and the destination level at a level of a tree with an order and two sides."""
+    if order == "both":
+        return level, level
     first, second = (level + 1) // 2, level // 2
     return (second, first) if order == "destination" else (first, second)
 

@@ -122,20 +122,21 @@ class TripCounts(Confidential):
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
         """Add the true trips of each child to its noise, shape (children,), in place: it becomes a measurement.
 
-        The leaf pairs below a parent are a range of ranks, in the order of its children. If there are few pairs, each
-        is added to its child. If there are many, a search finds the last pair of each child.
+        The leaf pairs below a row of children are a range of ranks, in the order of its children. If there are few
+        pairs, each is added to its child. If there are many, a search finds the last pair of each child.
         """
         level, side = expansion.level, 0 if expansion.splits_origin else 1
         sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
         (divided, _), (undivided, areas) = sides[side], sides[1 - side]
         levels = tree.level_pair(level)
+        level_of_rows = 2 * level - 1 if tree.refines_both else level - 1
         _add_counts(
             noise,
             self.rank,
             self.before,
-            tree.compute_first_ranks(Pairs(level - 1, expansion.origin, expansion.destination)),
+            tree.in_turn.compute_first_ranks(Pairs(level_of_rows, expansion.origin, expansion.destination)),
             undivided.count_zones_below(levels[1 - side])[areas],
-            expansion.offsets,
+            expansion.row_offsets,
             expansion.first_child,
             divided.first_zone[levels[side]],
             divided.ancestors(levels[side]),
@@ -217,11 +218,11 @@ def _merge(rank: NDArray[np.int64], trips: NDArray[np.int64], before: NDArray[np
 
 @kernel
 def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
-    """Add each child's trips to ``noisy``. ``first_zone`` and ``area_of`` are of the geography that is refined."""
+    """Add each child's trips to ``noisy``. ``first_zone`` and ``area_of`` are of the side that is split."""
     start = 0
-    for parent in range(len(first_rank)):
-        base, width, child = first_rank[parent], whole_zones[parent], first_child[parent]
-        first, last = offsets[parent], offsets[parent + 1]
+    for row in range(len(first_rank)):
+        base, width, child = first_rank[row], whole_zones[row], first_child[row]
+        first, last = offsets[row], offsets[row + 1]
         zone = np.int64(first_zone[child])
         end = base + width * (np.int64(first_zone[child + last - first]) - zone)
         start = find_rank_position(rank, start, base)

@@ -114,6 +114,15 @@ def test_selections_of_every_mechanism_are_those_of_the_library(opened, tmp_path
 DROPPING = InfTDARefined(keep_all_cap=0)
 
 
+@pytest.mark.parametrize("share", [None, "1/5"])
+@pytest.mark.parametrize("mechanism", ["inftda_refined", DROPPING])
+def test_selections_of_a_tree_that_refines_both_sides_are_those_of_the_library(opened, tmp_path, mechanism, share):
+    release = atlases.random_release(6, mechanism=mechanism, tree="both", area_totals=share)
+    assert [len({*pair}) for pair in map(release.tree.level_pair, range(4))] == [1] * 4
+    assert release.fitted.nothing_dropped == (mechanism != DROPPING)
+    compared(opened, atlases.written(release, facts(release), tmp_path), release)
+
+
 @pytest.mark.parametrize("levels", [("region", "town", "zone"), ("town", "zone"), ("zone",)])
 @pytest.mark.parametrize("mechanism", ["inftda_refined", DROPPING])
 def test_selections_use_measured_totals_of_areas_as_the_library_does(opened, tmp_path, mechanism, levels):

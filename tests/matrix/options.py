@@ -42,7 +42,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "area_totals": ("no", "yes"),
     "destinations": ("same", "other"),
     "zones": ("few", "many"),
-    "tree": ("destination", "origin"),
+    "tree": ("destination", "origin", "both"),
     "geography": ("codes", "names", "coordinates", "boundaries"),
     "intervals": ("yes", "no"),
     "formats": ("usual", "all", "none", "omx sdmx"),
@@ -61,7 +61,7 @@ ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("area_totals", "yes"): ("flows",),
     ("series", "and another series"): ("flows", "counts"),
     ("destinations", "other"): ("flows",),
-    ("tree", "origin"): ("flows",),
+    **{("tree", value): ("flows",) for value in OPTIONS["tree"][1:]},
     ("total", "records may be left out"): ("flows", "counts"),
 }
 """Values that only some kinds have: others take no such argument. Boxes with coordinates are boxes on a map."""

@@ -87,6 +87,7 @@ def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
         area_totals="1/10" if "area_totals" in features else None,
         bands=od_core.Bands((1,)) if "bands" in features else None,
         uncounted=od_core.Uncounted("1/4", 9) if "uncounted" in features else None,
+        tree="both" if "both_sides" in features else "destination",
     )
 
 
@@ -111,6 +112,7 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
 def _release_flows(plan: od_core.ReleasePlan, features: set[str], root: Path) -> None:
     given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "noise": "table"}
     given |= {"destination_geography": plan.tree.destination, "uncounted": plan.uncounted, "fault_threshold": 0}
+    given["tree"] = plan.tree.order
     if "ledger" in features:
         ledger = od_core.Ledger(root / "ledger.sqlite")
         ledger.declare(od_core.PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))

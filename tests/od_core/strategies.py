@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,13 @@ from od_core.geography.codes import TEXT
 from od_core.geography.flow_tree import Nodes, Pairs
 from tests.od_core.oracles.inftda import Area, Node, Tree, areas
 
-TREES = ("destination", "origin")
+TREES_IN_TURN = ("destination", "origin")
+TREES = (*TREES_IN_TURN, "both")
+
+
+def trees_for(mechanism: Any) -> tuple[str, ...]:
+    """The orders of the tree that a mechanism can have."""
+    return TREES_IN_TURN if getattr(mechanism, "leaf_dial", None) else TREES
 
 
 @dataclass

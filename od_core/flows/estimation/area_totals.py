@@ -17,7 +17,8 @@ system.
 
 R maps the leaves that were measured, but totals also contain the trips of dropped nodes. These are given to the other
 leaves of their zone, and must not move the levels above. So if nodes were dropped, C is the covariance given the
-estimates of the level two above the leaves, and what the leaves add is taken from the noisy values of that level.
+estimates of the finest level above the zones on both sides, which is two above the leaves, or one if each step refines
+both sides. What the leaves add is taken from the noisy values of that level.
 
 :mod:`od_core.flows.projection.onto_area_totals` makes whole numbers that agree with the estimated totals.
 """
@@ -25,7 +26,7 @@ estimates of the level two above the leaves, and what the leaves add is taken fr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -46,11 +47,49 @@ _RESIDUAL = 1e-11
 """Part of the right side that may remain."""
 
 
-def _find_divided_side(tree: FlowTree, above: MeasuredLevel, below: int = 0) -> tuple[int, Numbers]:
-    """Return the side that the children of a level divide, and the area of each zone ``below`` levels below it."""
-    side = 0 if tree.refines_origin(above.nodes.level + 1) else 1
-    geography, at = (tree.origin, tree.destination)[side], tree.level_pair(above.nodes.level + below)[side]
-    return side, geography.ancestors_at(geography.depth, at)
+@dataclass(frozen=True, eq=False)
+class _LeafSide:
+    """One side of the leaves and of their families.
+
+    A family is a rectangle: all pairs of the zones of an area of each side. The area of an undivided side is one zone.
+
+    Attributes:
+        is_divided: Whether the step to the leaves divides the areas of this side.
+        area_of_zone: Number of the area of each zone; shape (zones,).
+        area: Area of each family; shape (families,).
+        zones: Number of zones of that area; shape (families,).
+        zone: Zone of each leaf; shape (leaves,).
+    """
+
+    is_divided: bool
+    area_of_zone: Numbers
+    area: Numbers
+    zones: Reals
+    zone: Numbers
+
+    @classmethod
+    def from_levels(cls, tree: FlowTree, levels: Sequence[MeasuredLevel], side: int) -> _LeafSide:
+        """Return a side (0 for origins) of the leaves, given the levels of the tree."""
+        above, leaves = (level.nodes for level in levels[-2:])
+        geography = (tree.origin, tree.destination)[side]
+        is_divided = side in tree.list_divided_sides(above.level + 1)
+        area_level = tree.level_pair(above.level)[side] if is_divided else geography.depth
+        area_of_zone = geography.ancestors_at(geography.depth, area_level)
+        area = (above.origin, above.destination)[side][levels[-2].divided]
+        zones = np.bincount(area_of_zone).astype(np.float64)[area]
+        return cls(is_divided, area_of_zone, area, zones, (leaves.origin, leaves.destination)[side])
+
+    def sum_by_zone(self, values: Reals) -> Reals:
+        """Return, for each zone, the sum of the values of all families of its area; shape (zones,)."""
+        return self.sum_by_area(values)[self.area_of_zone]
+
+    def sum_by_area(self, values: Reals) -> Reals:
+        """Return the sum of the values of the families of each area; shape (areas,)."""
+        return np.bincount(self.area, values, minlength=int(self.area_of_zone[-1]) + 1).astype(np.float64)
+
+    def sum_zones(self, values: Reals) -> Reals:
+        """Return, for each family, the sum of the values of the zones of its area; shape (families,)."""
+        return np.bincount(self.area_of_zone, values).astype(np.float64)[self.area]
 
 
 def include_area_totals(
@@ -77,19 +116,31 @@ def include_area_totals(
     moved = [*levels[:-1], replace(leaves, noisy=leaves.noisy + added)]
     if system.fixed is not None:
         above = levels[system.fixed]
-        below = [replace(levels[-2], noisy=np.zeros(len(levels[-2].nodes))), replace(leaves, noisy=added)]
+        between = levels[system.fixed + 1 : -1]
+        below = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in between), replace(leaves, noisy=added)]
         *_, (_, _, (sums, spread)) = combine_bottom_up(below)
         noisy = above.noisy.copy()
         noisy[above.divided] -= above.noise / spread * sums
         moved[system.fixed] = replace(above, noisy=noisy)
     for k in range(system.fixed or 0, len(levels) - 1):
-        above = levels[k]
-        side, area = _find_divided_side(plan.tree, above, 1)
-        if side in by_side and area[-1] > 0:
-            (y, noise), zones = by_side[side], np.bincount(area)
-            trips = np.bincount(area, y - noise * m[side])
-            found[k] = EstimatedTotals(trips.astype(np.float64), (noise * zones).astype(np.float64))
+        if (totals := _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, by_side, m)) is not None:
+            found[k] = totals
     return moved, found
+
+
+def _estimate_divided_totals(
+    tree: FlowTree, level: int, by_side: SideTotals, m: Sequence[Reals]
+) -> EstimatedTotals | None:
+    """Return the estimated totals of the areas into which a level divides others; None if they are not measured."""
+    found = []
+    for side in tree.list_divided_sides(level):
+        geography, area_level = (tree.origin, tree.destination)[side], tree.level_pair(level)[side]
+        if side in by_side and geography.size(area_level) > 1:
+            y, noise = by_side[side]
+            area = geography.ancestors_at(geography.depth, area_level)
+            trips = np.bincount(area, y - noise * m[side]).astype(np.float64)
+            found.append((side, trips, (noise * np.bincount(area)).astype(np.float64)))
+    return EstimatedTotals.from_sides(found) if found else None
 
 
 class TotalsSystem:
@@ -103,24 +154,18 @@ class TotalsSystem:
         self._levels, self._totals = levels, by_side
         self._families = self._changes = FamilyFit(levels)
         self.fixed: int | None = None
-        if not has_no_dropped_nodes(levels) and not np.isinf(levels[-3].noise):
-            self.fixed = len(levels) - 3
-            top = replace(levels[self.fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
-            self._changes = FamilyFit([top, *levels[-2:]])
-        above, leaves = levels[-2:]
-        # A family of leaves divides an area of one side into its zones, and has one zone on the other side.
-        self._side, self._area_of = _find_divided_side(tree, above)
-        ends = leaves.nodes.origin, leaves.nodes.destination
-        self._area = (above.nodes.origin, above.nodes.destination)[self._side][above.divided]
-        self._own, self._zone = ends[self._side], ends[1 - self._side][leaves.offsets[:-1]]
-        self._size = np.diff(leaves.offsets)
-        self._zones = tree.origin.size(tree.origin.depth), tree.destination.size(tree.destination.depth)
-        families = np.bincount(self._area, minlength=int(self._area_of[-1]) + 1)
-        self._families_of_zone = families[self._area_of].astype(np.float64)
-        whole = np.bincount(self._zone, self._size, minlength=self._zones[1 - self._side]).astype(np.float64)
-        by_leaves = (whole, self._families_of_zone) if self._side else (self._families_of_zone, whole)
+        fixed = len(levels) - 1 - (1 if tree.refines_both else 2)
+        if not has_no_dropped_nodes(levels) and not np.isinf(levels[fixed].noise):
+            self.fixed = fixed
+            top = replace(levels[fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
+            self._changes = FamilyFit([top, *levels[fixed + 1 :]])
+        self._sides = tuple(_LeafSide.from_levels(tree, levels, side) for side in (0, 1))
+        self._size = np.diff(levels[-1].offsets)
+        one, other = self._sides
+        # The leaves of a zone are, in each family of its area, those of the zones of the other side.
+        self._leaves_of_zone = one.sum_by_zone(other.zones), other.sum_by_zone(one.zones)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
-        self._diagonal = self._spread + leaves.noise * self._concatenate_sides(by_leaves)
+        self._diagonal = self._spread + levels[-1].noise * self._concatenate_sides(self._leaves_of_zone)
 
     @cached_property
     def solution(self) -> Reals:
@@ -156,7 +201,7 @@ class TotalsSystem:
 
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return numbers of the measured totals by side; 0 for a side without measured totals."""
-        zones = self._zones
+        zones = [len(side.area_of_zone) for side in self._sides]
         ends = np.cumsum([0, *(zones[side] for side in self._totals)])
         found = {side: values[first:last] for side, (first, last) in zip(self._totals, pairwise(ends), strict=True)}
         return found.get(0, np.zeros(zones[0])), found.get(1, np.zeros(zones[1]))
@@ -166,23 +211,30 @@ class TotalsSystem:
 
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
-        own = np.bincount(self._own, noisy, minlength=self._zones[self._side]).astype(np.float64)
+        own = [
+            np.bincount(side.zone, noisy, minlength=len(side.area_of_zone)).astype(np.float64) for side in self._sides
+        ]
         return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), own)
 
-    def _compute_fitted_totals(self, h: Reals, sums: Reals, own: Reals) -> Reals:
-        """Return the fitted totals, given h, and the sums of leaves by family and by zone of the divided side."""
-        lacking = np.bincount(self._area, (h - sums) / self._size, minlength=int(self._area_of[-1]) + 1)
-        whole = np.bincount(self._zone, h, minlength=self._zones[1 - self._side]).astype(np.float64)
-        divided = own + lacking[self._area_of]
-        return self._concatenate_sides((whole, divided) if self._side else (divided, whole))
+    def _compute_fitted_totals(self, h: Reals, sums: Reals, own: Sequence[Reals]) -> Reals:
+        """Return the fitted totals, given h, and the sums of leaves by family and, of each side, by zone."""
+        lacking = (h - sums) / self._size
+        fitted = []
+        for side, other, of_zones in zip(self._sides, self._sides[::-1], own, strict=True):
+            fitted.append(
+                of_zones + side.sum_by_zone(lacking * other.zones) if side.is_divided else side.sum_by_area(h)
+            )
+        return self._concatenate_sides(fitted)
 
-    def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, Reals]:
-        """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
-        by_side, noise = self.split_by_side(m), self._levels[-1].noise
-        own, other = by_side[self._side], by_side[1 - self._side][self._zone]
-        of_areas = np.bincount(self._area_of, own)
-        of_others = np.bincount(self._area, other, minlength=len(of_areas))[self._area_of]
-        return noise * (of_areas[self._area] + self._size * other), noise * (self._families_of_zone * own + of_others)
+    def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, list[Reals]]:
+        """Return s2 R' m, summed over the leaves of each family, and over those of each zone, by side."""
+        noise, by_side = self._levels[-1].noise, self.split_by_side(m)
+        one, other = (side.sum_zones(values) for side, values in zip(self._sides, by_side, strict=True))
+        of_families = noise * (one * self._sides[1].zones + other * self._sides[0].zones)
+        of_zones = []
+        for side, leaves, own, others in zip(self._sides, self._leaves_of_zone, by_side, (other, one), strict=True):
+            of_zones.append(noise * (leaves * own + side.sum_by_zone(others)))
+        return of_families, of_zones
 
     def _multiply_by_matrix(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""

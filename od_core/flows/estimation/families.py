@@ -4,7 +4,7 @@ A *family* is a node of the flow tree with its measured children. At a level tha
 of a family are flows from one origin to several destinations. A destination that attracts many trips from other origins
 is likely to attract many from this one, too. So the *gravity share* p of a child is in proportion to the sum of its
 row: all other cells of the level with the same refined area. Where origins are refined, origin and destination are
-exchanged.
+exchanged. Where both are, it is in proportion to the product of the sums of both.
 
 Another table may say more about the shares: the trips in the opposite direction, if origins and destinations have the
 same geography, or an earlier release. Let m be that table, and tau the shares of the children in it. The *blended
@@ -60,8 +60,9 @@ class Families:
         parents: Positions of the parents in the level above; shape (families,).
         kept: Positions of the children that were not dropped, which have measured nodes below them; None if all are
             kept, as leaves are.
-        area: Area number of each child on the side that the level refines; shape (children,).
-        areas: Number of areas of that side.
+        sides: The sides that the level refines: 0 for origins, 1 for destinations.
+        area: Area number of each child on these sides; shape (sides, children).
+        areas: Number of areas of each of these sides.
         total, siblings: Sums of z and v over the children of each family; shape (families,).
         noisy: Noisy value of each child; shape (children,).
         noise: Variance of the noisy values.
@@ -74,8 +75,9 @@ class Families:
     offsets: Integers
     parents: Integers
     kept: Integers | None
+    sides: tuple[int, ...]
     area: NDArray[np.int32]
-    areas: int
+    areas: tuple[int, ...]
     total: Reals
     siblings: Reals
     noisy: Reals
@@ -94,7 +96,7 @@ class Families:
     @property
     def learns(self) -> bool:
         """Whether the level has enough cells to learn from."""
-        return len(self.area) >= _LEAST_LEARNED
+        return len(self.noisy) >= _LEAST_LEARNED
 
     def list_child_positions(self, chosen: Integers) -> Integers:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
@@ -111,7 +113,7 @@ class Families:
     def _select_families(self, families: slice | Integers, children: slice | Integers, **changed: Any) -> Families:
         """Return some families, given their numbers and the positions of their children, or ranges of these."""
         of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
-        return replace(self, area=self.area[children], noisy=self.noisy[children], **of_families, **changed)
+        return replace(self, area=self.area[:, children], noisy=self.noisy[children], **of_families, **changed)
 
     def complete_child_estimates(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
         """Return estimates and variances of all children, given those of the kept ones; shape (children,) each."""
@@ -137,7 +139,7 @@ class Families:
     def kept_children(self) -> tuple[Integers, Integers]:
         """Positions of the kept children, and the range of those of each family; shapes (kept,) and (families + 1,)."""
         if self.kept is None:
-            return np.arange(len(self.area)), self.offsets
+            return np.arange(len(self.noisy)), self.offsets
         return self.kept, np.searchsorted(self.kept, self.offsets)
 
     def with_shares(self, p: Reals) -> PredictedFamilies:
@@ -205,7 +207,8 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
     h, variance, _ = from_below.pop()
     for above, level in pairwise(levels):
         refined_level = above.nodes.level + 1  # at unmeasured levels in between, each node has one child like itself
-        side = 0 if tree.refines_origin(refined_level) else 1
+        sides = tree.list_divided_sides(refined_level)
+        ends, area_levels = (level.nodes.origin, level.nodes.destination), tree.level_pair(refined_level)
         z, v, (total, siblings) = from_below.pop()
         parents = h, np.maximum(variance, 0), total, siblings
         h, variance = np.empty_like(z), np.empty_like(z)
@@ -214,8 +217,9 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
             offsets=level.offsets,
             parents=above.divided,
             kept=level.divided if level is not levels[-1] else None,
-            area=(level.nodes.origin, level.nodes.destination)[side],
-            areas=(tree.origin, tree.destination)[side].size(tree.level_pair(refined_level)[side]),
+            sides=sides,
+            area=ends[sides[0]][np.newaxis] if len(sides) == 1 else np.array(ends),
+            areas=tuple((tree.origin, tree.destination)[side].size(area_levels[side]) for side in sides),
             total=total,
             siblings=siblings,
             noisy=level.noisy,
@@ -229,16 +233,19 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
 
 def compute_gravity_shares(families: Families) -> Reals:
     """Return the gravity share p of each child; shape (children,). The shares of a family sum to 1."""
-    rows, cells = np.zeros(families.areas), np.bincount(families.area, minlength=families.areas)
-    shares = np.empty(len(families.area))
+    rows = [np.zeros(areas) for areas in families.areas]
+    cells = [np.bincount(area, minlength=areas) for area, areas in zip(families.area, families.areas, strict=True)]
+    shares = np.empty(len(families.noisy))
 
     for area, h in families.map_blocks(lambda block, _: (block.area, block.fitted[0])):
-        np.add.at(rows, area, h)
+        for own, of_side in zip(rows, area, strict=True):
+            np.add.at(own, of_side, h)
 
     def divide(block: Families, places: Places) -> None:
-        row = np.maximum(rows[block.area] - block.fitted[0], 0.0)
-        # Half the standard deviation of the row is added, so that a row of 0 does not imply a share of 0.
-        row = row + block.sigma / 2 * np.sqrt(cells[block.area] - 1.0)
+        h, row = block.fitted[0], np.ones(len(block.noisy))
+        for sums, number, area in zip(rows, cells, block.area, strict=True):
+            # Half the standard deviation of the row is added, so that a row of 0 does not imply a share of 0.
+            row *= np.maximum(sums[area] - h, 0.0) + block.sigma / 2 * np.sqrt(number[area] - 1.0)
         sizes = np.diff(block.offsets)
         total, equal = np.repeat(sum_runs(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
         shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)

@@ -60,7 +60,6 @@ from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, iterate_family_blocks, sum_runs
-from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order, process_all
 
@@ -125,7 +124,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
 
     Args:
-        root: The root with its exact trips if the total is an invariant; otherwise None.
+        root: The root of :func:`od_core.flows.estimation.levels.make_published_root`; None if it is measured.
         measured: The measurements of all steps, in the order of the plan.
 
     Returns:
@@ -183,18 +182,22 @@ def refine_above(
         sums: Returns the sums of a table, by breakdown and category, over the measured children of ``kept``.
         shrunk: The trips of the totals of all levels, from :func:`shrink_levels_if_needed`, if they are shrunk.
     """
-    exact = np.empty(0, dtype=np.int64) if root is None else root.trips
+    top = np.empty(0, dtype=np.int64) if root is None else root.trips
     (totals,) = counts[""]
     if shrunk is None:
-        levels, _ = combine_levels_upwards(plan, totals, kept, sums("", 0))
-        trips = descend_levels(plan, exact, levels)
-        nodes = [] if root is None else [select_nodes_with_trips(root, root.trips)]
+        levels, of_first = combine_levels_upwards(plan, totals, kept, sums("", 0))
+        if root is not None and plan.sums_root:
+            top = _round_estimates(plan, of_first.noisy, of_first.difference)
+        trips = descend_levels(plan, top, levels)
+        nodes = [] if root is None else [select_nodes_with_trips(root, top)]
         nodes += [
             select_nodes_with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)
         ]
     else:
         measured = shrunk[len(shrunk) - 1 - len(totals) : -1]
-        trips = [exact, *(of_level[level.divided] for level, of_level in measured)]
+        if plan.sums_root:
+            top = shrunk[0][1]
+        trips = [top, *(of_level[level.divided] for level, of_level in measured)]
         nodes = [select_nodes_with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
     refined = {"": trips[-1]}
     for name, tables in counts.items():
@@ -219,7 +222,7 @@ def shrink_levels_if_needed(
     """
     if not plan.mechanism.shrinks and plan.area_totals is None:
         return None
-    levels = build_measured_levels(plan, None if root is None else int(root.trips.sum()), totals)
+    levels = build_measured_levels(plan, None if root is None or plan.sums_root else int(root.trips.sum()), totals)
     refuse_large_levels(levels)
     rule = LEAST_SQUARES
     if plan.mechanism.estimator.key == "auto":
@@ -249,7 +252,7 @@ def sum_measured_leaves(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
     """Return the sums over the measured leaves below each node of the level above, estimated by their noisy values."""
     if leaf.parents is None:
         raise make_measurement_order_error()
-    none = np.empty(0, dtype=np.int32)
+    none = Pairs(leaf.parents.level + 1, *np.empty((2, 0), dtype=np.int32))
     noisy, _, fan_out = _read_children(plan, leaf, none, np.zeros(len(leaf.parents) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
     return ChildSums(noisy, np.zeros_like(noisy), variance)
@@ -291,8 +294,7 @@ def _combine_level(
         runs = plan.tree.find_child_runs(measurement.parents, kept_pairs)
         if runs[-1] != len(nodes):
             raise make_measurement_order_error()
-        divided = kept_pairs.origin if plan.tree.refines_origin(kept_pairs.level) else kept_pairs.destination
-        total, noisy, fan_out = _read_children(plan, measurement, divided, runs)
+        total, noisy, fan_out = _read_children(plan, measurement, kept_pairs, runs)
     gap = sums.noisy - noisy
     refuse_large(gap, LIMIT >> compute_fraction_bits(plan))
     gap = (gap << compute_fraction_bits(plan)) + sums.difference
@@ -308,24 +310,25 @@ def _combine_level(
 
 
 def _read_children(
-    plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: Integers
+    plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, runs: Integers
 ) -> tuple[Integers, Integers, Integers]:
     """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
 
     The sum and the fan-out are of all measured children, kept or not. Raises OdError if a sum may overflow.
 
     Args:
-        divided: Area numbers of the kept children, on the side that the step to the level refines.
+        nodes: The kept children.
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
     """
 
     def read(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
         expansion, noisy = piece
         own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
-        kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
+        first, last = own_runs[[0, -1]].tolist()
+        kept = Pairs(nodes.level, nodes.origin[first:last], nodes.destination[first:last])
         sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
-        cannot_overflow = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
-        return sums, kept, np.diff(expansion.offsets), cannot_overflow
+        cannot_overflow = sum_families(noisy, expansion.offsets, sums)
+        return sums, noisy[plan.tree.find_positions(expansion, kept)], np.diff(expansion.offsets), cannot_overflow
 
     parts = list(map_in_order(read, measurement.expand_parents(plan)))
     if not all(cannot_overflow for *_, cannot_overflow in parts):
@@ -340,10 +343,12 @@ def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Inte
 
     The root has no parent: its trips are its rounded estimate, and ``totals`` is not used.
     """
+    if level.runs is None:
+        return _round_estimates(plan, level.noisy, level.difference)
+    if not len(level.nodes):  # a root that takes the sum of the level below, where all nodes were dropped
+        return np.empty(0, dtype=np.int64)
     bits = compute_fraction_bits(plan)
     half = (1 << bits) >> 1
-    if level.runs is None:
-        return np.maximum(level.noisy + (level.difference + half >> bits), 0)
     excess = totals - sum_runs(level.noisy, level.runs)
     refuse_large(excess, LIMIT >> bits)
     excess = (excess << bits) - sum_runs(level.difference, level.runs)
@@ -352,6 +357,12 @@ def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Inte
     if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise make_overflow_error()
     return plan.mechanism.project(rounded, totals, level.runs)
+
+
+def _round_estimates(plan: ReleasePlan, noisy: Integers, difference: Integers) -> Integers:
+    """Return estimates as whole numbers of at least 0; for both arrays, see :class:`ChildSums`."""
+    bits = compute_fraction_bits(plan)
+    return np.maximum(noisy + (difference + ((1 << bits) >> 1) >> bits), 0)
 
 
 def compute_integer_weights(variance: Reals, largest_variance: float) -> Integers:
@@ -372,11 +383,8 @@ def compute_fraction_bits(plan: ReleasePlan) -> int:
 
 
 @kernel
-def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Write the sums of each parent's noisy children into ``sums``, and the kept children's noisy values into ``kept``.
-
-    For ``divided`` and ``runs``, see :func:`_read_children`. Return False if a sum may overflow.
-    """
+def sum_families(noisy: Integers, offsets: Integers, sums: Integers) -> bool:
+    """Write the sums of each parent's noisy children into ``sums``. Return False if a sum may overflow."""
     cannot_overflow = True
     for parent in range(len(sums)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -386,8 +394,6 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
             low, high = min(low, noisy[i]), max(high, noisy[i])
         cannot_overflow = cannot_overflow and max(high, -low) < LIMIT // np.int64(last - first)
         sums[parent] = total
-        for child in range(runs[parent], runs[parent + 1]):
-            kept[child - runs[0]] = noisy[offsets[parent] + divided[child] - first_child[parent]]
     return cannot_overflow
 
 

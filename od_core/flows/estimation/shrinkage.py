@@ -553,7 +553,8 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
 
     level.process_blocks(process_block)
     if level.of_areas is not None:
-        totals, area, small = above[level.parents], level.area[kept], float(rule.u or SMALL) * given.families[-1].sigma
+        totals, small = above[level.parents], float(rule.u or SMALL) * given.families[-1].sigma
+        area = level.of_areas.number_areas(dict(zip(level.sides, level.area[:, kept], strict=True)))
         trips[kept] = project_to_area_totals(
             estimates, level.noise, runs, totals, area, level.of_areas, small, even=least is not None
         )

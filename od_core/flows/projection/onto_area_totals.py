@@ -1,15 +1,15 @@
 """Make whole numbers of the flows of a level that agree with measured area totals.
 
-Every level divides the areas of one side, so it determines the totals of smaller areas. Let e be its
+Every level divides the areas of one side, or of both, so it determines the totals of smaller areas. Let e be its
 estimates, s2 the variance of its noise, and T the estimated totals of these areas, whose noise has the variance S. The
 trips of the children sum to those c of their node, and are
 
     x = max(0, e + w a + b),   sum of x by node = c,   T - sum of x by area = b f S / s2,
 
 with a number a for each node and b for each area, which are found in turn (:func:`shift_towards_totals`), and a
-constant f below 1. If w is 1 everywhere, x minimises sum (x - e)^2 / s2 + sum (T - sum of x by area)^2 / (f S). That
-takes from large flows what the noise adds to those that are 0. So w falls with the size of the flow, as in the adaptive
-lasso [zou2006adaptive]:
+constant f below 1. If both sides are divided, a child has an area of each, and b is the sum of theirs. If w is 1
+everywhere, x minimises sum (x - e)^2 / s2 + sum (T - sum of x by area)^2 / (f S). That takes from large flows what the
+noise adds to those that are 0. So w falls with the size of the flow, as in the adaptive lasso [zou2006adaptive]:
 
     w = w0 + (1 - w0) / (1 + max(e, 0)^2 / s2).
 
@@ -21,8 +21,10 @@ much after rounding gets more of the next lumps (:func:`round_to_totals`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -34,7 +36,7 @@ from od_core.kernels import kernel
 from od_core.parallel import map_in_order, process_all
 
 _ROUNDS = 8
-"""Number of times that the flows of areas are moved towards their totals."""
+"""Number of times that the flows of areas of a side are moved towards their totals."""
 
 _SOFTNESS = 0.2
 """Part of the variance of a measured total by which it may be missed. Flows of at least 0 take trips from large areas,
@@ -63,15 +65,31 @@ _NEARLY = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class EstimatedTotals:
-    """The estimated totals of the areas of one side at a level, without the trips of dropped nodes.
+    """The estimated totals of the areas into which a level divides others, without the trips of dropped nodes.
 
     Attributes:
+        sides: The sides that have them: 0 for origins, 1 for destinations.
+        sizes: Number of areas of each of these sides. The areas of all sides are numbered one after the other.
         trips: T of each area; shape (areas,).
         noise: Variance of the noise of the sum of the measured totals of the zones of each area; shape (areas,).
     """
 
+    sides: tuple[int, ...]
+    sizes: tuple[int, ...]
     trips: Reals
     noise: Reals
+
+    @classmethod
+    def from_sides(cls, given: Sequence[tuple[int, Reals, Reals]]) -> EstimatedTotals:
+        """Return the totals of areas, given T and its variances of each side; shape (areas of the side,) each."""
+        sides, trips, noise = zip(*given, strict=True)
+        return cls(sides, tuple(map(len, trips)), np.concatenate(trips), np.concatenate(noise))
+
+    def number_areas(self, areas: Mapping[int, Numbers]) -> Numbers:
+        """Return the numbers of the areas of each child by side among all; shape (sides, children)."""
+        *first, _ = accumulate(self.sizes, initial=0)
+        rows = [areas[side] + before for side, before in zip(self.sides, first, strict=True)]
+        return np.array(rows, dtype=np.int32)
 
 
 def project_to_area_totals(
@@ -92,7 +110,7 @@ def project_to_area_totals(
         noise: Variance of the noise of the level.
         runs: The children of node ``p`` are ``runs[p]:runs[p + 1]``; shape (nodes + 1,).
         totals: Trips of each node; shape (nodes,).
-        area: Number of the area of each child; shape (children,).
+        area: Number of the area of each child on each side; shape (sides, children).
         of_areas: Estimated totals of the areas.
         least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
         even: True if w is 1 for all children.
@@ -123,10 +141,11 @@ def shift_towards_totals(
         _sum_shifted_estimates(estimate, *families, area, scale, move, shift[first:last], found[0], found[1], replaces)
         return found
 
-    softness = _SOFTNESS * of_areas.noise / noise
-    for _ in range(_ROUNDS):
+    softness, ends = _SOFTNESS * of_areas.noise / noise, list(accumulate(of_areas.sizes, initial=0))
+    for first, last in list(pairwise(ends)) * _ROUNDS:
         sums, number = sum(map_in_order(sum_shifted_block, iterate_family_blocks(runs)), start=np.zeros((2, len(move))))
-        move += (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
+        moved = (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
+        move[first:last] += moved[first:last]
     process_all(partial(sum_shifted_block, replaces=True), iterate_family_blocks(runs))
 
 
@@ -143,15 +162,17 @@ def _sum_shifted_estimates(estimate, runs, totals, area, scale, move, shift, sum
         first, size = runs[node], runs[node + 1] - runs[node]
         for k in range(size):
             e = estimate[first + k]
-            moved[k] = e + move[area[first + k]]
+            moved[k] = e
+            for side in range(len(area)):
+                moved[k] += move[area[side, first + k]]
             weight[k] = _LEAST_WEIGHT + (1.0 - _LEAST_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
         if totals[node] > 0 and size > 0:
             shift[node] = shift_to_total(moved[:size], weight[:size], float(totals[node]), shift[node])
         for k in range(size):
             x = max(moved[k] + weight[k] * shift[node], 0.0) if totals[node] > 0 else 0.0
-            if x > 0.0:
-                sums[area[first + k]] += x
-                number[area[first + k]] += 1.0
+            for side in range(len(area) if x > 0.0 else 0):
+                sums[area[side, first + k]] += x
+                number[area[side, first + k]] += 1.0
             if replaces:
                 estimate[first + k] = x
 
@@ -204,7 +225,8 @@ def round_to_totals(
     another lump, and the x of at least ``least`` get the rest. If there is no such x, the small ones get all.
 
     What an area lacks is the sum of its x minus that of its trips at the nodes before. Flows are served in the order of
-    what they are short of, to which a part of what their area lacks is added. So what rounding takes stays small.
+    what they are short of, to which a part of what their area lacks is added. So what rounding takes stays small. Of
+    two sides, what an area lacks, and may lack, is the sum of both.
     """
     trips, lacks = np.zeros(len(x), dtype=np.int64), np.zeros(len(allowed))
     widest = np.max(np.diff(runs))
@@ -216,7 +238,7 @@ def round_to_totals(
         rounded, of_small = _round_down(x, first, last, least, trips)
         left -= rounded
         for i in range(first, last):
-            short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]]
+            short[i - first] = x[i] - trips[i] + _CARRIED * _sum_at(lacks, area[:, i])
         number_small, number_large = _order_small_then_large(order, x, first, short[: last - first], least)
         small, large = order[:number_small], order[number_small : number_small + number_large]
         filled = lump * np.int64(math.floor(of_small / lump + rounded_up))
@@ -224,15 +246,25 @@ def round_to_totals(
         give_in_turn(trips, small, given, lump)
         left -= given
         for i in small:
-            if left >= lump and lacks[area[i]] > allowed[area[i]]:
+            if left >= lump and _sum_at(lacks, area[:, i]) > _sum_at(allowed, area[:, i]):
                 trips[i] += lump
                 left -= lump
         give_in_turn(trips, large, left, -(-left // max(number_large, 1)))
         if left < 0:  # floating-point error of totals near the limit
             trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
-            lacks[area[i]] += x[i] - trips[i]
+            for number in area[:, i]:
+                lacks[number] += x[i] - trips[i]
     return trips
+
+
+@kernel
+def _sum_at(values: Reals, positions: Numbers) -> float:
+    """Return the sum of some values."""
+    total = 0.0
+    for at in positions:
+        total += values[at]
+    return total
 
 
 @kernel

@@ -27,9 +27,11 @@ from tests.od_core.oracles.segments import segment_case
 ZONES = [("a", "a1"), ("a", "a2"), ("b", "b1")]
 
 
-def releases_of(world: Any, seeds: range, share: str | None = None, **options: Any) -> list[Release]:
+def releases_of(
+    world: Any, seeds: range, share: str | None = None, tree: str = "destination", **options: Any
+) -> list[Release]:
     """Releases of the same trips, with the noise of each seed; ``share`` is that of area totals."""
-    plan = plan_of(world, **({"estimate": "least_squares", "epsilon": "0.5"} | options))
+    plan = plan_of(world, tree, **({"estimate": "least_squares", "epsilon": "0.5"} | options))
     plan = replace(plan, area_totals=None if share is None else Fraction(share))
     return [run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()) for seed in seeds]
 
@@ -69,10 +71,12 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
         assert mine.tolist() == direct.tolist()
 
 
-@pytest.mark.parametrize("share", [None, "1/10"])
-def test_the_estimates_of_one_release_are_those_of_the_chosen_rule(share: str | None) -> None:
+@pytest.mark.parametrize(("share", "tree"), [(None, "destination"), ("1/10", "origin"), ("1/10", "both")])
+def test_the_estimates_of_one_release_are_those_of_the_chosen_rule(share: str | None, tree: str) -> None:
     """With nothing before it, a release is estimated as ``estimate: auto`` does, from area totals, too."""
-    (direct,), (chosen,) = (releases_of(GRAVITY, range(1), share, estimate=one) for one in ("least_squares", "auto"))
+    (direct,), (chosen,) = (
+        releases_of(GRAVITY, range(1), share, tree, estimate=one) for one in ("least_squares", "auto")
+    )
     found = assist_release([direct])
     assert found.rule.learns
     assert np.array_equal(dense(direct.plan, found), dense(chosen.plan, chosen))
@@ -107,7 +111,7 @@ def test_earlier_releases_lower_the_error() -> None:
 
 def test_a_release_with_breakdowns_is_estimated_without_them() -> None:
     """All its measurements are used: those of the totals, and the sums of the categories."""
-    case = segment_case(Random(5))  # noqa: S311  # no secret
+    case = segment_case(Random(5), order="origin")  # noqa: S311  # no secret
     found = assist_release([case.release])
     assert found.breakdowns == ()
     if case.release.plan.publishes_total:

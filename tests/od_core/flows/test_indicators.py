@@ -18,7 +18,7 @@ from od_core.flows.interval_ends import DEVIATIONS
 from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
 from tests.od_core.publication import examples
-from tests.od_core.strategies import TREES
+from tests.od_core.strategies import trees_for
 
 RANDOMS = st.randoms(use_true_random=True)
 NUMBERS = ("outflow", "inflow", "within", "balance")
@@ -36,10 +36,10 @@ def case_of(random: Random, mechanisms, least_trips: int = 0, noise=None) -> Cas
         zones,
         zones,
         truth,
-        mechanism=random.choice(list(mechanisms)),
+        mechanism=(mechanism := random.choice(list(mechanisms))),
         unit=random.choice(UNITS),
         budget=Budget(rho=random.choice(["1e-6", "1/10", 3]), delta=1e-8),
-        order=random.choice(TREES),
+        order=random.choice(trees_for(mechanism)),
         noise=noise or SeededNoise(random.randrange(2**32)),
     )
 

@@ -87,17 +87,21 @@ def test_the_charges_of_all_queries_sum_to_the_budget_exactly(
         for step in steps:
             assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
 
-    # The totals alone, of the same shares. The root has a share even where n is exact.
+    one_child = {level for level in range(1, plan.tree.depth + 1) if plan.tree.largest_fan_out(level) == 1}
+    if (shares or "geography") == "geography":
+        assert not one_child & (set(by_level) - {plan.tree.depth})
+    assert sorted(step.number for step in plan.steps) == sorted({step.number for step in plan.steps})
+
+    # The totals alone, of the same shares. The root has a share even where n is exact. A tree that refines both sides
+    # measures it for segments alone.
     alone = plan_release(geography, **given_)
+    if order == "both" and not exact:
+        return
     assert [level for level, name in found if name is None] == [step.level for step in alone.steps]
     ratios = {found[step.level, None].rho / step.rho for step in alone.steps}
     assert len(ratios) == 1
     if not exact:
         assert ratios == {(1 - of_segments) * plan.spent.rho / alone.spent.rho}
-    one_child = {level for level in range(1, plan.tree.depth + 1) if plan.tree.largest_fan_out(level) == 1}
-    if (shares or "geography") == "geography":
-        assert not one_child & (set(by_level) - {plan.tree.depth})
-    assert sorted(step.number for step in plan.steps) == sorted({step.number for step in plan.steps})
 
 
 @pytest.mark.parametrize("unit", UNITS[:2])

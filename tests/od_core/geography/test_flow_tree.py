@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, OdError
 from od_core.geography import flow_tree
-from od_core.geography.flow_tree import Nodes
+from od_core.geography.flow_tree import Nodes, Pairs
 from tests.od_core.oracles.inftda import Node
 from tests.od_core.strategies import TREES, geography_of, worlds
 from tests.od_core.truth import leaf_pairs
@@ -83,15 +83,21 @@ def test_chunks_are_whole_parents_in_order_and_not_larger_than_need_be(world, or
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
         chunks = list(tree.expand(parents))
+    children = [node for parent in some for node in reference.children(parent)]
     for name in ("origin", "destination"):
-        pieces = [getattr(chunk, name) for chunk in chunks]
-        assert [value for piece in pieces for value in piece.tolist()] == getattr(parents, name).tolist()
+        pieces = [getattr(chunk.children, name) for chunk in chunks]
+        found = [value for piece in pieces for value in piece.tolist()]
+        assert found == getattr(world.nodes(tree, level + 1, children), name).tolist()
     assert [chunk.first for chunk in chunks] == list(accumulate(map(len, chunks[:-1]), initial=0))[: len(chunks)]
     assert [trips for chunk in chunks for trips in parents.trips[chunk.parents].tolist()] == parents.trips.tolist()
     fan_outs = [len(reference.children(node)) for node in some]
     for chunk in chunks:
         assert chunk.level == level + 1
         assert 1 <= len(chunk) < size + max(fan_outs)
+        kept = [at for at in range(len(chunk)) if data.draw(st.booleans())] if len(chunk) < 30 else [len(chunk) - 1]
+        of_chunk = chunk.children
+        selected = Pairs(level + 1, of_chunk.origin[kept], of_chunk.destination[kept])
+        assert tree.find_positions(chunk, selected).tolist() == kept
     assert len(chunks) <= sum(fan_outs) / size + 1
 
 

@@ -6,6 +6,7 @@ Zones are given as their areas, in any order; nothing here uses the arrays of th
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from tests.od_core.oracles.intopt import transcription
 
@@ -24,11 +25,17 @@ class Tree:
     @property
     def depth(self) -> int:
         """Number of levels below the root."""
-        return 2 * len(self.origins[0])
+        return len(self.origins[0]) if self.order == "both" else 2 * len(self.origins[0])
+
+    def level(self, node: Node) -> int:
+        """The level of a node."""
+        return len(node[0]) if self.order == "both" else len(node[0]) + len(node[1])
 
     def children(self, node: Node) -> list[Node]:
-        """The split side is the coarser one; where both are equally fine, the one the tree is named after."""
+        """The split side is the coarser one; where both are equally fine, the one the tree is named after, or both."""
         origin, destination = node
+        if self.order == "both":
+            return list(product(below(origin, self.origins), below(destination, self.destinations)))
         gap = len(origin) - len(destination)
         split_destination = gap > 0 or (gap == 0 and self.order == "destination")
         if split_destination:
@@ -44,7 +51,7 @@ class Tree:
 
     def leaves_below(self, node: Node) -> list[Node]:
         """Depth first."""
-        if len(node[0]) + len(node[1]) == self.depth:
+        if len(node[0]) == len(node[1]) == len(self.origins[0]):
             return [node]
         return [leaf for child in self.children(node) for leaf in self.leaves_below(child)]
 

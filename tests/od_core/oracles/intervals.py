@@ -25,7 +25,7 @@ from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node
-from tests.od_core.strategies import TREES, geography_of
+from tests.od_core.strategies import geography_of, trees_for
 
 UNITS = [
     PrivacyUnit("trip", "bounded"),
@@ -75,6 +75,10 @@ class Released:
         by_code = {zone[:level][-1] if level else "all": zone[:level] for zone in zones}
         return [by_code[code] for code in geography.codes[level]]
 
+    def is_leaf(self, node: Node) -> bool:
+        """Whether both areas are zones."""
+        return [*map(len, node)] == [len(self.origins[0]), len(self.destinations[0])]
+
     def level_pairs(self) -> list[tuple[int, int]]:
         return list(product(range(self.tree.origin.depth + 1), range(self.tree.destination.depth + 1)))
 
@@ -100,7 +104,7 @@ class Case(Released):
     @property
     def drops(self) -> bool:
         """Whether nodes were dropped: some measured cells above the leaves have nothing measured below."""
-        return any(len(o) + len(d) < self.tree.depth for o, d in self.dense.columns)
+        return not all(map(self.is_leaf, self.dense.columns))
 
 
 def inside(area: Area, zones: Sequence[Area]) -> list[int]:
@@ -210,14 +214,14 @@ def case_of(
         origins,
         destinations,
         truth,
-        mechanism=random.choice(list(mechanisms)),
+        mechanism=(mechanism := random.choice(list(mechanisms))),
         unit=random.choice(UNITS),
         budget=Budget(
             **(budget or random.choice([{"epsilon": e} for e in ("0.1", 1, 10, 30)])),
             delta=1e-8,
             shares=random.choice(SHARES),
         ),
-        order=random.choice(TREES),
+        order=random.choice(trees_for(mechanism)),
         noise=noise or SeededNoise(random.randrange(2**32)),
         area_totals=area_totals,
     )

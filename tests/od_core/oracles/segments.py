@@ -29,7 +29,7 @@ from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node, Tree
 from tests.od_core.oracles.intervals import UNITS, Released, within, zones_of_both_sides
-from tests.od_core.strategies import TREES, geography_of, text
+from tests.od_core.strategies import geography_of, text, trees_for
 
 KEEPING, DROPPING = InfTDARefined(), InfTDARefined(keep_all_cap=0)
 ROOT: Node = ((), ())
@@ -205,7 +205,7 @@ def segment_case(
         "budget": {"rho": random.choice([Fraction(1, 10**6), Fraction(1, 50), 1, 5])},
         "shares": random.choice(SHARES),
         "segment_share": random.choice([None, None, "1/3", "0.9", Fraction(1, 1000)]),
-        "order": random.choice(TREES),
+        "order": random.choice(trees_for(mechanism)),
     }
     given = {"mechanism": mechanism, "noise": noise or SeededNoise(random.randrange(2**32))} | given
     return made(origins, destinations, segments, truth, **given | changes)

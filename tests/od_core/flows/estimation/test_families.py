@@ -1,8 +1,17 @@
-"""Shares that are blended with another table: whether a level learns from it."""
+"""Predicted shares: of a level that refines both sides, and blended with another table."""
+
+from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 
-from od_core.flows.estimation.families import Families, blend_shares
+from od_core.flows.estimation.families import Families, blend_shares, compute_gravity_shares, iterate_families
+from od_core.flows.estimation.least_squares import build_measured_levels
+from od_core.flows.release import run_plan
+from od_core.ledger.measurements import MemoryMeasurements
+from tests.od_core.doubles import SeededNoise
+from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, plan_of_world
+from tests.od_core.flows.estimation.test_shrinkage import GRAVITY
 
 FAMILIES, CHILDREN = 60, 40
 
@@ -15,8 +24,9 @@ def level(true: np.ndarray, noise: np.ndarray) -> Families:
         offsets=np.arange(0, true.size + 1, CHILDREN),
         parents=np.arange(number),
         kept=None,
-        area=np.tile(np.arange(CHILDREN, dtype=np.int32), number),
-        areas=CHILDREN,
+        sides=(0,),
+        area=np.tile(np.arange(CHILDREN, dtype=np.int32), number)[np.newaxis],
+        areas=(CHILDREN,),
         total=estimates.sum(axis=1),
         siblings=np.full(number, float(CHILDREN)),
         noisy=estimates.ravel(),
@@ -65,3 +75,28 @@ def test_a_level_learns_from_a_table_that_says_nothing_only_by_chance() -> None:
     assert learnt[0] <= 26
     assert 20 < learnt[1] < 110
     assert learnt[2] == 400
+
+
+def test_where_both_sides_are_refined_shares_are_products_of_the_sums_of_both():
+    """Of the other cells of the level with the same origin, and with the same destination; by loops."""
+    plan = plan_of_world(GRAVITY, "both", epsilon="0.5")
+    release = run_plan(plan, counts_of(plan, GRAVITY), SeededNoise(3), MemoryMeasurements())
+    levels = build_measured_levels(plan, None, release.measured)
+    for own, level in zip(iterate_families(plan, levels), levels[1:], strict=True):
+        h, ends = own.fitted[0], list(zip(level.nodes.origin.tolist(), level.nodes.destination.tolist(), strict=True))
+        sums, cells = [Counter[int](), Counter[int]()], [Counter[int](), Counter[int]()]
+        for pair, value in zip(ends, h.tolist(), strict=True):
+            for side in (0, 1):
+                sums[side][pair[side]] += value
+                cells[side][pair[side]] += 1
+        found = compute_gravity_shares(own)
+        for first, last in pairwise(own.offsets.tolist()):
+            weights = []
+            for i in range(first, last):
+                of_sides = [
+                    max(sums[side][ends[i][side]] - h[i], 0) + own.sigma / 2 * (cells[side][ends[i][side]] - 1) ** 0.5
+                    for side in (0, 1)
+                ]
+                weights.append(of_sides[0] * of_sides[1])
+            expected = np.array(weights) / sum(weights) if sum(weights) else np.full(len(weights), 1 / len(weights))
+            np.testing.assert_allclose(found[first:last], expected, rtol=1e-9, atol=1e-12)

@@ -87,7 +87,7 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
     event(f"dropped: {case.drops}")
     fitted = {node: dense.of_node(node) for level in dense.cells.values() for node in level}
     tops = {node: int(compute_upper_bound(*(np.array([v]) for v in fit))[0]) for node, fit in fitted.items()}
-    dropped = [node for node in dense.columns if len(node[0]) + len(node[1]) < case.tree.depth]
+    dropped = [node for node in dense.columns if not case.is_leaf(node)]
     for o_level, d_level in case.level_pairs():
         finest = min(level for level in dense.cells if _is_below(case.tree.level_pair(level), (o_level, d_level)))
         measured = dense.cells[finest]

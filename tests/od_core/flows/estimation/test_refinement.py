@@ -80,6 +80,7 @@ class Case:
             total_is_public=self.plan.publishes_total,
             keeps_all=self.plan.keeps_all,
             order=self.plan.mechanism.order,
+            sums_root=self.plan.sums_root,
         )
 
     def areas_of(self, levels: list[Nodes]) -> list[dict[Node, int]]:
@@ -132,7 +133,9 @@ def assert_consistent(case: Case, levels: list[dict[Node, int]]) -> None:
     """Whole numbers of at least 1 in tree order, that sum to the level above and, at the root, to n."""
     public = case.reference.levels()
     depths = [0] + [step.level for step in case.plan.steps if step.level > 0]
-    assert [len(o) + len(d) for nodes in levels for o, d in list(nodes)[:1]] == depths[: sum(map(bool, levels))]
+    assert [case.reference.level(node) for nodes in levels for node in list(nodes)[:1]] == depths[
+        : sum(map(bool, levels))
+    ]
     for depth, nodes in zip(depths, levels, strict=True):
         assert all(type(trips) is int and trips >= 1 for trips in nodes.values())
         assert list(nodes) == [node for node in public[depth] if node in nodes]

@@ -126,7 +126,7 @@ def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: 
     """
     case = segment_case(random, DROPPING, most_trips=random.choice([2, 9]), budget={"rho": random.choice([1, 5])})
     dense, combined, plan = case.dense, case.combined(), case.plan
-    dropped = {node for node in dense.columns if len(node[0]) + len(node[1]) < case.tree.depth}
+    dropped = {node for node in dense.columns if not case.is_leaf(node)}
     if not dropped:
         return
     known = {0: [ROOT]} if plan.publishes_total else {}
