@@ -43,7 +43,7 @@ from od_core.noise.backends import resolve_noise_source
 from od_core.parallel import choose_thread_count
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
-from od_core.warmup import rehearse
+from od_core.warmup import compile_all_kernels
 
 SEED = 20010101
 NOISE = "table"
@@ -106,7 +106,7 @@ def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
     ``fixed_seconds`` is the time of the same plan with a single trip: the ledger, the file and the wait for the disk at
     every level, and one-time work.
     """
-    rehearse()  # kernels are loaded or compiled once per process
+    compile_all_kernels()  # kernels are loaded or compiled once per process
     points = []
     for flows in FAMILIES[family](small):
         plan = plan_release(

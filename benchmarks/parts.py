@@ -45,7 +45,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_records
 from od_core.records.counts import CountFiles
-from od_core.warmup import rehearse
+from od_core.warmup import compile_all_kernels
 
 KEY = ReleaseKey("benchmark", "2001-01")
 REPEATS = 3
@@ -63,7 +63,7 @@ def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
 def in_memory(folder: Path, _part_trips: int) -> dict[str, Any]:
     """Measure one pass, with all counts and all levels in memory."""
     plan, trips = plan_over(folder, None), StagedRelease(folder).open_trip_counts().read_all()
-    rehearse()
+    compile_all_kernels()
     seconds = []
     for _ in range(REPEATS + 1):
         with durable_release(plan, trips, resolve_noise_source("table")) as (_release, phases):
@@ -88,7 +88,7 @@ def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
 def in_parts(folder: Path, part_trips: int, workers: Workers) -> dict[str, Any]:
     """Measure several releases by the same workers, and one with injected noise."""
     plan, counts = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder).open_trip_counts()
-    rehearse()
+    compile_all_kernels()
     seconds = []
     for _ in range(REPEATS + 1):
         with parted_release(plan, counts, resolve_noise_source("table"), workers) as (_release, taken):
@@ -145,7 +145,7 @@ def out_of_core(folder: Path, part_trips: int) -> dict[str, Any]:
 
     Neither counts nor levels need to fit into memory.
     """
-    rehearse()
+    compile_all_kernels()
     reset_peak_memory()
     start = time.perf_counter()
     load(folder)()

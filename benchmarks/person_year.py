@@ -103,7 +103,7 @@ def make_earlier_months(folder: Path) -> int:
         left = left - counted
         counters = counters_of(folder, month)
         kept = table.set_column(2, SCHEMA.field(2), pa.array(counted)).filter(pa.array(counted > 0))
-        counters.keep(kept.to_batches())
+        counters.store_or_compare(kept.to_batches())
         counters.hold_to_input(nothing)
         ledger.reserve(counters.key, DATA_SET, plan)
         ledger.start_draw(counters.key, plan.steps[0].number)
@@ -129,7 +129,7 @@ def count_month(name: str, folder: Path) -> dict[str, Any]:
         hold_to_input(confidential, key, trips, drawn=False)
     else:
         counters.hold_to_input(trips)
-        counters.hold_to_counted(trips)
+        counters.check_counts_and_bounds(trips)
     seconds = time.perf_counter() - start
     return {
         "seconds": seconds,

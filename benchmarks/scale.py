@@ -29,7 +29,7 @@ from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
-from od_core.warmup import rehearse
+from od_core.warmup import compile_all_kernels
 
 SEED = 20010101
 
@@ -71,7 +71,7 @@ def measured(
     of the budget, if they are measured.
     """
     if not small:
-        rehearse()  # kernels are loaded or compiled once per process
+        compile_all_kernels()  # kernels are loaded or compiled once per process
     flows = CASES[case](small)
     budget = Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
     chosen = mechanism if estimate is None else InfTDARefined(estimate=estimate)

@@ -32,7 +32,7 @@ from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import DAYS, SegmentSource
-from od_core.warmup import rehearse
+from od_core.warmup import compile_all_kernels
 
 CITY = (6, 12, 24, 66, 264)
 _GROUP = {day: "weekend" if day in DAYS[5:] else day if day in ("monday", "friday") else "midweek" for day in DAYS}
@@ -70,7 +70,7 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
     """Write the records of a case, release them, and return seconds, memory and sizes."""
     make_zones(case.zones, folder)
     make_records(case.records, folder, times=True)
-    rehearse()
+    compile_all_kernels()
     staged, public = StagedRelease(folder), geography(folder)
     segments = {case.source.breakdown: case.source.given or ()}
     plan = plan_release(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import dagster as dg
 
 from od_assets.interrupts import refuse_if_received
-from od_core.errors import STAYS_CHARGED, OdError, raise_alone
+from od_core.errors import STAYS_CHARGED, OdError, raise_without_context
 from od_core.files.durable import can_write, choose_writing_advice, describe_rights
 from od_core.ledger.confidential import ConfidentialFolder, lock_folder
 
@@ -127,7 +127,7 @@ def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
         with redirect_stderr(cast("TextIO", _WithoutStorageFaults(sys.stderr))), instance:
             yield instance
     except DBAPIError as error:
-        raise_alone(make_storage_error(error, home))
+        raise_without_context(make_storage_error(error, home))
     finally:
         os.umask(before)
 

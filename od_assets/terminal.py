@@ -45,9 +45,9 @@ WRONG = "bold red"
 """Style of faults on the terminal."""
 
 
-def keep_detail_of(error: OdError) -> None:
+def move_detail_to_file(error: OdError) -> None:
     """Write any confidential detail of an error to a file that only the owner can read, named in its next step."""
     if error.confidential_detail is not None:
         from od_core.ledger.confidential import ConfidentialFolder
 
-        ConfidentialFolder(find_current_project().var / "confidential").keep_detail_of(error)
+        ConfidentialFolder(find_current_project().var / "confidential").move_detail_to_file(error)

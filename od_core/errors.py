@@ -18,13 +18,13 @@ STAYS_CHARGED = "any budget reserved earlier stays charged"
 
 
 _HIDDEN: dict[str, str] = {}
-"""Values that no text of an error may contain, and what the text has in their place. See :func:`hide`."""
+"""Values that no text of an error may contain, and what the text has in their place. See :func:`hide_in_errors`."""
 
-_USER = re.compile(r"^([^/]*:.*|[^/]*)@")
+_USER_AND_PASSWORD = re.compile(r"^([^/]*:.*|[^/]*)@")
 """Pattern of the user and password at the beginning of an address without its scheme."""
 
 
-def hide(value: str, shown: str) -> None:
+def hide_in_errors(value: str, shown: str) -> None:
     """Let the text of every later error of this process contain ``shown`` in place of a value, which may be a secret.
 
     A value of less than four characters, or of lower-case letters alone, is replaced only where it is quoted: it may be
@@ -36,15 +36,18 @@ def hide(value: str, shown: str) -> None:
 
 
 def format_one_line(text: str) -> str:
-    """Return a text on one line, without the values that :func:`hide` was given.
+    """Return a text on one line, without the values that :func:`hide_in_errors` was given.
 
-    >>> hide("hunter-22", "{{ env.WORD }}")
+    >>> hide_in_errors("hunter-22", "{{ env.WORD }}")
     >>> format_one_line("there is no file /lake/hunter-22.csv")
     'there is no file /lake/{{ env.WORD }}.csv'
     """
     text = " ".join(text.split())
-    hidden = "|".join(map(_make_hidden_pattern, sorted(_HIDDEN, key=len, reverse=True)))
-    return re.sub(hidden, lambda match: _HIDDEN[match[0]], text) if hidden else text
+    if not _HIDDEN:
+        return text
+    longest_first = sorted(_HIDDEN, key=len, reverse=True)  # one may contain another
+    pattern = "|".join(map(_make_hidden_pattern, longest_first))
+    return re.sub(pattern, lambda match: _HIDDEN[match[0]], text)
 
 
 def remove_address_secrets(address: str) -> str:
@@ -58,22 +61,31 @@ def remove_address_secrets(address: str) -> str:
     ('s3://bucket/a@b.csv', 'local[4]')
     """
     scheme, sign, rest = address.partition("://")
-    return f"{scheme}{sign}{re.split('[?;]', re.sub(_USER, '', rest))[0]}" if sign else address
+    if not sign:
+        return address
+    host_and_path = re.split("[?;]", re.sub(_USER_AND_PASSWORD, "", rest))[0]
+    return f"{scheme}://{host_and_path}"
 
 
 def _make_hidden_pattern(value: str) -> str:
-    """Return the regular expression that finds a hidden value in a text; a short one in its own word or in quotes."""
+    """Return the regular expression that finds a hidden value in a text.
+
+    A value of less than eight characters is found only as a whole word. What may be a part of any sentence, as
+    :func:`hide_in_errors` says, is found only in quotes.
+    """
+    escaped = re.escape(value)
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
-        return f"(?<=['\"]){re.escape(value)}(?=['\"])"
-    return re.escape(value) if len(value) >= 8 else rf"(?<!\w){re.escape(value)}(?!\w)"
+        return f"(?<=['\"]){escaped}(?=['\"])"
+    return escaped if len(value) >= 8 else rf"(?<!\w){escaped}(?!\w)"
 
 
 class OdError(Shown, Exception):
     """An error whose text states what happened, whether budget was spent, and what to do next.
 
     The whole text is public. It may name columns, levels, zones of the public geography and budgets, but no value of
-    the confidential records, no text of another library's error, and no value that :func:`hide` was given. Other
-    details go into ``confidential_detail``, which is never printed. The pipeline writes them to a file of mode 0600.
+    the confidential records, no text of another library's error, and no value that :func:`hide_in_errors` was given.
+    Other details go into ``confidential_detail``, which is never printed. The pipeline writes them to a file of mode
+    0600.
 
     ``OdError(code, ...)`` creates an instance of the subclass that the code belongs to, so that a caller can write
     ``except BudgetExceeded``. ``docs/reference/errors.md`` lists all codes.
@@ -118,12 +130,12 @@ class OdError(Shown, Exception):
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
     def with_changes(self, **arguments: str) -> OdError:
-        """Return a copy of the error that was created with some other arguments."""
-        fields = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
-        return OdError(**{**fields, "confidential_detail": self.confidential_detail, **arguments})
+        """Return a copy of the error in which some arguments of the constructor are replaced."""
+        names = ("code", "message", "next_step", "spent", "confidential_detail", "file")
+        return OdError(**({name: getattr(self, name) for name in names} | arguments))
 
     def with_file(self, name: str) -> OdError:
-        """Return a copy of the error that is the fault of a file, with whose name its message begins."""
+        """Return a copy of the error whose message begins with the name of the file that is at fault."""
         return self.with_changes(message=f"{name}: {self.message}", file=name)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -131,7 +143,7 @@ class OdError(Shown, Exception):
         return partial(OdError, next_step=self.next_step, spent=self.spent, file=self.file), (self.code, self.message)
 
 
-def raise_alone(error: OdError) -> NoReturn:
+def raise_without_context(error: OdError) -> NoReturn:
     """Raise an error without a cause and a context. Call it where an exception is handled that may quote a record.
 
     With ``from None``, the handled exception is not shown, but stays the context, which programs may read and log.
@@ -265,9 +277,12 @@ _CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginni
 
 def find_error_class(code: str) -> type[OdError]:
     """Return the subclass of OdError that an error code belongs to, or OdError if no class matches."""
-    words = code.split("-")[1:]
-    beginnings = ("-".join(words[:length]) for length in range(len(words), 0, -1))
-    return next((_CLASSES[beginning] for beginning in beginnings if beginning in _CLASSES), OdError)
+    beginning = code.partition("-")[2]  # without OD
+    while beginning:
+        if beginning in _CLASSES:
+            return _CLASSES[beginning]
+        beginning = beginning.rpartition("-")[0]
+    return OdError
 
 
 def suggest_similar_name(name: object, known: tuple[str, ...]) -> str:
@@ -295,9 +310,9 @@ def suggest_known_names(name: object, known: tuple[str, ...]) -> str:
 
 def _find_closest_name(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
     """Return the most similar known name, ignoring case, or None if no difflib ratio is at least ``cutoff``."""
-    in_any_case = {known_name.casefold(): known_name for known_name in known}
-    close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
-    return in_any_case[close[0]] if close else None
+    name_of_folded = {known_name.casefold(): known_name for known_name in known}
+    closest = difflib.get_close_matches(str(name).casefold(), name_of_folded, n=1, cutoff=cutoff)
+    return name_of_folded[closest[0]] if closest else None
 
 
 def strip_type_parameters(kind: object) -> str:

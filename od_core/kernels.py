@@ -29,7 +29,7 @@ class Kernel:
     """A function that Numba compiles at its first call. It runs without Python's global interpreter lock.
 
     Numba is imported at that call, because the import takes half a second, and most commands call no kernel. The
-    machine code is cached for later processes if :func:`cache_folder` returns a folder.
+    machine code is cached for later processes if :func:`make_cache_folder` returns a folder.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
@@ -39,14 +39,15 @@ class Kernel:
 
     def __call__(self, *arguments: object) -> object:
         """Call the compiled function."""
-        return (self._compiled or self._make_dispatcher_once())(*arguments)
+        return (self._compiled or self._compile_once())(*arguments)
 
     @property
     def _numba_type_(self) -> object:
         """The type by which another kernel that calls this one is compiled; Numba looks it up by this name."""
-        return self._make_dispatcher_once()._numba_type_
+        return self._compile_once()._numba_type_
 
-    def _make_dispatcher_once(self) -> Any:
+    def _compile_once(self) -> Any:
+        """Return Numba's version of the function, which is made once, while other threads wait."""
         with _CREATION:
             if self._compiled is None:
                 self._compiled = _wrap_with_numba(self._function)
@@ -62,7 +63,7 @@ def _wrap_with_numba(function: Callable[..., object]) -> Any:
     import numba
     from numba.core import config
 
-    folder = cache_folder()
+    folder = make_cache_folder()
     if folder is None:
         return numba.njit(nogil=True)(function)
     settings: Any = config  # numba sets its values from the environment on import
@@ -74,17 +75,18 @@ def _wrap_with_numba(function: Callable[..., object]) -> Any:
 
 
 @cache
-def cache_folder() -> Path | None:
-    """Return the cache folder for the current source files, and create it if it is missing. Return None on failure.
+def make_cache_folder() -> Path | None:
+    """Create the cache folder for the current source files, unless it exists, and return it; None on failure.
 
     The folder is in ``NUMBA_CACHE_DIR`` if that is set. Otherwise it is in the Python environment, or, if that is not
     writable, in the user's cache. A folder that other users may write to is not used, because its content is executed.
     """
-    for place in _list_cache_roots():
-        folder = place / f"{_PREFIX}{_digest_of_sources()}"
+    name = f"{_PREFIX}{_compute_sources_digest()}"
+    for root in _list_cache_roots():
+        folder = root / name
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK) and _is_ours(folder):
+            if os.access(folder, os.W_OK) and _belongs_to_us_alone(folder):
                 return folder
         except OSError:
             continue
@@ -92,24 +94,29 @@ def cache_folder() -> Path | None:
 
 
 def _list_cache_roots() -> list[Path]:
-    """Return the folders in which compiled functions are looked for, the preferred one first."""
-    if given := os.environ.get("NUMBA_CACHE_DIR"):
-        return [Path(given)]
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home
-    return [_locate_environment_cache(), Path(home)] if Path(home).is_absolute() else [_locate_environment_cache()]
+    """Return the folders that a cache folder may be in, the preferred one first."""
+    stated = os.environ.get("NUMBA_CACHE_DIR")
+    if stated:
+        return [Path(stated)]
+    roots = [_locate_environment_cache()]
+    users_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home
+    if Path(users_cache).is_absolute():
+        roots.append(Path(users_cache))
+    return roots
 
 
-def _is_ours(folder: Path) -> bool:
+def _belongs_to_us_alone(folder: Path) -> bool:
     """Return whether a path is a folder (not a link) of this user that no other user may write to."""
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
 def _locate_environment_cache() -> Path:
+    """Return the folder for caches in this Python environment."""
     return Path(sys.prefix) / "cache"
 
 
-def _digest_of_sources() -> str:
+def _compute_sources_digest() -> str:
     """Return a digest of all files that contain the name of this module, which are the files with kernels."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
@@ -120,9 +127,9 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def remove_older() -> None:
+def remove_older_caches() -> None:
     """Remove the cache folders of older sources, but only from this Python environment."""
-    folder = cache_folder()
+    folder = make_cache_folder()
     if folder is not None and folder.parent == _locate_environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
             shutil.rmtree(older, ignore_errors=True)  # a process of older sources may still write into it

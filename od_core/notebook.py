@@ -30,18 +30,22 @@ class Shown:
         return ""
 
     def _repr_html_(self) -> str:
-        rows = {name: _as_text(value) for name, value in self._list_notebook_facts().items()}
+        rows = {name: _format_value(value) for name, value in self._list_notebook_facts().items()}
         return _load_template().render(what=type(self).__name__, rows=rows, picture=self._render_picture())
 
 
-def _as_text(value: object) -> str:
-    """Return a value as text; a fraction as a decimal if that is exact."""
-    decimal = f"{float(value):.12g}" if isinstance(value, Fraction) else ""
-    return decimal if decimal and Fraction(decimal) == value else str(value)
+def _format_value(value: object) -> str:
+    """Return a value as text; a fraction as a decimal if 12 digits state it exactly."""
+    if isinstance(value, Fraction):
+        decimal = f"{float(value):.12g}"
+        if Fraction(decimal) == value:
+            return decimal
+    return str(value)
 
 
 @cache
 def _load_template() -> Template:
+    """Return the template of the table; see :class:`Shown`."""
     from jinja2 import Environment, PackageLoader  # a notebook alone needs it
 
     return Environment(autoescape=True, loader=PackageLoader("od_core.publication")).get_template("notebook.html")

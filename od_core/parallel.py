@@ -34,29 +34,31 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
     calling thread. The number of pieces in progress is limited, which limits the memory.
     """
     waiting = iter(pieces)
-    first = list(islice(waiting, 2))
-    if len(first) < 2 or choose_thread_count() == 1 or getattr(_THIS_THREAD, "has_a_piece", False):
-        for piece in (*first, *waiting):
+    first_two = list(islice(waiting, 2))
+    if len(first_two) < 2 or choose_thread_count() == 1 or getattr(_THIS_THREAD, "has_a_piece", False):
+        for piece in (*first_two, *waiting):
             yield work(piece)
         return
     mark = (_THIS_THREAD, "has_a_piece", True)
     with ThreadPoolExecutor(choose_thread_count() - 1, "od", initializer=setattr, initargs=mark) as others:
-        running: deque[tuple[Piece, Future[Result]]] = deque()
+        submitted: deque[tuple[Piece, Future[Result]]] = deque()
 
         def submit(next_pieces: Iterable[Piece]) -> None:
-            running.extend((piece, others.submit(work, piece)) for piece in next_pieces)
+            submitted.extend((piece, others.submit(work, piece)) for piece in next_pieces)
 
-        submit(first)
+        submit(first_two)
         try:
             submit(islice(waiting, _WINDOW * choose_thread_count() - 2))
-            while running:
-                while not running[0][1].done() and _process_next_piece(work, running):
-                    pass
-                yield running.popleft()[1].result()
-                with suppress(StopIteration):
-                    submit([next(waiting)])
+            while submitted:
+                # Until the next result is there, this thread processes pieces that no other one has begun.
+                while not submitted[0][1].done():
+                    if not _process_unbegun_piece(work, submitted):
+                        break
+                _piece, future = submitted.popleft()
+                yield future.result()
+                submit(islice(waiting, 1))
         finally:
-            for _piece, future in running:
+            for _piece, future in submitted:
                 future.cancel()
 
 
@@ -66,24 +68,24 @@ def process_all(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> Non
         pass
 
 
-def _process_next_piece(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
-    """Process the first piece that no thread has begun, and return True. Return False if all pieces have begun."""
-    for place, (piece, future) in enumerate(running):
-        if future.cancel():
-            mine: Future[Result] = Future()
+def _process_unbegun_piece(work: Callable[[Piece], Result], submitted: deque[tuple[Piece, Future[Result]]]) -> bool:
+    """Process the first submitted piece that no thread has begun, and return True. Return False if all have begun."""
+    for position, (piece, future) in enumerate(submitted):
+        if future.cancel():  # it fails for a piece that a thread has begun
+            processed: Future[Result] = Future()
             with _mark_thread("has_a_piece"):
                 try:
-                    mine.set_result(work(piece))
+                    processed.set_result(work(piece))
                 except Exception as error:  # noqa: BLE001  # raised where the result is taken, as for all other threads
-                    mine.set_exception(error)
-            running[place] = piece, mine
+                    processed.set_exception(error)
+            submitted[position] = piece, processed
             return True
     return False
 
 
 @contextmanager
 def _mark_thread(name: str) -> Iterator[None]:
-    """Set an attribute of the thread-local marks during this context."""
+    """Set an attribute of the thread-local marks to True during this context."""
     before = getattr(_THIS_THREAD, name, False)
     setattr(_THIS_THREAD, name, True)
     try:
@@ -103,10 +105,10 @@ def run_in_background(work: Callable[[], object]) -> Iterator[None]:
         yield
         work()
         return
-    with ThreadPoolExecutor(1, thread_name_prefix="od") as other:
-        done = other.submit(work)
+    with ThreadPoolExecutor(1, thread_name_prefix="od") as other_thread:
+        running = other_thread.submit(work)
         yield
-        done.result()
+        running.result()
 
 
 def use_one_thread() -> AbstractContextManager[None]:
@@ -147,24 +149,24 @@ def delay_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in INTERRUPTS}
-    signals: list[int] = []
+    previous_handlers = {number: signal.getsignal(number) for number in INTERRUPTS}
+    delayed: list[int] = []
 
-    def restore() -> None:
-        for number, handler in before.items():
+    def restore_handlers() -> None:
+        for number, handler in previous_handlers.items():
             if handler is not None:  # not set by Python
                 signal.signal(number, handler)
 
-    def wait(number: int, _frame: FrameType | None) -> None:
-        signals.append(number)
-        restore()
+    def delay_signal(number: int, _frame: FrameType | None) -> None:
+        delayed.append(number)
+        restore_handlers()
 
-    for number, handler in before.items():
+    for number, handler in previous_handlers.items():
         if handler not in (None, signal.SIG_IGN):
-            signal.signal(number, wait)
+            signal.signal(number, delay_signal)
     try:
         yield
     finally:
-        restore()
-        if signals:
-            signal.raise_signal(signals[0])
+        restore_handlers()
+        if delayed:
+            signal.raise_signal(delayed[0])

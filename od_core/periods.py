@@ -53,20 +53,22 @@ class Period:
 
     def __post_init__(self) -> None:
         try:
-            parts = [_parse_text(part) for part in str(self.text).split(_FROM_TO)]
+            ends = [_parse_text(end) for end in str(self.text).split(_FROM_TO)]
         except (ValueError, OverflowError):
-            parts = []
-        is_span = len(parts) == 2 and parts[0][0] == parts[1][0] and parts[0][1] < parts[1][1]
-        if len(parts) != 1 and not is_span:
+            ends = []
+        lengths = [length for length, _first, _end in ends]
+        firsts = [first for _length, first, _end in ends]
+        is_span = len(ends) == 2 and lengths[0] == lengths[1] and firsts[0] < firsts[1]
+        if len(ends) != 1 and not is_span:
             raise OdError(
                 "OD-PERIOD-TEXT",
                 f"{self.text!r} is not a period: write 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30, or a span of"
                 " periods of the same length, such as 2018-01--2020-12",
                 next_step="correct the period",
             )
-        object.__setattr__(self, "length", None if is_span else parts[0][0])
-        object.__setattr__(self, "first", parts[0][1])
-        object.__setattr__(self, "end", parts[-1][2])
+        object.__setattr__(self, "length", None if is_span else lengths[0])
+        object.__setattr__(self, "first", firsts[0])
+        object.__setattr__(self, "end", ends[-1][2])
 
     def __str__(self) -> str:
         return self.text
@@ -108,8 +110,9 @@ class Period:
 
     def split_into(self, length: Length) -> tuple[Period, ...]:
         """Split this period into consecutive periods of a length, or return () if they do not fill it exactly."""
-        first, last = compute_period_number(self.first, length), compute_period_number(self.end - _DAY, length)
-        parts = make_periods(range(first, last + 1), length)
+        first_number = compute_period_number(self.first, length)
+        last_number = compute_period_number(self.end - _DAY, length)
+        parts = make_periods(range(first_number, last_number + 1), length)
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
 
@@ -118,9 +121,8 @@ def check_time_zone(name: str) -> None:
     try:
         ZoneInfo("" if name == "localtime" else name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        message = (
-            f"there is no time zone {name!r}{suggest_similar_name(name, tuple(available_timezones() - {'localtime'}))}"
-        )
+        suggestion = suggest_similar_name(name, tuple(available_timezones() - {"localtime"}))
+        message = f"there is no time zone {name!r}{suggestion}"
         raise OdError("OD-TIME-ZONE", message, next_step="use a name such as Europe/Rome or America/New_York") from None
 
 

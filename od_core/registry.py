@@ -11,17 +11,18 @@ from od_core.errors import OdError, suggest_known_names
 T = TypeVar("T")
 
 
-def choose(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
-    """Return the object with a name. Raises OdError, which suggests known names, if there is none.
+def find_by_name(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
+    """Return the known object with a name. Raises OdError, which suggests known names, if there is none.
 
-    ``what`` is the kind of object for the message, such as ``noise backend``.
+    ``what`` is the kind of object for the message, such as ``noise backend``. ``code`` and ``next_step`` are those of
+    the error.
     """
     refuse_unknown(what, name, known, code=code, next_step=next_step)
     return known[str(name)]
 
 
 def refuse_unknown(what: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
-    """Raise OdError if a name is not among the known ones. The arguments are those of :func:`choose`."""
+    """Raise OdError if a name is not among the known ones. The arguments are those of :func:`find_by_name`."""
     if not isinstance(name, str) or name not in known:
         hint = suggest_known_names(name, tuple(known))
         raise OdError(code, f"there is no {what} {name!r} ({hint})", next_step=next_step)
@@ -46,7 +47,7 @@ class Registry(dict[str, Callable[..., T]]):
         """
         if not isinstance(mechanism, str):
             return mechanism
-        maker = choose(
+        maker = find_by_name(
             "mechanism",
             mechanism,
             self,
@@ -56,6 +57,7 @@ class Registry(dict[str, Callable[..., T]]):
         try:
             return maker(**options)
         except TypeError:
-            suggestion = suggest_known_names(", ".join(options), tuple(signature(maker).parameters))
-            message = f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({suggestion})"
+            option_names = ", ".join(options)
+            suggestion = suggest_known_names(option_names, tuple(signature(maker).parameters))
+            message = f"mechanism {mechanism!r} does not have the options: {option_names} ({suggestion})"
             raise OdError("OD-MECHANISM-OPTIONS", message, next_step="correct the mechanism's options") from None

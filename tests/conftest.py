@@ -222,19 +222,19 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """
     import duckdb
 
-    from od_core.files.duckdb_session import THREADS, spill_folder
+    from od_core.files.duckdb_session import THREADS, locate_spill_folder
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 
         @contextmanager
         def scratch(folder: Path, *_: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-            spill_folder(folder).mkdir(mode=0o700, exist_ok=True)
+            locate_spill_folder(folder).mkdir(mode=0o700, exist_ok=True)
             try:
                 with closing(database.cursor()) as connection:
                     yield connection
             finally:
                 database.execute("DETACH DATABASE IF EXISTS source")  # all connections see what one has attached
-                shutil.rmtree(spill_folder(folder))
+                shutil.rmtree(locate_spill_folder(folder))
 
         @contextmanager
         def patched() -> Iterator[None]:

@@ -42,7 +42,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import escape_path_wildcards, open_scratch_database, spill_folder
+from od_core.files.duckdb_session import escape_path_wildcards, locate_spill_folder, open_scratch_database
 from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
@@ -53,7 +53,7 @@ from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column
 from od_core.published.publishing import Published, publish_release
 from od_core.published.verification import repair_release
-from od_core.records.load import load_records, refuse_absent, refuse_repeated
+from od_core.records.load import load_records, refuse_absent_file, refuse_repeated_tables
 
 
 def load_period(
@@ -74,9 +74,9 @@ def load_period(
     parts = [target] if len(files) == 1 else [target.with_name(f"{n}.{target.name}") for n in range(len(files))]
     try:
         for source, _ in files:
-            refuse_absent(source)  # before its marker, as doctor does
+            refuse_absent_file(source)  # before its marker, as doctor does
             hold_to_marker(source, series.locate_marker_file(period))
-        refuse_repeated(files, series.record_format)
+        refuse_repeated_tables(files, series.record_format)
         for (source, table), part in zip(files, parts, strict=True):
             load_records(
                 source,
@@ -90,7 +90,7 @@ def load_period(
             )
         if parts != [target]:
             with open_scratch_database(target.parent, *parts) as database:
-                joined = spill_folder(target.parent) / target.name
+                joined = locate_spill_folder(target.parent) / target.name
                 rows = database.read_parquet([*map(escape_path_wildcards, parts)], union_by_name=True)
                 rows.write_parquet(str(joined))
                 write_durably(target, joined.replace)

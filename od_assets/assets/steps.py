@@ -74,7 +74,7 @@ def measure(work: FlowWork, number: str) -> None:
         staged.save_attempt(Work.begin_attempt(plan, work.store, counts.folder, noise).facts())
     frontier = staged.estimate(plan.step_bands[band - 1][-1].level)
     measure_band(plan, band, frontier, read_attempt(work), _make_workers(work), measurements)
-    measurements.keep_parts_here([step.number for step in plan.step_bands[band]])
+    measurements.copy_parts_to_folder([step.number for step in plan.step_bands[band]])
 
 
 def refine(work: FlowWork, _: str) -> None:

@@ -17,7 +17,7 @@ from od_assets.cli import operations, published, releases
 from od_assets.cli.declare import QUESTIONS
 from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts
 from od_assets.project import load_variables
-from od_assets.terminal import escape_unprintable, keep_detail_of
+from od_assets.terminal import escape_unprintable, move_detail_to_file
 from od_core.errors import OdError
 from od_core.files.durable import make_system_error
 
@@ -132,7 +132,7 @@ def main() -> None:
             failure = _to_od_error(stopped)
             if failure is None:
                 raise
-            keep_detail_of(failure)
+            move_detail_to_file(failure)
             typer.echo(escape_unprintable(str(failure)), err=True)
             sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
 

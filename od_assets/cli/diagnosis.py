@@ -58,11 +58,11 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import choose_period_to_plan, choose_periods
 from od_assets.series.reading import list_comparison_names, list_series_names, read_comparison, read_declared_series
 from od_assets.series.series import G, P, Series
-from od_assets.terminal import WRONG, console, keep_detail_of
+from od_assets.terminal import WRONG, console, move_detail_to_file
 from od_core import Breakdown, OdError, intopt
 from od_core.files import durable
 from od_core.files.duckdb_session import make_parquet_sql, open_scratch_database
-from od_core.kernels import cache_folder
+from od_core.kernels import make_cache_folder
 from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
 from od_core.ledger.staged_files import Counted, hold_to_input
 from od_core.ledger.user_counters import Allowances, UserCounters
@@ -72,7 +72,7 @@ from od_core.privacy.accounting import format_rounded_up
 from od_core.publication.bundle import read_certified_entries
 from od_core.publication.database import read_whole
 from od_core.records.faults import make_zero_padding_sql
-from od_core.records.load import refuse_absent
+from od_core.records.load import refuse_absent_file
 from od_core.records.open_file import add_file_to_error
 
 
@@ -96,7 +96,7 @@ class Finding:
     @classmethod
     def from_error(cls, what: str, error: OdError) -> Self:
         """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
-        keep_detail_of(error)
+        move_detail_to_file(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
@@ -173,10 +173,10 @@ class InspectedCounters(UserCounters):
         """See :meth:`UserCounters.compute_allowances`."""
         return self._allowed
 
-    def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Compare the counters if the release is drawn, as :meth:`UserCounters.keep` does; otherwise do nothing."""
+    def store_or_compare(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Compare the counters if the release is drawn, as that class does; otherwise do nothing."""
         if self.ledger.is_drawn(self.key):
-            super().keep(batches)
+            super().store_or_compare(batches)
 
 
 LEAST_FREE = 2 << 30
@@ -456,7 +456,7 @@ def inspect_input(series: Series[P, G], period: str) -> list[Finding]:
     refused = list(_find_refusals(work, usable, copy, numbers))
     title = f"{key}, {series.locate_records_file(period)}: would {'' if refused else 'not '}be refused"
     faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
-    look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
+    look = warehouse.confidential.write_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
     if not refused:
         return [*findings, Finding(f"{subject}: the input would not be refused ({look})")]
     first = refused[0]
@@ -468,7 +468,7 @@ def _refuse_waiting(series: Series[P, G], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
     source = series.locate_records_file(period)
     for part in list_record_files(source):
-        refuse_absent(part)
+        refuse_absent_file(part)
         hold_to_marker(part, series.locate_marker_file(period))
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
@@ -597,7 +597,7 @@ def inspect_installation() -> list[Finding]:
         place,
         inspect_python_version(),
         *inspect_packages(),
-        inspect_kernels(cache_folder()),
+        inspect_kernels(make_cache_folder()),
         *inspect_noise_backends(),
         inspect_dagster_home(var),
         inspect_modes(var),

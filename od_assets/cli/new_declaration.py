@@ -53,14 +53,14 @@ from od_assets.series.series import About, Arrivals, DomainSection, G, P, Period
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, suggest_similar_name
 from od_core.files.data_frame import format_column_names
-from od_core.files.durable import find_file_fault, may_file_come
+from od_core.files.durable import find_file_fault, may_file_appear
 from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
 from od_core.records.formats import RecordColumns, RecordFormat, find_column, quote_column_name
-from od_core.records.load import find_likely_count_columns, has_dates, has_single_pairs, list_unused_columns
-from od_core.records.open_file import has_header, is_header, record_schema
+from od_core.records.load import find_likely_count_columns, has_dates, has_no_repeated_pair, list_unused_columns
+from od_core.records.open_file import has_header, is_header, read_column_types
 from od_core.records.zone_lists import read_zones
 from od_core.registry import refuse_unknown
 
@@ -105,7 +105,7 @@ def refuse_unopenable_records(answers: Answers, _fields: Fields) -> None:
     source = find_newest_file(records)
     path = source or find_current_project().root / records
     fault = find_file_fault(path)
-    if source is None and may_file_come(path):
+    if source is None and may_file_appear(path):
         similar = ", ".join(map(repr, _find_similar_names(records)))
         fault = f"there is no file {records}; similar names that exist: {similar}" if similar else None
     if fault is not None:
@@ -182,7 +182,7 @@ def find_row_ambiguity(answers: Answers, fields: Fields) -> tuple[OdError | None
         counts = find_likely_count_columns(records.source, unused, records.form)
         like_counts = format_column_names(counts) or "none"
         reason = f"unused columns: {format_column_names(unused)}; those that look like counts: {like_counts}"
-    elif has_single_pairs(records.source, records.columns, records.form):
+    elif has_no_repeated_pair(records.source, records.columns, records.form):
         reason = "no pair of origin and destination appears twice, as in a table of flows"
         if records.columns.destination is None:
             reason = "no code appears twice, as in a table of counts"
@@ -229,7 +229,7 @@ def _find_newest_records(answers: Answers, fields: Fields) -> _Records | None:
         return None
     form = trips.record_format()
     columns = replace(trips.columns.to_record_columns(form), user=answers.get("column") or None, segments=segments)
-    return _Records(source, form, columns, record_schema(source, form))
+    return _Records(source, form, columns, read_column_types(source, form))
 
 
 def choose_number_flag(answers: Answers) -> str:

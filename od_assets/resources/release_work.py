@@ -184,7 +184,7 @@ class ReleaseWork(Generic[P, G]):
         drawn = self.is_drawn
         if drawn:
             self.hold_to_reading()
-        with nullcontext() if drawn else self.staged.read_with(self.series.reading), ExitStack() as kept:
+        with nullcontext() if drawn else self.staged.store_reading_settings(self.series.reading), ExitStack() as kept:
             for file in () if drawn else files:
                 kept.enter_context(store_source_state(self.folder, file))
             yield self.staged.records
@@ -214,7 +214,7 @@ class ReleaseWork(Generic[P, G]):
             hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
         else:
             self.counters.hold_to_input(counted)
-        self.staged.keep_counted(plan, partial(save, counted))
+        self.staged.save_counts_for_plan(plan, partial(save, counted))
         return counted
 
     @property

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from od_assets.resources.folders import Folders
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import sync, write_if_other
+from od_core.files.durable import sync, write_if_changed
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import KEPT, NOTICE, encode_json, locate_zip, restore_folder
@@ -67,10 +67,12 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
         staged = folders.confidential.make_subfolder(kept.parent) / f".{kept.name}.staged"
         shutil.rmtree(staged, ignore_errors=True)
         shutil.copytree(folder, staged)
-        folders.confidential.close(staged)
+        folders.confidential.restrict_to_owner(staged)
         staged.rename(kept)
         sync(kept.parent)
-    write_if_other(notice, encode_json({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}))
+    write_if_changed(
+        notice, encode_json({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why})
+    )
     remove(folders.database, key)
     locate_zip(folder).unlink(missing_ok=True)
     for place in (folder, folders.var / "replicates" / key.folder):

@@ -14,7 +14,7 @@ from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF
 from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets, read_known_flows, refuse_unmarked
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.records.formats import RecordColumns
-from od_core.registry import choose
+from od_core.registry import find_by_name
 
 
 class TableColumns(Section):
@@ -80,7 +80,7 @@ class Comparison(Named):
         Raises OdError if a synthetic data set is unknown, or a table is not marked as public or synthetic.
         """
         data_sets, step = list_synthetic_data_sets(), "correct the declaration of the comparison"
-        chosen = partial(choose, "synthetic data set", code="OD-EVALUATION-UNKNOWN", next_step=step)
+        chosen = partial(find_by_name, "synthetic data set", code="OD-EVALUATION-UNKNOWN", next_step=step)
         synthetic = {name: chosen(name, data_sets) for name in self.synthetic}
         return synthetic | {table.name: table.make_reader(self.project) for table in self.tables}
 

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from od_assets.project import Project, find_current_project
-from od_core.errors import OdError, hide, suggest_known_names
+from od_core.errors import OdError, hide_in_errors, suggest_known_names
 from od_core.files.durable import read_file_state
 
 _MOST_NODES = 100_000
@@ -347,7 +347,7 @@ def _resolve_variable(template: re.Match[str]) -> str:
     name = match[1] or match[2]
     if name not in os.environ:
         raise ValueError(f"the environment variable {name} is not set")
-    hide(os.environ[name], f"{{{{ env.{name} }}}}")
+    hide_in_errors(os.environ[name], f"{{{{ env.{name} }}}}")
     return os.environ[name]
 
 

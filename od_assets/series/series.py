@@ -25,7 +25,7 @@ from od_assets.series.section import (
 )
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, suggest_known_names
-from od_core.geography.codes import COORDINATES, name_column
+from od_core.geography.codes import COORDINATES, name_column_of_names
 from od_core.geography.geography import Geography, name_boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.meaning.features import list_given_options, list_usual_formats, read_support, refuse_unsupported
@@ -39,7 +39,7 @@ from od_core.privacy.plan import Table
 from od_core.privacy.unit import RECORDS_OF
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
-from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
+from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, find_format
 from od_core.records.zone_lists import ZoneList
 
 MAIN_TABLES = {
@@ -115,7 +115,7 @@ class Records(Section):
     def record_format(self) -> RecordFormat:
         """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
         has_several_periods = "{period" not in self.files
-        form = format_named(self.reader).with_options(
+        form = find_format(self.reader).with_options(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
             nowhere=tuple(self.nowhere),
             outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
@@ -702,7 +702,7 @@ class Series(Named, Generic[P, G]):
             message = f"one release of {self.name} needs rho {format_rounded_up(rho)}, which exceeds {cap}"
             step = "request a smaller budget, or raise the cap and state a reason"
             raise OdError("OD-LEDGER-CAP", message, next_step=step)
-        refuse_too_wide(resolve_noise_source(self.noise), (step.largest_variance for step in plan.charged_steps))
+        refuse_too_wide(resolve_noise_source(self.noise), (step.variance_bound for step in plan.charged_steps))
         return plan
 
     @abstractmethod
@@ -733,7 +733,7 @@ class TreeSeries(Series[P, G]):
         lists = self.zone_lists.values()
         texts = {level: f"Code of the area of level {level}." for level in self.placing_columns}
         named = (level for zones in lists if zones.names for level in zones.levels)
-        texts |= {name_column(level): f"Name of the area of level {level}." for level in named}
+        texts |= {name_column_of_names(level): f"Name of the area of level {level}." for level in named}
         bounded = (name_boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
         texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")
         columns = [Column(name, "string", name, text) for name, text in texts.items()]

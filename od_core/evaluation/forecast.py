@@ -282,7 +282,7 @@ def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: i
     the backend ``table``.
     """
     noise = resolve_noise_source(NOISE)
-    if max(step.largest_variance for step in plan.charged_steps) > BACKENDS[NOISE].largest_variance:
+    if max(step.variance_bound for step in plan.charged_steps) > BACKENDS[NOISE].largest_variance:
         raise OdError(
             TOO_WIDE,
             f"the plan's noise has a standard deviation above {math.isqrt(BACKENDS[NOISE].largest_variance):,}, the"

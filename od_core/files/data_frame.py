@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, raise_alone, strip_type_parameters, suggest_known_names
+from od_core.errors import OdError, raise_without_context, strip_type_parameters, suggest_known_names
 from od_core.files.duckdb_session import make_machine_error
 
 
@@ -49,16 +49,18 @@ def convert_to_data_frame(table: Table) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         return _replace_arrow_types(table)
     if not hasattr(table, "__arrow_c_stream__"):
-        step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str, keep_default_na=False)"
-        raise _make_table_error(
-            f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE
-        )
+        step = _GIVE_A_TABLE
+        if isinstance(table, (str, Path)):
+            step = (
+                "read the file first, with its codes as text: pandas.read_csv(path, dtype=str, keep_default_na=False)"
+            )
+        raise _make_table_error(f"{type(table).__name__} is not a table", step)
     try:
         frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_choose_exact_type, ignore_metadata=True)
     except Exception as error:  # noqa: BLE001  # a query of the caller may raise anything, with a value in its text
         name = type(table).__name__
         unread = f"pandas cannot represent the values of this {name}, or they cannot be read"
-        raise_alone(
+        raise_without_context(
             make_machine_error(error, f"this {name} cannot be read") or _make_table_error(unread, detail=str(error))
         )
     return frame
@@ -69,17 +71,22 @@ def _replace_arrow_types(frame: pd.DataFrame) -> pd.DataFrame:
 
     Arrow's dictionaries, whose numbers pandas does not take for numbers, become columns of their values.
     """
-    for place, kind in enumerate(frame.dtypes):
-        held = kind.pyarrow_dtype if isinstance(kind, pd.ArrowDtype) else None
-        plain = held.value_type if isinstance(held, pa.DictionaryType) else held
-        plain = pa.large_string() if plain is not None and pa.types.is_string_view(plain) else plain
-        if plain != held:
+    for position, dtype in enumerate(frame.dtypes):
+        if not isinstance(dtype, pd.ArrowDtype):
+            continue
+        arrow_type = dtype.pyarrow_dtype
+        usable_type = arrow_type.value_type if isinstance(arrow_type, pa.DictionaryType) else arrow_type
+        if pa.types.is_string_view(usable_type):
+            usable_type = pa.large_string()
+        if usable_type != arrow_type:
+            values = pa.array(frame.iloc[:, position]).cast(usable_type)
             frame = frame.copy(deep=False)
-            frame.isetitem(place, pd.arrays.ArrowExtensionArray(pa.array(frame.iloc[:, place]).cast(plain)))
+            frame.isetitem(position, pd.arrays.ArrowExtensionArray(values))
     return frame
 
 
 def _choose_exact_type(kind: pa.DataType) -> pd.ArrowDtype | None:
+    """Return the type in pandas for a column of whole numbers or decimals; None for pandas' own choice."""
     return pd.ArrowDtype(kind) if pa.types.is_integer(kind) or pa.types.is_decimal(kind) else None
 
 
@@ -122,21 +129,20 @@ def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, n
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
-        numbers = column.cat.codes.to_numpy()
-        return convert_to_texts(column.cat.categories.to_series(), written_out).take(
-            pa.array(numbers, mask=numbers < 0)
-        )
+        numbers = column.cat.codes.to_numpy()  # -1 for a missing value
+        texts = convert_to_texts(column.cat.categories.to_series(), written_out)
+        return texts.take(pa.array(numbers, mask=numbers < 0))
     if (no_other and column.dtype.kind == "O") or pd.api.types.infer_dtype(column, skipna=True) == "string":
         with suppress(UnicodeEncodeError, pa.ArrowException):  # it may hold numbers, or lists that are all missing
             return pa.array(column, pa.large_string(), from_pandas=True)
 
-    def text(value: object) -> str | None:
+    def convert_value(value: object) -> str | None:
         if isinstance(value, written_out) and not isinstance(value, bool):
             return str(value)
         is_text = isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value))
         return str.__str__(value) if is_text else None  # the value of an Enum of text, not its name
 
-    return pa.array(map(text, column.astype(object)), pa.large_string())
+    return pa.array(map(convert_value, column.astype(object)), pa.large_string())
 
 
 def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
@@ -155,9 +161,10 @@ def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
         return None if is_text else getattr(kind, "extension_name", strip_type_parameters(kind))
     if pd.api.types.infer_dtype(column, skipna=True) == "string":
         return None
-    present = column[column.notna()]
-    others = (value for value in present if not isinstance(value, (str, *kinds)) or isinstance(value, bool))
-    return next((type(value).__name__ for value in others), None)
+    for value in column[column.notna()]:
+        if not isinstance(value, (str, *kinds)) or isinstance(value, bool):
+            return type(value).__name__
+    return None
 
 
 def resolve_column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:
@@ -182,12 +189,12 @@ def resolve_column_names(columns: Mapping[str, str] | None, roles: Sequence[str]
                 f"columns gives {role!r} no name, but a value of type {type(name).__name__}", step
             )
     names = {role: own_names.get(role, role) for role in roles}
-    of_column: dict[str, str] = {}
+    role_of: dict[str, str] = {}
     for role, name in names.items():
-        first = of_column.setdefault(name, role)
-        if first != role:
-            step = f"name another column for {first if first not in own_names else role}"
-            raise _make_columns_error(f"column {name!r} is both the column of {first} and that of {role}", step)
+        other_role = role_of.setdefault(name, role)
+        if other_role != role:
+            step = f"name another column for {role if other_role in own_names else other_role}"
+            raise _make_columns_error(f"column {name!r} is both the column of {other_role} and that of {role}", step)
     return names
 
 
@@ -201,8 +208,8 @@ def _make_columns_error(message: str, next_step: str) -> OdError:
     return OdError("OD-TABLE-COLUMNS", message, next_step=next_step)
 
 
-_GIVE = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
+_GIVE_A_TABLE = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
 
 
-def _make_table_error(message: str, next_step: str = _GIVE, detail: str | None = None) -> OdError:
+def _make_table_error(message: str, next_step: str = _GIVE_A_TABLE, detail: str | None = None) -> OdError:
     return OdError("OD-TABLE", message, next_step=next_step, confidential_detail=detail)

@@ -32,9 +32,9 @@ _CLOSE_ACCESS = "SET enable_external_access = false; SET lock_configuration = tr
 def open_scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database that may write temporary files to a confidential folder.
 
-    It can access only the files ``sources`` and its own :func:`spill_folder`, and no query can change that. So a query
-    with names that another person chose, or a view that another person wrote, cannot read or write any other file, not
-    even in the confidential folder. The spill folder is removed at the end of the context.
+    It can access only the files ``sources`` and its own folder of :func:`locate_spill_folder`, and no query can change
+    that. So a query with names that another person chose, or a view that another person wrote, cannot read or write any
+    other file, not even in the confidential folder. The spill folder is removed at the end of the context.
 
     The order of rows is preserved. With ``preserve_insertion_order = false``, which would save little memory here, an
     ordered result could arrive in batches that are out of order. Statistics of a file are not used, as the least and
@@ -42,7 +42,7 @@ def open_scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckD
     """
     import duckdb  # takes a third of a second, and a release in memory rarely needs it
 
-    spill = spill_folder(folder)
+    spill = locate_spill_folder(folder)
     config: dict[str, str | bool | int | float | list[str]] = {
         "temp_directory": str(spill),
         "memory_limit": MEMORY_LIMIT,
@@ -89,14 +89,17 @@ def open_folder_database(folder: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def spill_folder(folder: Path) -> Path:
-    """Return the folder for DuckDB's temporary files, the only folder that a scratch database may write to."""
+def locate_spill_folder(folder: Path) -> Path:
+    """Return the path of the folder for DuckDB's temporary files, the only one that a scratch database may write to."""
     return folder / "spill"
 
 
 def _make_paths_sql(sources: Iterable[Path]) -> str:
-    """Return the paths of files as SQL literals, both as they are and as DuckDB reads them."""
-    return ", ".join(quote_literal(name) for source in sources for name in (str(source), escape_path_wildcards(source)))
+    """Return a list of SQL literals: the path of each file as it is, and as DuckDB reads it."""
+    names: list[str] = []
+    for source in sources:
+        names += [str(source), escape_path_wildcards(source)]
+    return ", ".join(map(quote_literal, names))
 
 
 def escape_path_wildcards(path: Path) -> str:
@@ -109,8 +112,8 @@ def make_parquet_sql(path: Path, *, numbered: bool = False) -> str:
 
     ``numbered`` adds a column ``file_row_number``, the position of each row from 0.
     """
-    numbers = ", file_row_number = true" if numbered else ""
-    return f"read_parquet({quote_literal(escape_path_wildcards(path))}, hive_partitioning = false{numbers})"
+    row_number = ", file_row_number = true" if numbered else ""
+    return f"read_parquet({quote_literal(escape_path_wildcards(path))}, hive_partitioning = false{row_number})"
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -133,19 +136,13 @@ def make_machine_error(error: Exception, what: str) -> OdError | None:
     record if it begins with one of these two kinds. ``what`` is what the machine could not do, such as "trips.csv
     cannot be read".
     """
-    text = str(error)
-    number = error.errno if isinstance(error, OSError) else None
-    if number is None and text.startswith("IO Error"):
-        unknown = errno.ENOSPC if "Could not write" in text else None
-        number = next((candidate for candidate in (*_FULL, *_OF_MACHINE) if os.strerror(candidate) in text), unknown)
+    text, number = str(error), _find_error_number(error)
     if isinstance(error, MemoryError) or text.startswith("Out of Memory Error"):
         code, fault = "OD-SYSTEM-MEMORY", f"the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}"
         step = "free memory, then run again; a Parquet file needs less memory if its row groups are smaller"
     elif number in _FULL:
-        code, fault = (
-            "OD-DISK-WRITE",
-            "a disk, such as that of the confidential folder or of temporary files, is full or cannot be written",
-        )
+        code = "OD-DISK-WRITE"
+        fault = "a disk, such as that of the confidential folder or of temporary files, is full or cannot be written"
         step = "free space on it, up to twice the unpacked size of the file of records, then run again"
     elif number in _OF_MACHINE:
         code, fault, step = "OD-SYSTEM", f"the system reports {os.strerror(number)!r}", _OF_MACHINE[number]
@@ -153,6 +150,18 @@ def make_machine_error(error: Exception, what: str) -> OdError | None:
         return None
     message = f"{what}: {fault}; nothing was lost, and the records are unchanged"
     return OdError(code, message, next_step=step, confidential_detail=text)
+
+
+def _find_error_number(error: Exception) -> int | None:
+    """Return the error number of the system, which an error of DuckDB has in words only; None if it is not known."""
+    number = error.errno if isinstance(error, OSError) else None
+    text = str(error)
+    if number is not None or not text.startswith("IO Error"):
+        return number
+    for known in (*_FULL, *_OF_MACHINE):
+        if os.strerror(known) in text:
+            return known
+    return errno.ENOSPC if "Could not write" in text else None
 
 
 class SqlMacros:
@@ -169,6 +178,7 @@ class SqlMacros:
 
     @cached_property
     def _compiled(self) -> dict[str, Callable[..., str]]:
+        """The functions by name."""
         from jinja2 import Environment, StrictUndefined
 
         environment = Environment(undefined=StrictUndefined)  # noqa: S701  # SQL

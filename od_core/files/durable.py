@@ -115,9 +115,10 @@ def _try_exchange_folders(folder: Path, other: Path) -> bool:
         return False
     if exchange(_HERE, os.fsencode(folder), _HERE, os.fsencode(other), _EXCHANGE) == 0:
         return True
-    if (number := ctypes.get_errno()) not in _NO_EXCHANGE:
-        raise OSError(number, os.strerror(number), str(folder))
-    return False
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(folder))
 
 
 def sync(path: Path) -> None:
@@ -160,7 +161,7 @@ def find_file_fault(path: Path) -> str | None:
         if path.is_dir():
             return f"{path.name or path} is a folder, not a file"
         if not path.is_file():
-            return _find_unread_part(path) or f"there is no file {path.name}"
+            return _find_path_fault(path) or f"there is no file {path.name}"
         path.open("rb").close()
     except PermissionError:
         return f"{path.name} cannot be read: the user of this process lacks permission"
@@ -169,17 +170,19 @@ def find_file_fault(path: Path) -> str | None:
     return None
 
 
-def may_file_come(path: Path) -> bool:
+def may_file_appear(path: Path) -> bool:
     """Return whether there is no file at a path yet, but one may come there later and be opened."""
     with suppress(OSError):  # what is there cannot be seen, or the name is too long
-        return not path.is_dir() and not path.is_file() and _find_unread_part(path) is None
+        return not path.is_dir() and not path.is_file() and _find_path_fault(path) is None
     return False
 
 
-def _find_unread_part(path: Path) -> str | None:
-    """Return why no file is ever read at a path, such as an address, in words; None if one may be."""
-    whys = (why for pattern, why in _NEVER_READ.items() if any(re.fullmatch(pattern, part) for part in path.parts))
-    return next(whys, None)
+def _find_path_fault(path: Path) -> str | None:
+    """Return, in words, why no file can ever be at a path, which may be an address; None if one can be."""
+    for pattern, why in _NEVER_READ.items():
+        if any(re.fullmatch(pattern, part) for part in path.parts):
+            return why
+    return None
 
 
 def can_write(path: Path) -> bool:
@@ -192,29 +195,32 @@ def describe_rights(path: Path) -> str:
 
     If the file does not exist or cannot be seen, these are those of the nearest folder above it.
     """
-    place, state = path, None
-    for place in (path, *path.parents):
-        with suppress(OSError):
-            state = place.stat()
-            break
-    if state is None:  # a relative path from a folder that is gone
-        return f"{path} cannot be seen"
-    mounted = " on a file system that is mounted read-only" if os.statvfs(place).f_flag & os.ST_RDONLY else ""
+    for nearest in (path, *path.parents):
+        try:
+            state = nearest.stat()
+        except OSError:
+            continue
+        return _describe_rights_of_existing(nearest, state)
+    return f"{path} cannot be seen"  # a relative path from a folder that is gone
+
+
+def _describe_rights_of_existing(path: Path, state: os.stat_result) -> str:
+    """Return what :func:`describe_rights` does, for a path that exists."""
+    mounted = " on a file system that is mounted read-only" if os.statvfs(path).f_flag & os.ST_RDONLY else ""
     mode = f"{stat.S_IMODE(state.st_mode):04o}"
-    owner, process = _name_user(state.st_uid), _name_user(os.geteuid())
-    return f"{place} belongs to {owner} with mode {mode}{mounted}; this process is of {process}"
+    owner, process = _find_user_name(state.st_uid), _find_user_name(os.geteuid())
+    return f"{path} belongs to {owner} with mode {mode}{mounted}; this process is of {process}"
 
 
-def choose_writing_advice(place: Path) -> str:
-    """Return the next step where a process may not write a file or folder, which need not exist."""
-    return (
-        "mount its file system to be written"
-        if "mounted read-only" in describe_rights(place)
-        else "run it as the owner"
-    )
+def choose_writing_advice(path: Path) -> str:
+    """Return the next step for a user whose process may not write a file or folder, which need not exist."""
+    if "mounted read-only" in describe_rights(path):
+        return "mount its file system to be written"
+    return "run it as the owner"
 
 
-def _name_user(number: int) -> str:
+def _find_user_name(number: int) -> str:
+    """Return the name of the user with a number, or the number in words if it has no name."""
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
     return f"user {number}"
@@ -222,14 +228,16 @@ def _name_user(number: int) -> str:
 
 def make_system_error(error: OSError) -> OdError:
     """Return the OdError for a file or folder that the system refuses, with owner and mode if rights are lacking."""
+    rights = ""
     step = "check the path, the rights and the space on the disk"
     if error.errno in LOST:
         step = "check the disk or the connection to the file server, then run it again"
-    refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and isinstance(error.filename, (str, os.PathLike))
-    lacks = f": {describe_rights(Path(error.filename))}" if refused else ""
-    if refused:
-        step = choose_writing_advice(Path(error.filename))
-    message = f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}"
+    lacks_rights = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    if lacks_rights and isinstance(error.filename, (str, os.PathLike)):
+        path = Path(error.filename)
+        rights = f": {describe_rights(path)}"
+        step = choose_writing_advice(path)
+    message = f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{rights}"
     return OdError("OD-SYSTEM", message, next_step=step, spent=STAYS_CHARGED)
 
 
@@ -275,14 +283,14 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
     return written
 
 
-def write_if_other(path: Path, content: bytes) -> bool:
+def write_if_changed(path: Path, content: bytes) -> bool:
     """Write a public file and its folder, unless it has this content already. Return whether it was written."""
     if path.is_file() and path.read_bytes() == content:
         return False
     make_folder(path.parent)
     write_durably(
         path,
-        lambda place: write_checked(place, lambda file: file.write(content), mode=PUBLIC_FILE_MODE),
+        lambda temporary: write_checked(temporary, lambda file: file.write(content), mode=PUBLIC_FILE_MODE),
         mode=PUBLIC_FILE_MODE,
     )
     return True
@@ -351,10 +359,12 @@ def find_suspended_lock_error(file: Path) -> OdError | None:
     The system releases the lock when its process ends, so only a suspended process can block others for ever.
     """
     with suppress(OSError):
-        listed, inode = Path("/proc/locks").read_text(encoding="utf-8"), file.stat().st_ino
-        for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
-            state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-            if int(locked_inode) == inode and state in "Tt":
+        locks = Path("/proc/locks").read_text(encoding="utf-8")
+        inode = file.stat().st_ino
+        for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", locks):
+            status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+            state = status.rpartition(")")[2].split()[0]  # after the name of the program, which may have blanks
+            if int(locked_inode) == inode and state in ("T", "t"):  # stopped, by a signal or a debugger
                 message = f"{file}: process {process} holds it but is suspended, so no other release can begin"
                 step = f"resume the process (kill -CONT {process}), or end it; then run this again"
                 return OdError("OD-RELEASE-SUSPENDED", message, next_step=step)
@@ -362,11 +372,11 @@ def find_suspended_lock_error(file: Path) -> OdError | None:
 
 
 @contextmanager
-def lock_file(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
+def lock_file(file: Path, refusal: OdError, *, seconds: float) -> Iterator[None]:
     """Lock a file, which has no content and is never removed, while this context lasts. Its folder must exist.
 
-    Raises OdError ``held`` if another process, or another context of this one, keeps the lock longer than ``seconds``;
-    sooner if that process is suspended.
+    Raises ``refusal`` if another process, or another context of this one, keeps the lock longer than ``seconds``; or
+    another OdError, sooner, if that process is suspended.
     """
     begun = time.monotonic()
     lock = os.open(file, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
@@ -377,10 +387,11 @@ def lock_file(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 waited = time.monotonic() - begun
-                if waited > min(seconds, _PATIENCE) and (refusal := find_suspended_lock_error(file)) is not None:
-                    raise refusal from None
+                suspended = find_suspended_lock_error(file) if waited > min(seconds, _PATIENCE) else None
+                if suspended is not None:
+                    raise suspended from None
                 if waited > seconds:
-                    raise held from None
+                    raise refusal from None
                 time.sleep(0.05)
         yield
     finally:

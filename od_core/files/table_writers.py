@@ -10,27 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_ROWS = 1 << 20  # number of rows that are converted to text at a time
+_ROWS_AT_A_TIME = 1 << 20  # number of rows that are converted to text at a time
 
 _EMPTY: dict[str, object] = {"null_handling": "replace"}
 """Option of Arrow's joins of texts that makes a missing text an empty one."""
 
 
-def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
-    """Append rows in the format of RFC 4180, in UTF-8. A missing value, or NaN, is an empty field.
+def write_csv_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
+    """Append the rows of a table to a CSV file (RFC 4180, UTF-8). A missing value, or NaN, is an empty field.
 
     The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row.
     ``header`` is True to write the names of the columns first.
     """
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
-    for start in range(0, len(table), _ROWS):
-        *columns, last = map(_format_csv_fields, table.slice(start, _ROWS).columns)
-        # An array, as a row may be of scalars.
-        ends = pa.repeat(make_text_scalar("\r\n"), min(_ROWS, len(table) - start))
-        ended = pc.binary_join_element_wise(last, ends, make_text_scalar(""), **_EMPTY)
-        rows = pc.binary_join_element_wise(*columns, ended, make_text_scalar(","), **_EMPTY)
-        file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
+    for start in range(0, len(table), _ROWS_AT_A_TIME):
+        *columns, last = map(_format_csv_fields, table.slice(start, _ROWS_AT_A_TIME).columns)
+        # Line ends are an array, because all fields may be scalars, of which a join would make one row.
+        line_ends = pa.repeat(make_text_scalar("\r\n"), min(_ROWS_AT_A_TIME, len(table) - start))
+        last_with_end = pc.binary_join_element_wise(last, line_ends, make_text_scalar(""), **_EMPTY)
+        rows = pc.binary_join_element_wise(*columns, last_with_end, make_text_scalar(","), **_EMPTY)
+        characters = rows.buffers()[2]  # those of all rows in turn; Arrow may have reserved more
+        file.write(characters[: pc.sum(pc.binary_length(rows)).as_py()])
 
 
 def _format_csv_fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
@@ -61,7 +62,7 @@ def make_text_scalar(text: str) -> pa.Scalar:
     return pa.scalar(text, pa.large_string())
 
 
-ROWS = 1 << 20
+ROWS_PER_GROUP = 1 << 20
 """Number of rows per row group. Only one group is in memory at a time."""
 
 
@@ -70,7 +71,7 @@ def write_batches(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
-    rows: int = ROWS,
+    rows: int = ROWS_PER_GROUP,
     **options: object,
 ) -> None:
     """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
@@ -85,15 +86,16 @@ def write_batches(
 def _iterate_row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Yield the rows of the batches in tables of ``rows`` rows with one chunk per column; the last may be shorter."""
     waiting: list[pa.RecordBatch] = []
-    number = 0
+    rows_waiting = 0
     for batch in batches:
         waiting.append(batch)
-        number += len(batch)
-        if number >= rows:
+        rows_waiting += len(batch)
+        if rows_waiting >= rows:
             table = pa.Table.from_batches(waiting, schema)
-            in_full_groups = len(table) - len(table) % rows
+            rows_waiting = len(table) % rows
+            in_full_groups = len(table) - rows_waiting
             for start in range(0, in_full_groups, rows):
                 yield table.slice(start, rows).combine_chunks()
-            waiting, number = table.slice(in_full_groups).to_batches(), len(table) - in_full_groups
+            waiting = table.slice(in_full_groups).to_batches()
     if waiting:
         yield pa.Table.from_batches(waiting, schema).combine_chunks()

@@ -80,11 +80,11 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, NoisyVector, write_noisy
 from od_core.ledger.object_store import (
     Store,
+    advise_to_read_details,
     compute_level_digest,
-    keep_detail,
     list_part_files,
     name_part_file,
-    read_details,
+    store_error_detail,
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import NoiseSource, find_backend_name
@@ -198,7 +198,8 @@ def run_on_all_parts(workers: Workers, task: Callable[[Work, Part], None], work:
         raise OdError(
             "OD-PARTS-FAILED",
             f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_SAID])}",
-            next_step=f"{read_details(work.store)}, then run the release again; it reads stored measurements back",
+            next_step=f"{advise_to_read_details(work.store)}, then run the release again; it reads stored measurements"
+            " back",
             spent=STAYS_CHARGED,
         )
 
@@ -217,10 +218,10 @@ class _Guarded:
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
-            keep_detail(self.work.store, f"{error}\n{error.confidential_detail or ''}\n")
+            store_error_detail(self.work.store, f"{error}\n{error.confidential_detail or ''}\n")
             return error.code
         except Exception:  # noqa: BLE001  # the text may contain a confidential value
-            keep_detail(self.work.store, traceback.format_exc())
+            store_error_detail(self.work.store, traceback.format_exc())
             return "OD-PART-FAILED"
         return _DONE
 

@@ -338,7 +338,7 @@ def release_flows(
         facts = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
         plan = replace(plan, earlier=read_earlier_evidence(plan, facts))
     source = resolve_noise_source(noise)
-    refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
+    refuse_too_wide(source, (step.variance_bound for step in plan.charged_steps))
     if plan.has_threshold:
         require_laplace_source(source)
     with prepare_charge(plan, ledger, release_id, source) as charged:

@@ -36,7 +36,7 @@ class SegmentStep(GaussianStep):
 
     @property
     def number(self) -> int:
-        """Number of the step within the release; see :attr:`od_core.privacy.plan.Step.number`."""
+        """Number of the step, by which the ledger and the files of measurements identify it within the release."""
         return self.first_number + self.level
 
     by_segment = True
@@ -85,16 +85,16 @@ class AreaTotalStep(GaussianStep):
 
     Attributes:
         side: 0 for the trips that begin in each zone of the origins, 1 for those that end in each of the destinations.
-        own_number: number of the step within the release.
+        step_number: number of the step within the release.
     """
 
     side: int
-    own_number: int
+    step_number: int
 
     @property
     def number(self) -> int:
-        """Number of the step within the release; see :attr:`od_core.privacy.plan.Step.number`."""
-        return self.own_number
+        """Number of the step, by which the ledger and the files of measurements identify it within the release."""
+        return self.step_number
 
     @property
     def noise_facts(self) -> dict[str, object]:
@@ -161,7 +161,7 @@ class ThresholdStep(GaussianStep):
         return Charge(epsilon=self.sensitivity / self.scale, delta=self.delta)
 
     @property
-    def largest_variance(self) -> Fraction:
+    def variance_bound(self) -> Fraction:
         """Twice the squared scale, an upper bound of the variance of discrete Laplace noise."""
         return 2 * self.scale**2
 

@@ -115,19 +115,21 @@ def fold_case(code: str) -> str:
 def check_case(codes: Sequence[str], name: str) -> None:
     """Raise OdError if two codes of column ``name`` are equal after :func:`fold_case`."""
     is_ascii = all(map(str.isascii, codes))
-    if (
-        two := find_first_conflict(zip(map(str.casefold if is_ascii else fold_case, codes), codes, strict=True))
-    ) is not None:
+    folded = map(str.casefold if is_ascii else fold_case, codes)  # of ASCII, the two return the same
+    conflict = find_first_conflict(zip(folded, codes, strict=True))
+    if conflict is not None:
+        _folded, code, other_code = conflict
         message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
-        raise make_geography_error("OD-GEOGRAPHY-CASE", message, f"codes {two[1]!r} and {two[2]!r}")
+        raise make_geography_error("OD-GEOGRAPHY-CASE", message, f"codes {code!r} and {other_code!r}")
 
 
 def find_first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
     """Return the first key that has two values, and these, in their order; None if each key has one value."""
     value_of: dict[str, str] = {}
     for key, value in pairs:
-        if (first := value_of.setdefault(key, value)) != value:
-            return key, first, value
+        earlier_value = value_of.setdefault(key, value)
+        if earlier_value != value:
+            return key, earlier_value, value
     return None
 
 
@@ -137,22 +139,22 @@ def format_pandas_advice(codes: Sequence[str]) -> str:
     return "" if lost is None else f"; {lost!r} is a code, and only {READ_AS_TEXT} does not read it as missing"
 
 
-def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None:
+def check_columns(table: pd.DataFrame, list_name: str, expected: Sequence[str]) -> None:
     """Raise OdError if a public list lacks an expected column, or has two columns of the same name.
 
     The message names columns of the list only if the list has at least one of the expected columns. Otherwise, the
     names go into the confidential detail: they may be the first row of a list without a header, or, if the path is
-    wrong, a record. ``of`` is the name of the list, in words. Columns without a name, which are not used, may be alike.
+    wrong, a record. ``list_name`` names the list in words. Columns without a name, which are not used, may be alike.
     """
     names = [str(column) for column in table.columns]
     missing = next((name for name in expected if name not in names), None)
     if missing is not None:
-        raise make_missing_column_error(of, missing, names, expected, table)
-    twice = find_first_repeated([name for name in names if name.strip()])
-    if twice is not None:
-        places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
-        message = f"the list has a column more than once: its columns {places} have the same name"
-        raise make_geography_error("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
+        raise make_missing_column_error(list_name, missing, names, expected, table)
+    repeated = find_first_repeated([name for name in names if name.strip()])
+    if repeated is not None:
+        numbers = " and ".join(str(number) for number, name in enumerate(names, start=1) if name == repeated)
+        message = f"the list has a column more than once: its columns {numbers} have the same name"
+        raise make_geography_error("OD-GEOGRAPHY-COLUMN", message, f"column {repeated!r}")
 
 
 def make_missing_column_error(
@@ -164,12 +166,19 @@ def make_missing_column_error(
         return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
     message = f"{table} has no column {name!r} and none of the other expected columns"
     detail = f"its columns: {columns!r}"
-    first = enumerate(() if rows is None else rows.head(50).itertuples(index=False), start=2)
-    line = next((line for line, row in first if not {*expected}.isdisjoint(map(str, row))), None)
+    line = None if rows is None else _find_line_of_names(rows, expected)
     if line is None:
         return make_geography_error("OD-GEOGRAPHY-COLUMN", message, detail)
     step = f"remove what is above line {line}, such as a title"
     return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{message}, which are in line {line}", detail, next_step=step)
+
+
+def _find_line_of_names(rows: pd.DataFrame, expected: Sequence[str]) -> int | None:
+    """Return which line of a file, from 1, has an expected name of a column below the header; None if no early one."""
+    for line, row in enumerate(rows.head(50).itertuples(index=False), start=2):
+        if not {*expected}.isdisjoint(map(str, row)):
+            return line
+    return None
 
 
 def make_geography_error(
@@ -244,9 +253,9 @@ def find_first_repeated(codes: Sequence[str]) -> str | None:
 
 def find_positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    places = pc.index_in(convert_to_texts(codes), pa.array(listed, pa.large_string()))
-    numbers: NDArray[np.int32] = places.fill_null(-1).to_numpy().astype(np.int32)
-    return numbers
+    found = pc.index_in(convert_to_texts(codes), pa.array(listed, pa.large_string()))  # NULL if not listed
+    positions: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
+    return positions
 
 
 def list_zone_paths(areas: pd.DataFrame) -> list[tuple[str, ...]]:
@@ -258,35 +267,39 @@ def list_zone_paths(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
     for area in _list_areas_from_top(parent_of):
         paths[area] = (*paths[parent_of[area]], area)
-    inner = set(parent_of.values())
-    first, *others = zone_paths = [paths[area] for area in parent_of if area not in inner]
-    uneven = next((path for path in others if len(path) != len(first)), None)
-    if uneven is not None:
-        detail = f"zone {uneven[-1]!r} is at depth {len(uneven)}, zone {first[-1]!r} at depth {len(first)}"
-        message = "the zones lie at different depths; all zones must lie at the same depth"
-        raise make_geography_error("OD-GEOGRAPHY-DEPTH", message, detail)
+    with_children = set(parent_of.values())
+    zone_paths = [paths[area] for area in parent_of if area not in with_children]
+    first_path = zone_paths[0]
+    for path in zone_paths:
+        if len(path) != len(first_path):
+            detail = f"zone {path[-1]!r} is at depth {len(path)}, zone {first_path[-1]!r} at depth {len(first_path)}"
+            message = "the zones lie at different depths; all zones must lie at the same depth"
+            raise make_geography_error("OD-GEOGRAPHY-DEPTH", message, detail)
     return zone_paths
 
 
 def _read_parents(areas: pd.DataFrame) -> dict[str, str]:
     """Return the parent of each listed area, which may be the whole space. Raises OdError unless each has one."""
-    code = read_text_codes(areas["area"], "area")
+    codes = read_text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
-    given_parents = iter(read_text_codes(areas["parent"][has_parent], "parent"))
+    parents = np.full(len(codes), WHOLE_SPACE, dtype=object)
+    parents[has_parent] = read_text_codes(areas["parent"][has_parent], "parent")
     parent_of: dict[str, str] = {}
-    for area, listed in zip(code, has_parent, strict=True):
-        parent = next(given_parents) if listed else WHOLE_SPACE
+    for area, parent, is_given in zip(codes, parents, has_parent, strict=True):
         if area == WHOLE_SPACE:
-            if listed:
+            if is_given:
                 message = f"the whole space {area!r} lies within another area"
                 raise make_geography_error("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
-        elif (other := parent_of.setdefault(area, parent)) != parent:
-            detail = f"area {area!r} lies in {other!r} and {parent!r}"
+            continue
+        other_parent = parent_of.setdefault(area, parent)
+        if other_parent != parent:
+            detail = f"area {area!r} lies in {other_parent!r} and {parent!r}"
             raise make_geography_error("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
     if not parent_of:
         raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
-    if (twice := find_first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
-        raise make_geography_error("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
+    repeated = find_first_repeated([area for area in codes if area != WHOLE_SPACE])
+    if repeated is not None:
+        raise make_geography_error("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {repeated!r}")
     check_case(list(parent_of), "area")
     return parent_of
 
@@ -301,7 +314,8 @@ def _list_areas_from_top(parent_of: Mapping[str, str]) -> list[str]:
             "OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail
         )
     try:
-        return list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())[1:]
+        whole_space_first = TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order()
+        return list(whole_space_first)[1:]
     except CycleError as error:
         message = "an area lies within itself"
         raise make_geography_error("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
@@ -313,17 +327,19 @@ def check_hierarchy(columns: Mapping[str, Sequence[str]]) -> None:
     ``columns`` has the valid code of the area of each zone, by level, coarse to fine.
     """
     levels = list(columns)
-    twice = find_first_repeated(columns[levels[-1]])
-    if twice is not None:
-        reverse = len(levels) > 1 and find_first_repeated(columns[levels[0]]) is None
-        hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
+    repeated = find_first_repeated(columns[levels[-1]])
+    if repeated is not None:
+        may_be_reversed = len(levels) > 1 and find_first_repeated(columns[levels[0]]) is None
+        hint = "; name levels coarse to fine: are they the wrong way round?" if may_be_reversed else ""
         message = f"column {levels[-1]!r}: a zone is listed twice{hint}"
-        raise make_geography_error("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
+        raise make_geography_error("OD-GEOGRAPHY-DUPLICATE", message, f"zone {repeated!r}")
     for name, codes in columns.items():
         check_case(codes, name)
-    for (above, parents), (name, areas) in pairwise(columns.items()):
-        if (two := find_first_conflict(zip(areas, parents, strict=True))) is not None:
-            area, (parent, other_parent) = two[0], sorted(two[1:])
+    for above, name in pairwise(levels):
+        conflict = find_first_conflict(zip(columns[name], columns[above], strict=True))
+        if conflict is not None:
+            area, *two_parents = conflict
+            parent, other_parent = sorted(two_parents)
             message = f"an area of level {name!r} lies in two areas of level {above!r}"
             detail = f"{name} {area!r} lies in {parent!r} and {other_parent!r}"
             raise make_geography_error("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
@@ -337,16 +353,16 @@ def build_area_tree(
     ``columns`` has the valid code of the area of each zone, for each level, coarse to fine.
     """
     factors = [pd.factorize(np.array(column, dtype=object), sort=True) for column in columns]
-    order = np.lexsort([number for number, _ in reversed(factors)])
+    zones_in_tree_order = np.lexsort([positions for positions, _sorted_codes in reversed(factors)])
     codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
     parents: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
-    above = np.zeros(len(order), dtype=np.int32)
-    for number, alphabet in factors:
-        area = number[order]
-        starts = np.append(True, np.diff(area) != 0)
-        codes.append(tuple(alphabet[area[starts]]))
-        parents.append(above[starts])
-        above = (np.cumsum(starts) - 1).astype(np.int32)
+    area_above = np.zeros(len(zones_in_tree_order), dtype=np.int32)  # of each zone: its area in the level above
+    for positions, sorted_codes in factors:
+        position_of_zone = positions[zones_in_tree_order]
+        is_first_zone = np.append(True, np.diff(position_of_zone) != 0)  # of an area of this level
+        codes.append(tuple(sorted_codes[position_of_zone[is_first_zone]]))
+        parents.append(area_above[is_first_zone])
+        area_above = (np.cumsum(is_first_zone) - 1).astype(np.int32)
     return tuple(codes), tuple(parents)
 
 
@@ -354,17 +370,17 @@ AreaNames = tuple[tuple[str, ...], ...]
 """For each level 0 to the depth, the name of each area in tree order; empty text for an area without a name."""
 
 
-def name_column(level: str) -> str:
+def name_column_of_names(level: str) -> str:
     """Return the column of the names of a level's areas in :meth:`od_core.Geography.to_frame`."""
     return f"{level}: name"
 
 
 def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     """Raise OdError if something in ``named`` is no level, or if a level is called like a column of names."""
-    strange = [level for level in named if level not in levels]
-    if strange:
-        raise make_geography_error("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
-    if {*map(name_column, levels)} & {*levels}:
+    for level in named:
+        if level not in levels:
+            raise make_geography_error("OD-GEOGRAPHY-NAMES", f"names are declared for {level!r}, which is not a level")
+    if {*map(name_column_of_names, levels)} & {*levels}:
         message = "a level has the name of another level followed by ': name', so it cannot have names"
         raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
 
@@ -383,19 +399,24 @@ def read_area_names(
     check_named_levels(levels, columns)
     names: list[tuple[str, ...]] = [("",) * len(codes[0])]
     for level, areas in zip(levels, codes[1:], strict=True):
-        name_of: dict[str, str] = {}
-        if (column := columns.get(level)) is not None:
-            for code, name in zip(zones[level], zones[column], strict=True):
-                if not isinstance(name, str) and not pd.isna(name):
-                    message = f"column {column!r} contains a name that is not text; read the column as text"
-                    raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
-                one_line = " ".join(name.split()) if isinstance(name, str) else ""
-                if one_line and name_of.setdefault(code, one_line) != one_line:
-                    message = f"level {level!r} has an area with two names"
-                    raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"area {code!r}")
-            check_codes(list(name_of.values()), column, what="name")
+        name_of = _read_names_of_level(zones, level, columns[level]) if level in columns else {}
         names.append(tuple(name_of.get(area, "") for area in areas))
     return tuple(names)
+
+
+def _read_names_of_level(zones: pd.DataFrame, level: str, column: str) -> dict[str, str]:
+    """Return the names of the areas of a level that have one, by code, as :func:`read_area_names` reads them."""
+    name_of: dict[str, str] = {}
+    for code, name in zip(zones[level], zones[column], strict=True):
+        if not isinstance(name, str) and not pd.isna(name):
+            message = f"column {column!r} contains a name that is not text; read the column as text"
+            raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
+        one_line = " ".join(name.split()) if isinstance(name, str) else ""
+        if one_line and name_of.setdefault(code, one_line) != one_line:
+            message = f"level {level!r} has an area with two names"
+            raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"area {code!r}")
+    check_codes(list(name_of.values()), column, what="name")
+    return name_of
 
 
 def make_area_labels(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, raise_alone, suggest_similar_name
+from od_core.errors import OdError, raise_without_context, suggest_similar_name
 from od_core.extras import require
 from od_core.files.data_frame import Table, convert_to_data_frame
 from od_core.files.durable import find_file_fault
@@ -54,7 +54,7 @@ from od_core.geography.codes import (
     make_area_labels,
     make_geography_error,
     make_missing_column_error,
-    name_column,
+    name_column_of_names,
     parse_degrees,
     read_area_names,
     read_text_codes,
@@ -100,9 +100,11 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             degrees, or crosses the date line without being cut there.
     """
     require("boundaries")
-    if (absent := find_file_fault(path)) is not None:
-        raise _make_boundaries_error(absent, code="OD-FILE-MISSING")
-    system, codes, shapes = (_read_geoparquet if path.suffix == ".parquet" else _read_layer)(path, column)
+    fault = find_file_fault(path)
+    if fault is not None:
+        raise _make_boundaries_error(fault, code="OD-FILE-MISSING")
+    read = _read_geoparquet if path.suffix == ".parquet" else _read_layer
+    system, codes, shapes = read(path, column)
     if not _WGS84.fullmatch(str(system)):
         raise _make_boundaries_error(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
     boundaries: dict[str, bytes] = {}
@@ -116,22 +118,23 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
         if shape is not None:
             boundaries[code] = shape
     boundaries = normalise_boundaries(boundaries)
-    _refuse_uncut(tuple(boundaries.values()))
+    _refuse_uncut_at_date_line(tuple(boundaries.values()))
     return boundaries
 
 
-def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
+def _refuse_uncut_at_date_line(boundaries: Sequence[bytes]) -> None:
     """Raise OdError if a boundary crosses the date line without being cut there. It would be drawn around the world.
 
     It has two points in turn that are more than half the way around the world apart. Where a boundary contains a pole,
     it may run along the line that a map of the world shows for the pole.
     """
-    outlines = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
-    points, ring = shapely.get_coordinates(outlines, return_index=True)
-    repeats = ring[1:] == ring[:-1]
-    far = abs(np.diff(points[:, 0])) > _HALF_AROUND
-    along_pole = (abs(points[1:, 1]) == _POLE) & (points[1:, 1] == points[:-1, 1])
-    if (repeats & far & ~along_pole).any():
+    rings = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
+    points, ring_of_point = shapely.get_coordinates(rings, return_index=True)
+    longitude, latitude = points[:, 0], points[:, 1]
+    is_in_same_ring = ring_of_point[1:] == ring_of_point[:-1]  # each point with the one before it, as below
+    is_far = abs(np.diff(longitude)) > _HALF_AROUND
+    is_along_pole = (abs(latitude[1:]) == _POLE) & (latitude[1:] == latitude[:-1])
+    if (is_in_same_ring & is_far & ~is_along_pole).any():
         raise _make_boundaries_error("a boundary crosses the date line and is not cut there")
 
 
@@ -149,7 +152,9 @@ def _read_layer(path: Path, column: str) -> _Read:
                 raise make_missing_column_error("the file of boundaries", column, fields, (column,))
             facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column], force_2d=True)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
-        raise_alone(_make_boundaries_error(f"{path.name} cannot be read as a layer of boundaries", str(error)))
+        raise_without_context(
+            _make_boundaries_error(f"{path.name} cannot be read as a layer of boundaries", str(error))
+        )
     return facts["crs"], codes, shapes
 
 
@@ -159,19 +164,24 @@ def _read_geoparquet(path: Path, column: str) -> _Read:
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"geo"])
         shape_column = facts["primary_column"]
-        described, shapes = facts["columns"][shape_column], table[shape_column]
-        encoding, system = described["encoding"], described.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
+        shapes = table[shape_column]
+        encoding = facts["columns"][shape_column]["encoding"]
+        system = facts["columns"][shape_column].get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError for a damaged page
-        raise_alone(_make_boundaries_error(f"{path.name} cannot be read as GeoParquet", repr(error)))
+        raise_without_context(_make_boundaries_error(f"{path.name} cannot be read as GeoParquet", repr(error)))
     if encoding != "WKB":
         raise _make_boundaries_error(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
     names = [name for name in table.column_names if name != shape_column]
     if column not in names:
         raise make_missing_column_error("the file of boundaries", column, names, (column,))
-    horizontal: dict[str, Any] = (system or {}).get("components", [system or {}])[0]  # of a system with heights
-    identity = horizontal.get("id", {})
-    name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
-    return name, table[column].to_pylist(), shapes.to_pylist()
+    return _name_coordinate_system(system or {}), table[column].to_pylist(), shapes.to_pylist()
+
+
+def _name_coordinate_system(system: Mapping[str, Any]) -> str | None:
+    """Return the code of a coordinate system in PROJJSON, such as ``EPSG:4326``; None if it has none."""
+    horizontal = system["components"][0] if "components" in system else system  # the first part, if it has heights
+    identity = horizontal.get("id")
+    return f"{identity.get('authority')}:{identity.get('code')}" if identity else None
 
 
 def add_boundary_column(
@@ -184,16 +194,18 @@ def add_boundary_column(
     """
     if level not in zones.columns:
         return zones
-    column, what = name_boundary_column(levels, level), "zone" if level == levels[-1] else f"area of level {level!r}"
+    column = name_boundary_column(levels, level)
     if column in zones.columns:
         raise _make_boundaries_error(
             f"the zone list has a column {column!r}, which is reserved for boundaries from a file"
         )
-    is_first = ~zones[level].duplicated()
+    is_first_zone = ~zones[level].duplicated()
     texts = [
-        boundaries[c].hex() if c in boundaries and one else "" for c, one in zip(zones[level], is_first, strict=True)
+        boundaries[code].hex() if is_first and code in boundaries else ""
+        for code, is_first in zip(zones[level], is_first_zone, strict=True)
     ]
     if not any(texts):
+        what = "zone" if level == levels[-1] else f"area of level {level!r}"
         detail = f"the file has {next(iter(boundaries), '')!r}"
         raise _make_boundaries_error(f"no {what} of the list has a boundary in the file", detail)
     return zones.assign(**{column: texts})
@@ -207,7 +219,7 @@ def _parse_area_boundaries(areas: Sequence[str], codes: Sequence[str], column: p
     try:
         boundary_of = {area: bytes.fromhex(text) for area, text in stated}
     except ValueError:
-        raise_alone(_make_boundaries_error("a boundary is not well-known binary in hexadecimal digits"))
+        raise_without_context(_make_boundaries_error("a boundary is not well-known binary in hexadecimal digits"))
     return tuple(map(normalise_boundaries(boundary_of).get, areas))
 
 
@@ -228,9 +240,9 @@ def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     try:
         shapes = shapely.from_wkb(given)
     except shapely.errors.GEOSException as error:
-        raise_alone(_make_boundaries_error("a boundary is not well-known binary", str(error)))
+        raise_without_context(_make_boundaries_error("a boundary is not well-known binary", str(error)))
     is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
-    # As is a line back and forth.
+    # Of a polygon without an inside, such as a line back and forth, the repair leaves nothing.
     is_usable[is_usable] = ~shapely.is_empty(_make_valid_shapes(given[is_usable].tolist()))
     if not is_usable.all():
         area = [*boundaries][int(np.argmin(is_usable))]
@@ -245,18 +257,18 @@ def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     return dict(zip(boundaries, shapely.to_wkb(shapely.force_2d(shapes), byte_order=1), strict=True))
 
 
-def find_points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:
+def find_points_within(boundaries: Boundaries, preferred: Degrees | None = None) -> NDArray[np.float64]:
     """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (areas, 2).
 
-    It is the ``wanted`` place of the area, in the same form, if that is within the boundary or the area has none.
+    It is the ``preferred`` point of the area, in the same form, if that is within the boundary or the area has none.
     """
     shapes = _make_valid_shapes(boundaries)
-    inside = shapely.point_on_surface(shapes)
-    points = np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
-    if wanted is None:
-        return points
-    stays = shapely.contains_xy(shapes, wanted[:, 1], wanted[:, 0]) | shapely.is_missing(shapes)
-    return np.where(stays[:, None], wanted, points)
+    points = shapely.point_on_surface(shapes)
+    degrees = np.column_stack([shapely.get_y(points), shapely.get_x(points)])
+    if preferred is None:
+        return degrees
+    is_kept = shapely.contains_xy(shapes, preferred[:, 1], preferred[:, 0]) | shapely.is_missing(shapes)
+    return np.where(is_kept[:, None], preferred, degrees)
 
 
 def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
@@ -266,19 +278,21 @@ def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
     given boundaries. Faulty polygons, such as those that cross themselves, are repaired. The geography must have
     boundaries.
     """
-    below = _make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
-    of_below = geography.depth
-    levels = [below]
+    shapes_below = _make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
+    level_below = geography.depth  # the level of these shapes: the last one with given boundaries
+    fine_to_coarse = [shapes_below]
     for level in range(geography.depth - 1, 0, -1):
-        first = np.searchsorted(geography.first_zone[of_below], geography.first_zone[level]).tolist()
-        areas = np.array([shapely.union_all(below[start:end]) for start, end in pairwise(first)], dtype=object)
-        areas[shapely.is_empty(areas)] = None
-        if (stated := geography.level_boundaries.get(geography.level_names[level])) is not None:
+        first_below = np.searchsorted(geography.first_zone[level_below], geography.first_zone[level]).tolist()
+        unions = [shapely.union_all(shapes_below[start:end]) for start, end in pairwise(first_below)]
+        shapes = np.array(unions, dtype=object)
+        shapes[shapely.is_empty(shapes)] = None
+        stated = geography.level_boundaries.get(geography.level_names[level])
+        if stated is not None:
             given = _make_valid_shapes(stated)
-            areas = np.where(shapely.is_missing(given), areas, given)
-            below, of_below = areas, level
-        levels.append(areas)
-    return levels[::-1]
+            shapes = np.where(shapely.is_missing(given), shapes, given)
+            shapes_below, level_below = shapes, level
+        fine_to_coarse.append(shapes)
+    return fine_to_coarse[::-1]
 
 
 def as_wkb(shapes: NDArray[np.object_]) -> Boundaries:
@@ -292,12 +306,12 @@ def simplify_shapes(shapes: NDArray[np.object_], tolerance: float) -> NDArray[np
     If the shapes do not overlap and share their borders exactly, they still do.
     """
     with_shape = np.flatnonzero([shape is not None for shape in shapes])
-    result = shapes.copy()
+    simplified = shapes.copy()
     if shapely.coverage_is_valid(shapes[with_shape]):
-        result[with_shape] = shapely.coverage_simplify(shapes[with_shape], tolerance)
+        simplified[with_shape] = shapely.coverage_simplify(shapes[with_shape], tolerance)
     else:
-        result[with_shape] = shapely.simplify(shapes[with_shape], tolerance, preserve_topology=True)
-    return result
+        simplified[with_shape] = shapely.simplify(shapes[with_shape], tolerance, preserve_topology=True)
+    return simplified
 
 
 def compute_square_degrees(shapes: NDArray[np.object_]) -> float:
@@ -397,21 +411,23 @@ class Geography(Shown):
             raise _make_shape_error(f"level 0 is not the single area {WHOLE_SPACE!r}")
         for level, name in enumerate(self.levels, start=1):
             check_codes(self.codes[level], name)
-            above = np.asarray(self.parents[level])
-            if find_first_repeated(self.codes[level]) is not None or not np.issubdtype(above.dtype, np.integer):
+            stated_parents = np.asarray(self.parents[level])
+            has_parents = np.issubdtype(stated_parents.dtype, np.integer)
+            if find_first_repeated(self.codes[level]) is not None or not has_parents:
                 raise _make_shape_error(f"level {name!r} lists an area twice or has no parents")
-            every_parent, above = np.arange(self.size(level - 1)), above.astype(np.int32)
-            if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
+            parents = stated_parents.astype(np.int32)
+            every_parent = np.arange(self.size(level - 1))
+            if len(parents) != self.size(level) or not np.array_equal(np.unique(parents), every_parent):
                 raise _make_shape_error(f"level {name!r} does not partition the level above it")
-            if np.any(np.diff(above) < 0):
+            if np.any(np.diff(parents) < 0):
                 raise _make_shape_error(f"areas of level {name!r} are not in tree order")
 
     def _set_coordinates(self) -> None:
         """Set checked coordinates, or None if no zone has any."""
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
-            places = _freeze_array(np.asarray(self.coordinates, dtype=np.float64))
-            object.__setattr__(self, "coordinates", None if np.isnan(places).all() else places)
+            coordinates = _freeze_array(np.asarray(self.coordinates, dtype=np.float64))
+            object.__setattr__(self, "coordinates", None if np.isnan(coordinates).all() else coordinates)
 
     def _set_names(self) -> None:
         """Set checked names, or None if no area has any."""
@@ -445,17 +461,17 @@ class Geography(Shown):
 
     def _set_tree(self) -> None:
         """Set the first child and the first zone of each area, which follow from the parents."""
-        parents = tuple(_freeze_array(np.asarray(p, dtype=np.int32)) for p in self.parents)
-        first_child = tuple(
-            _freeze_array(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
-            for level in range(self.depth)
-        )
+        parents = tuple(_freeze_array(np.asarray(numbers, dtype=np.int32)) for numbers in self.parents)
+        first_child: list[Numbers] = []
+        for level in range(self.depth):
+            areas_and_end = np.arange(self.size(level) + 1)
+            first_child.append(np.searchsorted(parents[level + 1], areas_and_end).astype(np.int32))
         first_zone = [np.arange(self.size(self.depth) + 1, dtype=np.int32)]
         for level in range(self.depth - 1, -1, -1):
             first_zone.insert(0, first_zone[0][first_child[level]])
         object.__setattr__(self, "parents", parents)
-        object.__setattr__(self, "first_child", first_child)
-        object.__setattr__(self, "first_zone", tuple(_freeze_array(f) for f in first_zone))
+        object.__setattr__(self, "first_child", tuple(map(_freeze_array, first_child)))
+        object.__setattr__(self, "first_zone", tuple(map(_freeze_array, first_zone)))
 
     @classmethod
     def from_frame(
@@ -490,26 +506,28 @@ class Geography(Shown):
         """
         zones, levels, names = convert_to_data_frame(zones), tuple(levels), dict(names or {})
         check_level_names(levels)
-        columns_of_shapes = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
-        expected = (*levels, *(coordinates or ()), *names.values(), *columns_of_shapes.values())
+        boundary_columns = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
+        expected = (*levels, *(coordinates or ()), *names.values(), *boundary_columns.values())
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
             raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
-        columns = {name: read_text_codes(zones[name], name) for name in levels}
-        check_hierarchy(columns)
-        geography = cls(levels, *build_area_tree([*columns.values()]), unknown, version=version)
+        codes_of_rows = {level: read_text_codes(zones[level], level) for level in levels}
+        check_hierarchy(codes_of_rows)
+        codes, parents = build_area_tree([*codes_of_rows.values()])
+        geography = cls(levels, codes, parents, unknown, version=version)
         if names:
-            geography = replace(geography, names=read_area_names(geography.codes, levels, zones, names))
-        row = pd.Index(columns[levels[-1]], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
-        shapes = {
-            level: _parse_area_boundaries(geography.codes[levels.index(level) + 1], columns[level], zones[column])
-            for level, column in columns_of_shapes.items()
+            geography = replace(geography, names=read_area_names(codes, levels, zones, names))
+        level_boundaries = {
+            level: _parse_area_boundaries(codes[levels.index(level) + 1], codes_of_rows[level], zones[column])
+            for level, column in boundary_columns.items()
         }
-        of_zones = shapes.pop(levels[-1], None)
-        places = None if of_zones is None else find_points_within(of_zones)
+        zone_boundaries = level_boundaries.pop(levels[-1], None)
+        places = None if zone_boundaries is None else find_points_within(zone_boundaries)
         if coordinates is not None:
-            places = np.column_stack([parse_degrees(zones[name], name) for name in coordinates])[row]
-        return replace(geography, coordinates=places, boundaries=of_zones, level_boundaries=shapes)
+            rows = pd.Index(codes_of_rows[levels[-1]], dtype=object)
+            row_of_zone = rows.get_indexer(pd.Index(geography.zones, dtype=object))
+            places = np.column_stack([parse_degrees(zones[name], name) for name in coordinates])[row_of_zone]
+        return replace(geography, coordinates=places, boundaries=zone_boundaries, level_boundaries=level_boundaries)
 
     @classmethod
     def whole(cls) -> Geography:
@@ -517,7 +535,8 @@ class Geography(Shown):
 
         It is the other side of a table with one hierarchy; see :func:`od_core.flows.release.release_counts`.
         """
-        return cls((), ((WHOLE_SPACE,),), (np.empty(0, dtype=np.int32),), WHOLE_SPACE)
+        no_parents = (np.empty(0, dtype=np.int32),)
+        return cls(levels=(), codes=((WHOLE_SPACE,),), parents=no_parents, unknown=WHOLE_SPACE)
 
     @classmethod
     def from_parents(
@@ -551,8 +570,8 @@ class Geography(Shown):
         zones = pd.DataFrame(zone_paths, columns=list(levels))
         for level, column in names.items():
             name_of = dict(zip(areas["area"], areas[column], strict=True))
-            zones[name_column(level)] = pd.Series([name_of[area] for area in zones[level]], dtype=object)
-        listed = {level: name_column(level) for level in names}
+            zones[name_column_of_names(level)] = pd.Series([name_of[area] for area in zones[level]], dtype=object)
+        listed = {level: name_column_of_names(level) for level in names}
         return cls.from_frame(zones, levels, unknown=unknown, version=version, names=listed)
 
     def __repr__(self) -> str:
@@ -589,7 +608,8 @@ class Geography(Shown):
     def find_level_number(self, name: str) -> int:
         """Return the number of the level with this name. Raises OdError, with all level names, if there is none."""
         if name not in self.level_names:
-            near, all_names = suggest_similar_name(name, self.level_names), ", ".join(self.level_names)
+            near = suggest_similar_name(name, self.level_names)
+            all_names = ", ".join(self.level_names)
             message = f"there is no level {name!r}{near}; the levels are {all_names}"
             raise OdError("OD-LEVEL-UNKNOWN", message, next_step="name one of the geography's levels")
         return self.level_names.index(name)
@@ -600,9 +620,12 @@ class Geography(Shown):
 
     @cached_property
     def _ancestors(self) -> tuple[Numbers, ...]:
-        return tuple(
-            _freeze_array(np.repeat(np.arange(len(below), dtype=np.int32), below)) for below in self._zones_below
-        )
+        """What :meth:`ancestors` returns for each level."""
+        ancestors: list[Numbers] = []
+        for zones_below in self._zones_below:
+            areas = np.arange(len(zones_below), dtype=np.int32)
+            ancestors.append(_freeze_array(np.repeat(areas, zones_below)))
+        return tuple(ancestors)
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
         """Return, for each area of ``level``, the number of the area of ``above`` that contains it; shape (areas,)."""
@@ -614,12 +637,14 @@ class Geography(Shown):
 
     @cached_property
     def _zones_below(self) -> tuple[Numbers, ...]:
+        """What :meth:`count_zones_below` returns for each level."""
         return tuple(_freeze_array(np.diff(first)) for first in self.first_zone)
 
     def count_earlier_zones(self, level: int) -> Numbers:
         """Return, for each area of a level, the number of earlier zones below the same parent; shape (areas,)."""
-        first = self.first_zone[level][:-1]
-        return first - self.first_zone[level - 1][self.parents[level]]
+        first_zone = self.first_zone[level][:-1]
+        first_zone_of_parent = self.first_zone[level - 1][self.parents[level]]
+        return first_zone - first_zone_of_parent
 
     def find_zone_numbers(self, codes: pd.Series) -> Numbers:
         """Return the zone number of each code, or -1 for an unlisted code; shape (len(codes),)."""
@@ -636,7 +661,8 @@ class Geography(Shown):
         number_of = {code: number for number, code in enumerate(self.codes[level])}
         numbers = [number_of.get(code, -1) if isinstance(code, str) else -1 for code in codes]
         if -1 in numbers:
-            missing, name = str(list(codes)[numbers.index(-1)]), self.level_names[level]
+            name = self.level_names[level]
+            missing = str(list(codes)[numbers.index(-1)])
             message = f"level {name!r} has no area {missing[:60]!r}{suggest_similar_name(missing, self.codes[level])}"
             step = "name areas of that level, which the table of areas lists"
             raise OdError("OD-AREA-UNKNOWN", message, next_step=step)
@@ -666,10 +692,11 @@ class Geography(Shown):
         zones = self._list_paths()
         if self.names is not None:
             for level, (name, names) in enumerate(zip(self.levels, self.names[1:], strict=True), start=1):
-                zones[name_column(name)] = np.array(names, object)[self.ancestors(level)]
-        for name, shapes in self.given_boundaries.items():
+                zones[name_column_of_names(name)] = np.array(names, object)[self.ancestors(level)]
+        for name, boundaries in self.given_boundaries.items():
+            first_zone = self.first_zone[self.find_level_number(name)][:-1]  # of each area, whose row has its boundary
             texts = np.full(len(zones), "", dtype=object)
-            texts[self.first_zone[self.find_level_number(name)][:-1]] = [(boundary or b"").hex() for boundary in shapes]
+            texts[first_zone] = [(boundary or b"").hex() for boundary in boundaries]
             zones[name_boundary_column(self.levels, name)] = texts
         if self.coordinates is not None:
             zones[list(COORDINATES)] = self.coordinates
@@ -690,7 +717,8 @@ class Geography(Shown):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the level names, the codes of all areas that contain each zone, and the unknown zone."""
-        paths = list(zip(*(column.to_list() for _, column in self._list_paths().items()), strict=True))
+        columns = [column.to_list() for _level, column in self._list_paths().items()]
+        paths = list(zip(*columns, strict=True))  # of each zone
         content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
@@ -715,7 +743,7 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         unknown=code,
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
-        names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
+        names=None if geography.names is None else {level: name_column_of_names(level) for level in geography.levels},
         boundaries={level: name_boundary_column(geography.levels, level) for level in geography.given_boundaries},
     )
 
@@ -731,6 +759,7 @@ def _make_shape_error(message: str, detail: str | None = None) -> OdError:
 
 
 def _freeze_array(array: Array) -> Array:
-    array = array.copy()
-    array.setflags(write=False)
-    return array
+    """Return a copy of an array that cannot be written to."""
+    frozen = array.copy()
+    frozen.setflags(write=False)
+    return frozen

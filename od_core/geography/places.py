@@ -39,8 +39,9 @@ def compute_mean_places(geography: Geography, level: int) -> Reals:
     if geography.coordinates is None:
         return np.full((size, 3), np.nan)
     has_place = ~np.isnan(geography.coordinates).any(axis=1)
-    areas, points = geography.ancestors(level)[has_place], compute_unit_vectors(geography.coordinates[has_place]).T
-    sums = np.column_stack([np.bincount(areas, axis, minlength=size) for axis in points])
+    areas = geography.ancestors(level)[has_place]
+    vectors = compute_unit_vectors(geography.coordinates[has_place])
+    sums = np.column_stack([np.bincount(areas, component, minlength=size) for component in vectors.T])
     with np.errstate(invalid="ignore"):
         places: Reals = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     return places
@@ -108,22 +109,23 @@ def compute_least_squared_chord(distance: float) -> float:
 
 
 def compute_nearest_and_farthest(origins: Reals, destinations: Reals) -> tuple[float, float]:
-    """Return how far the places of one list are from those of another, in kilometres; shape (places, 3) each.
+    """Return two distances from places of one list to those of another, in kilometres.
 
     They are the median distance from a place to the nearest other place, 0 if there is no other one, and the largest
-    distance between two places.
+    distance between two places. Places are unit vectors, or NaN if unknown; shape (places, 3) each.
     """
-    starts, ends = (places[~np.isnan(places[:, 0])] for places in (origins, destinations))
-    rows = max(1, _BLOCK // max(1, len(ends)))
-    nearest, farthest = [np.empty(0)], 0.0
-    for first in range(0, len(starts), rows):
-        cosines = starts[first : first + rows] @ ends.T
-        farthest = max(farthest, float(np.arccos(np.clip(cosines.min(initial=1.0), -1, 1))))
-        others = np.where(cosines < _SAME, cosines, -2.0).max(axis=1, initial=-2.0)
-        nearest.append(np.arccos(others[others >= -1]))
-    between = np.concatenate(nearest)
-    middle = float(np.median(between)) if len(between) else 0.0
-    return round(middle * _RADIUS) / 1000, round(farthest * _RADIUS) / 1000
+    starts = origins[~np.isnan(origins[:, 0])]
+    ends = destinations[~np.isnan(destinations[:, 0])]
+    rows_at_a_time = max(1, _BLOCK // max(1, len(ends)))
+    angles_to_nearest, largest_angle = [np.empty(0)], 0.0
+    for row in range(0, len(starts), rows_at_a_time):
+        cosines = starts[row : row + rows_at_a_time] @ ends.T
+        largest_angle = max(largest_angle, float(np.arccos(np.clip(cosines.min(initial=1.0), -1, 1))))
+        cosine_to_nearest = np.where(cosines < _SAME, cosines, -2.0).max(axis=1, initial=-2.0)  # -2 without another
+        angles_to_nearest.append(np.arccos(cosine_to_nearest[cosine_to_nearest >= -1]))
+    all_angles = np.concatenate(angles_to_nearest)
+    median_angle = float(np.median(all_angles)) if len(all_angles) else 0.0
+    return round(median_angle * _RADIUS) / 1000, round(largest_angle * _RADIUS) / 1000
 
 
 def has_distances(tree: FlowTree) -> bool:

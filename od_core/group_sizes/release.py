@@ -19,7 +19,7 @@ from od_core.group_sizes.intervals import NoisyGroups, list_interval_sizes
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measured, Measurements, NoisyVector, release_table
+from od_core.ledger.measurements import Measured, Measurements, NoisyVector, draw_laplace_release
 from od_core.noise.backends import NoiseSource, check_noise, find_backend_name, require_laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
@@ -265,7 +265,7 @@ def release_group_sizes(
     counted = GroupSizes.from_frame(groups, geography, columns=columns)
     per_area = counted.count_per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
-    return release_table(run_plan, plan, counted, noise, ledger, release_id)
+    return draw_laplace_release(run_plan, plan, counted, noise, ledger, release_id)
 
 
 def run_plan(

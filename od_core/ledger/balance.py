@@ -102,14 +102,15 @@ class Balance:
         return len(self.charged)
 
 
-def charge_of(row: Mapping[str, Any]) -> Charge:
+def read_charge(row: Mapping[str, Any]) -> Charge:
     """Return the charge of a RESERVED entry."""
-    return _charge(row["rho"], row["epsilon"], row["delta"])
+    return _parse_charge(row["rho"], row["epsilon"], row["delta"])
 
 
 @lru_cache(maxsize=1024)  # many releases have the same charge
-def _charge(*texts: str) -> Charge:
-    return Charge(*map(Fraction, texts))
+def _parse_charge(rho: str, epsilon: str, delta: str) -> Charge:
+    """Return the charge whose numbers have these texts."""
+    return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
 
 
 Asked = Sequence[tuple[Mapping[str, Any], Charge]]
@@ -138,15 +139,17 @@ def compute_balances(
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     declared: DomainFacts = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
-    asked_of = None if periods is None else frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
-    found_charges = _read_charges(entries, declared, domain, asked_of, until, by_release=by_release)
-    by_part = _index_charges_by_part(found_charges)
-    periods = sorted(by_part) if periods is None else periods
+    read_periods = None  # the elementary periods whose charges matter
+    if periods is not None:
+        read_periods = frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
+    found_charges = _read_charges(entries, declared, domain, read_periods, until, by_release=by_release)
+    positions_of = _index_charges_by_period(found_charges)
+    periods = sorted(positions_of) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     result = []
     for name, parts in _group_periods_by_cap(declared, periods).items():
-        places = sorted({place for part in parts for place in by_part.get(part, ())})
-        charges_of_cap = [found_charges[place] for place in places]
+        positions = {position for part in parts for position in positions_of.get(part, ())}
+        charges_of_cap = [found_charges[position] for position in sorted(positions)]
         spent, of_part = _compute_charged_rho(declared, parts, charges_of_cap)
         with_request = [*charges_of_cap, *requested]
         delta = sum((charges.number * charges.charge.delta for charges in with_request), start=Fraction(0))
@@ -166,33 +169,34 @@ def compute_balances(
     return result
 
 
-def _index_charges_by_part(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
-    """Return the positions of the charges that each elementary period has."""
-    by_part = defaultdict[str, list[int]](list)
-    for place, charges in enumerate(found):
-        for part in charges.periods:
-            by_part[part].append(place)
-    return by_part
+def _index_charges_by_period(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
+    """Return the positions of the charges to each elementary period, by its text."""
+    positions_of = defaultdict[str, list[int]](list)
+    for position, charges in enumerate(found):
+        for period in charges.periods:
+            positions_of[period].append(position)
+    return positions_of
 
 
 def _sum_rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
-    of_release = defaultdict[str, Fraction](Fraction)
+    """Return the rho of the charges of each release, by its key as text."""
+    rho_of = defaultdict[str, Fraction](Fraction)
     for charges in found:
         if charges.release is not None:
-            of_release[charges.release] += charges.number * charges.charge.as_rho
-    return of_release
+            rho_of[charges.release] += charges.number * charges.charge.as_rho
+    return rho_of
 
 
 def _read_charges(
     entries: Entries,
     declared: DomainFacts,
     domain: str,
-    asked: frozenset[str] | None,
+    periods: frozenset[str] | None,
     until: int,
     *,
     by_release: bool,
 ) -> list[_Charges]:
-    """Return the reservations that can charge some elementary periods, oldest first; all if ``asked`` is None.
+    """Return the reservations that can charge some elementary periods, oldest first; all if ``periods`` is None.
 
     Entries of other periods are not read, and the database counts equal charges. Only a unit of a year needs contents.
     """
@@ -202,26 +206,31 @@ def _read_charges(
     columns = ["rho", "epsilon", "delta", "draw", *(["release"] if by_release else [])]
     if not is_of_all_time:  # it has one period, which all releases charge
         columns.append("period")
-        if asked is not None:
+        if periods is not None:
             texts = [group["period"] for group in entries.group_by("period", where, *values)]
-            charging = [text for text in texts if not asked.isdisjoint(find_charged_periods(declared, text))]
+            charging = [text for text in texts if not periods.isdisjoint(find_charged_periods(declared, text))]
             if not charging:
                 return []
             if len(charging) < len(texts):
                 where, values = f"{where} AND period IN ({', '.join('?' * len(charging))})", (*values, *charging)
     if "year" in declared:
         columns.append("content")
-    charges = []
-    for group in entries.group_by(", ".join(columns), where, *values):
-        periods = (ALL_PERIODS,) if is_of_all_time else find_charged_periods(declared, group["period"])
-        noise = json.loads(group["content"]) if "year" in declared else {}
-        charge, is_redrawn = charge_of(group), group["draw"] > 1
-        charges.append(_Charges(charge, noise, group["count"], group.get("release"), is_redrawn, periods))
-    return charges
+    return [
+        _Charges(
+            read_charge(group),
+            noise=json.loads(group["content"]) if "year" in declared else {},
+            number=group["count"],
+            release=group.get("release"),
+            redrawn=group["draw"] > 1,
+            periods=(ALL_PERIODS,) if is_of_all_time else find_charged_periods(declared, group["period"]),
+        )
+        for group in entries.group_by(", ".join(columns), where, *values)
+    ]
 
 
 @lru_cache(maxsize=1 << 16)
 def _cache_charged_periods(period: str, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
+    """Return what :func:`list_charged_periods` returns, for the text of a period; each period is parsed once."""
     return list_charged_periods(Period(period), elementary, unit)
 
 
@@ -234,21 +243,27 @@ def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict
     """Return the elementary periods whose charges count against one cap, by the name of the period or of the year."""
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
-    years = (
-        list_periods_of_year(Period(period), declared["elementary_period"], declared["year"]) for period in periods
-    )
-    return {name_declared_year(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
+    groups: dict[str, frozenset[str]] = {}
+    for period in periods:
+        parts = list_periods_of_year(Period(period), declared["elementary_period"], declared["year"])
+        groups[name_declared_year(parts, declared["year"])] = frozenset(part.text for part in parts)
+    return groups
 
 
 def _compute_charged_rho(
     declared: DomainFacts, parts: frozenset[str], charges: Sequence[_Charges]
 ) -> tuple[Fraction, dict[str, Fraction]]:
-    """Return the rho that charges take from one cap, and the rho of each elementary period that they charge."""
+    """Return the rho that charges take from one cap, and the rho of each elementary period that they charge.
+
+    ``parts`` are the elementary periods whose charges count against the cap.
+    """
     by_part: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
     for charge in charges:
         for part in parts.intersection(charge.periods):
             by_part[part].append((charge.noise, charge.number * charge.charge.as_rho))
-    sums = {part: sum((rho for _, rho in charged), start=Fraction(0)) for part, charged in by_part.items()}
+    sums: dict[str, Fraction] = {}
+    for part, charged in by_part.items():
+        sums[part] = sum((rho for _noise, rho in charged), start=Fraction(0))
     of_part = {part: rho for part, rho in sums.items() if rho}
     if "year" not in declared:
         return sum(sums.values(), start=Fraction(0)), of_part
@@ -262,8 +277,8 @@ def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Aske
     The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
     ``lost_draw`` states whether they are for drawing a lost level again; it only changes the message.
     """
-    of_periods = compute_balances(entries, domain, periods, asked, by_release=False)
-    balance = min(of_periods, key=lambda balance: balance.left - balance.asked)
+    found = compute_balances(entries, domain, periods, asked, by_release=False)
+    balance = min(found, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(

@@ -69,7 +69,7 @@ class EntryName(NamedTuple):
     hash: str
 
 
-NONE = EntryName(0, "")
+NO_ENTRY = EntryName(0, "")
 """Name of the last entry of a ledger without entries."""
 
 
@@ -125,6 +125,7 @@ class Entries:
         """Last entry that this transaction added; None if it added none."""
 
     def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
+        """Execute SQL with a question mark for each value, and return the rows."""
         return self._connection.execute(statement.replace("?", self._placeholder), values)
 
     def select(self, where: str, *values: str | int) -> list[Entry]:
@@ -157,6 +158,7 @@ class Entries:
         return [dict(group) for group in rows]
 
     def _read(self, where: str, *values: str | int) -> list[Entry]:
+        """Return the entries that satisfy an SQL condition, which may have an order, with their content parsed."""
         rows = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
         entries: list[Any] = [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
         return entries
@@ -173,10 +175,11 @@ class Entries:
         content: Mapping[str, object] | None = None,
     ) -> None:
         """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
-        rows = self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
-        last = next(((row["number"], row["hash"]) for row in rows), NONE)
+        last = NO_ENTRY
+        for row in self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1"):
+            last = EntryName(row["number"], row["hash"])
         entry = {
-            "number": last[0] + 1,
+            "number": last.number + 1,
             "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "kind": kind,
             "domain": domain,
@@ -186,13 +189,13 @@ class Entries:
             "draw": draw,
             **{name: None if charge is None else str(getattr(charge, name)) for name in _AMOUNTS},
             "content": json.dumps(content or {}, sort_keys=True),
-            "previous": last[1],
+            "previous": last.hash,
         }
         self._add({**entry, "hash": compute_facts_digest(entry)})
 
     def copy(self, source: Entries) -> int:
         """Add all entries of another ledger, and return their number. Raises OdError if this one has entries."""
-        if self.verify() != NONE:
+        if self.verify() != NO_ENTRY:
             step = "name a ledger without entries; two ledgers cannot be merged"
             raise OdError("OD-LEDGER-STATE", "the ledger to copy to has entries already", next_step=step)
         for entry in source.iterate_rows():
@@ -200,11 +203,15 @@ class Entries:
         return self.verify().number
 
     def iterate_rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """Return the entries after a number oldest first; by default all, whatever their numbers."""
-        later, values = (" WHERE number > ?", (after,)) if after else ("", ())
-        return map(dict, self._execute(f"SELECT * FROM entries{later} ORDER BY number", *values))  # noqa: S608
+        """Return the rows of the entries after a number, oldest first; by default of all, whatever their numbers."""
+        if after:
+            rows = self._execute("SELECT * FROM entries WHERE number > ? ORDER BY number", after)
+        else:
+            rows = self._execute("SELECT * FROM entries ORDER BY number")
+        return map(dict, rows)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
+        """Add an entry as it is, and set :attr:`added`."""
         values = ", ".join("?" * len(entry))
         self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
         self.added = EntryName(entry["number"], entry["hash"])
@@ -221,26 +228,28 @@ class Entries:
                 spent=STAYS_CHARGED,
             )
 
-    def verify(self, since: EntryName = NONE) -> EntryName:
+    def verify(self, since: EntryName = NO_ENTRY) -> EntryName:
         """Verify the chain of hashes, and return the name of the last entry.
 
         If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` is an entry up
         to which the chain is verified already; if there is none, the whole chain is verified. Raises OdError if the
         chain is broken, or a later version of this package added a kind of its own.
         """
-        kinds: set[str] = set()
-        last, previous = since if since == NONE or self.has(since) else NONE
-        if last == 0 and not self._indexes_hold():
+        last = since if since == NO_ENTRY or self.has(since) else NO_ENTRY
+        if last == NO_ENTRY and not self._indexes_hold():
             raise make_damage_error()
-        for number, entry in enumerate(self.iterate_rows(last), start=last + 1):
+        kinds: set[str] = set()
+        for entry in self.iterate_rows(last.number):
             stated_hash = entry.pop("hash")
-            if entry["number"] != number or entry["previous"] != previous or compute_facts_digest(entry) != stated_hash:
+            follows_last = entry["number"] == last.number + 1 and entry["previous"] == last.hash
+            if not follows_last or compute_facts_digest(entry) != stated_hash:
                 raise make_damage_error()
-            last, previous = number, stated_hash
+            last = EntryName(entry["number"], stated_hash)
             kinds.add(entry["kind"])
-        if kinds - KINDS:
-            raise make_newer_version_error(", ".join(sorted(kinds - KINDS)))
-        return EntryName(last, previous)
+        unknown_kinds = sorted(kinds - KINDS)
+        if unknown_kinds:
+            raise make_newer_version_error(", ".join(unknown_kinds))
+        return last
 
 
 def make_newer_version_error(what: str) -> OdError:
@@ -292,7 +301,7 @@ class Chain(ABC):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._head = folder / "confidential" / "ledger.head"
-        self._verified = NONE
+        self._verified = NO_ENTRY
         """Entry up to which this object has verified the chain."""
         self._kept: Any = None
         """Connection of :meth:`keep_open`, used only while :meth:`_read_circumstances` returns the same as at first."""
@@ -354,20 +363,22 @@ class Chain(ABC):
 
     @contextmanager
     def _use_connection(self) -> Iterator[Session]:
-        if (shared := self._find_shared_connection()) is not None:
+        """Yield the connection of :meth:`keep_open`, or a new one, which is closed when the context ends."""
+        shared = self._find_shared_connection()
+        if shared is not None:
             yield shared
             return
         with closing(self._connect()) as connection:
             yield connection
 
-    def _open_for_reading(self) -> AbstractContextManager[Session]:
+    def _connect_read_only(self) -> AbstractContextManager[Session]:
         """Open a connection for reading only, to a ledger that exists."""
         return self._use_connection()
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy all entries into an empty database in memory."""
         memory.executescript(_read_sql("sqlite_schema"))
-        with self.look() as entries:
+        with self.open_read_only() as entries:
             Entries(memory).copy(entries)
 
     @abstractmethod
@@ -384,8 +395,9 @@ class Chain(ABC):
         the head names; or a release was charged, and the head is missing or damaged.
         """
         with self._open_entries(self._use_connection(), self._begin, "COMMIT") as entries:
-            head, self._verified = self._check_head(entries), entries.verify(NONE if whole else self._verified)
-            if head == NONE != self._verified:  # a process was killed between an entry and the head
+            head = self._check_head(entries)
+            self._verified = entries.verify(NO_ENTRY if whole else self._verified)
+            if head == NO_ENTRY and self._verified != NO_ENTRY:  # a process was killed between an entry and the head
                 self._renew_head(self._verified)
             yield entries
         if entries.added is not None:
@@ -404,19 +416,19 @@ class Chain(ABC):
             yield entries
 
     @contextmanager
-    def look(self) -> Iterator[Entries]:
+    def open_read_only(self) -> Iterator[Entries]:
         """Open the entries for reading only. No entry is added, and no ledger is created.
 
         The chain is verified from the entry that the head names, which was added after the entries before it had been
         verified. No lock is taken. Raises OdError if there is no ledger, it lacks the entry that the head names, or an
         entry after that one was edited.
         """
-        with self._open_entries(self._open_for_reading(), self._begin_to_read, "ROLLBACK") as entries:
+        with self._open_entries(self._connect_read_only(), self._begin_to_read, "ROLLBACK") as entries:
             entries.verify(self._check_head(entries))
             yield entries
 
     def _check_head(self, entries: Entries) -> EntryName:
-        """Return the name of the entry that the head names, which the entries must have; ``NONE`` without a head."""
+        """Return the entry that the head names, which must be among the entries; ``NO_ENTRY`` without a head."""
         try:
             head = self._head.read_bytes()
         except FileNotFoundError:
@@ -426,7 +438,7 @@ class Chain(ABC):
             step = "run it as the owner, or on a copy of the whole folder that this user may read"
             raise _make_unavailable_error(f"{message}: {describe_rights(self._head)}", step) from None
         if head is None and entries.find_newest(RESERVED) is None:
-            return NONE  # nothing was charged yet, so nothing can be lost
+            return NO_ENTRY  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):
             raise OdError(
                 "OD-LEDGER-HEAD",
@@ -465,9 +477,9 @@ class Chain(ABC):
 
         Raises OdError if the other ledger has entries, or :meth:`open_transaction` would refuse this one.
         """
-        added = target._open_entries(target._use_connection(), target._begin, "COMMIT")
-        with self.look() as entries, added as copied:
-            return copied.copy(entries)
+        opened_target = target._open_entries(target._use_connection(), target._begin, "COMMIT")
+        with self.open_read_only() as entries, opened_target as target_entries:
+            return target_entries.copy(entries)
 
     def lock_for_release(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
         """Return a context that only one release can be in, as :func:`od_core.ledger.confidential.lock_folder` does."""
@@ -492,13 +504,13 @@ class SqliteChain(Chain):
 
     def exists(self) -> bool:
         """Return whether there is a file with a table of entries, which a process that is killed may not have made."""
-        with suppress(OdError, self._error), self._open_for_reading() as connection:
+        with suppress(OdError, self._error), self._connect_read_only() as connection:
             return any(connection.execute("SELECT name FROM sqlite_schema WHERE name = 'entries'"))
         return self._path.exists()  # opening it reports what is wrong with it
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy the whole file, which needs no right to write."""
-        with self._open_for_reading() as ledger:
+        with self._connect_read_only() as ledger:
             ledger.backup(memory)
 
     def _make_entries(self, connection: sqlite3.Connection) -> Entries:
@@ -506,20 +518,23 @@ class SqliteChain(Chain):
         return Entries(connection, lambda: next(connection.execute("PRAGMA integrity_check(1)"))[0] == "ok")
 
     @contextmanager
-    def _open_for_reading(self) -> Iterator[sqlite3.Connection]:
+    def _connect_read_only(self) -> Iterator[sqlite3.Connection]:
         """Yield the shared connection as :meth:`_use_connection` does, and otherwise a new one that cannot write.
 
         To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
         that has the ledger open, or reads a ledger that nobody has open as a file that does not change.
         """
-        if (shared := self._find_shared_connection()) is not None:
+        shared = self._find_shared_connection()
+        if shared is not None:
             yield shared
             return
-        mode, state = "rw", None
+        mode = "rw"
+        state: list[int] | None = None
         if not (can_write(self._path) and can_write(self._path.parent)):
             mode = "ro"
             if self._path.exists() and not self._log.exists():
-                mode, state = "ro&immutable=1", read_file_state(self._path)
+                mode = "ro&immutable=1"
+                state = read_file_state(self._path)
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
             with closing(_open_sqlite(uri)) as connection:
@@ -560,23 +575,24 @@ class SqliteChain(Chain):
         return self._path.with_name(f"{self._path.name}-wal")
 
     def _make_database_error(self, error: sqlite3.DatabaseError) -> OdError:
+        """Return the OdError for a SQLite error. It states who may write the file if this process may not."""
         name = getattr(error, "sqlite_errorname", "")
         if not name.partition("_")[2].startswith(_PASSING):
             return make_damage_error()
         message = f"the ledger cannot be used: SQLite reports {name}"
         step = "check the disk, close other programs that have the ledger open, then run the release again"
-        closed = [place for place in (self._path, self._path.parent) if not can_write(place)]
-        if closed:
-            message = f"{message}; {describe_rights(closed[0])}"
-            step = choose_writing_advice(closed[0])
+        not_writable = [path for path in (self._path, self._path.parent) if not can_write(path)]
+        if not_writable:
+            message = f"{message}; {describe_rights(not_writable[0])}"
+            step = choose_writing_advice(not_writable[0])
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
         return _make_unavailable_error(message, step)
 
 
-def _open_sqlite(place: str) -> sqlite3.Connection:
+def _open_sqlite(address: str) -> sqlite3.Connection:
     """Open a SQLite database at an address, without transactions of Python's own. Rows are mappings by column."""
-    connection = sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
     connection.row_factory = sqlite3.Row
     return connection
 
@@ -637,7 +653,7 @@ class PostgresChain(Chain):
         from psycopg import Error
 
         self._error = Error
-        _refuse_unclear(server)
+        _refuse_unclear_address(server)
         self._server = server
 
     def exists(self) -> bool:
@@ -660,13 +676,12 @@ class PostgresChain(Chain):
         """
         from psycopg.errors import LockNotAvailable
 
-        end = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         with super().lock_for_release(seconds), self._convert_database_errors(), closing(self._connect()) as connection:
             # The server learns within a minute that a host disappeared.
             connection.execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10")
-            connection.execute(
-                f"SET tcp_keepalives_count = 3; SET lock_timeout = '{max(end - time.monotonic(), 0.001):.3f}s'"
-            )
+            seconds_left = max(deadline - time.monotonic(), 0.001)
+            connection.execute(f"SET tcp_keepalives_count = 3; SET lock_timeout = '{seconds_left:.3f}s'")
             try:
                 connection.execute(f"SELECT pg_advisory_lock({_RELEASES})")
             except LockNotAvailable:
@@ -678,6 +693,7 @@ class PostgresChain(Chain):
             yield
 
     def _connect(self) -> Connection[dict[str, object]]:
+        """Open a new connection, unless the database has no table or a guard of it is missing."""
         import psycopg
         from psycopg.rows import dict_row
 
@@ -701,13 +717,13 @@ class PostgresChain(Chain):
         state, reported = error.sqlstate or "", str(error)
         if state.startswith("XX"):  # damaged data (PostgreSQL, appendix A)
             return make_damage_error()
-        cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
-        cause = next((words for text, words in _REFUSALS.items() if text in reported), cause)
+        unknown = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
+        cause = next((words for text, words in _REFUSALS.items() if text in reported), unknown)
         step = "check the server and the address in OD_LEDGER, then run the release again; psql with the same address"
         return _make_unavailable_error(f"the ledger's server cannot be used: {cause}", f"{step} says more")
 
 
-def _refuse_unclear(server: str) -> None:
+def _refuse_unclear_address(server: str) -> None:
     """Raise OdError if libpq cannot read an address, or would take a part of the password for a host, port or option.
 
     References:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import STAYS_CHARGED, OdError, raise_alone
+from od_core.errors import STAYS_CHARGED, OdError, raise_without_context
 from od_core.files.duckdb_session import make_machine_error
 from od_core.files.durable import (
     CONFIDENTIAL_FILE_MODE,
@@ -64,18 +64,23 @@ class ConfidentialFolder:
             self.make_subfolder(".")
 
     def make_subfolder(self, name: str | os.PathLike[str]) -> Path:
-        """Return a folder below this one, and create it. Of all folders down to it, only the owner keeps rights."""
+        """Create a folder below this one, unless it exists, and return it.
+
+        All rights but the owner's are taken from the folders between the two, and from these.
+        """
         make_folder(self.path.parent)
-        folder = self.path / name
-        make_folder(folder, CONFIDENTIAL_FOLDER_MODE)
+        subfolder = self.path / name
+        make_folder(subfolder, CONFIDENTIAL_FOLDER_MODE)
+        folder = subfolder
         while True:
-            if (mode := stat.S_IMODE(folder.stat().st_mode)) & ~CONFIDENTIAL_FOLDER_MODE:
+            mode = stat.S_IMODE(folder.stat().st_mode)
+            if mode & ~CONFIDENTIAL_FOLDER_MODE:
                 folder.chmod(mode & CONFIDENTIAL_FOLDER_MODE)
             if folder.resolve() == self.path.resolve():
-                return self.path / name
+                return subfolder
             folder = folder.parent
 
-    def close(self, folder: Path) -> None:
+    def restrict_to_owner(self, folder: Path) -> None:
         """Allow only the owner to access a subfolder and its content, which was written with other modes."""
         for path in (folder, *folder.rglob("*")):
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
@@ -86,11 +91,13 @@ class ConfidentialFolder:
         if is_there and self._key.stat().st_size == _KEY_BYTES:
             return
         is_needed = self._is_drawn() or any(self.path.glob(f"*/*/*/{IDENTITY}"))
-        if is_there or is_needed:
-            message = f"confidential/hmac.key, the key of all fingerprints, is {'damaged' if is_there else 'missing'}"
+        if not is_there and not is_needed:
+            return
+        message = f"confidential/hmac.key, the key of all fingerprints, is {'damaged' if is_there else 'missing'}"
+        step = "remove it, and a new one is made"
+        if is_needed:
             step = "restore it from a backup; if there is none, see Replace a lost key in docs/how-to/operate.md"
-            step = step if is_needed else "remove it, and a new one is made"
-            raise OdError("OD-KEY-LOST", message, next_step=step, spent=STAYS_CHARGED)
+        raise OdError("OD-KEY-LOST", message, next_step=step, spent=STAYS_CHARGED)
 
     def read_or_make_key(self) -> bytes:
         """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is lost."""
@@ -120,13 +127,16 @@ class ConfidentialFolder:
             column, numbers = block
             return column, len(numbers), hmac.new(key, numbers.data, hashlib.sha256).digest()
 
-        digests: dict[int, list[bytes]] = {}
-        length = 0
-        for column, numbers, digest in map_in_order(hash_block, _iterate_blocks(pieces)):
-            digests.setdefault(column, []).append(digest)
-            length += numbers if column == 0 else 0
-        content = b"".join(b"".join(digests[column]) for column in sorted(digests))
-        return hmac.new(key, length.to_bytes(8) + content, hashlib.sha256).hexdigest()
+        digests_of_column: dict[int, list[bytes]] = {}
+        rows = 0
+        for column, length, digest in map_in_order(hash_block, _iterate_blocks(pieces)):
+            digests_of_column.setdefault(column, []).append(digest)
+            if column == 0:
+                rows += length
+        fingerprint = hmac.new(key, rows.to_bytes(8), hashlib.sha256)
+        for column in sorted(digests_of_column):
+            fingerprint.update(b"".join(digests_of_column[column]))
+        return fingerprint.hexdigest()
 
     @contextmanager
     def keep_errors_confidential(self) -> Iterator[None]:
@@ -139,24 +149,25 @@ class ConfidentialFolder:
         try:
             yield
         except OdError as error:
-            self.keep_detail_of(error)
+            self.move_detail_to_file(error)
             error.__cause__ = error.__context__ = None  # its cause may quote a value
             raise
         except Exception as error:  # noqa: BLE001  # any text may hold a confidential value
-            look, machine = self.keep_detail(traceback.format_exc()), make_machine_error(error, "the step stopped")
+            advice = self.write_detail(traceback.format_exc())
             code, message = "OD-CONFIDENTIAL-ERROR", "a step that handles confidential data failed"
-            step = f"{look}, then run the release again"
+            step = f"{advice}, then run the release again"
+            machine = make_machine_error(error, "the step stopped")
             if machine is not None:
-                code, message, step = machine.code, machine.message, f"{machine.next_step}; {look}"
-            raise_alone(OdError(code, message, next_step=step, spent=STAYS_CHARGED))
+                code, message, step = machine.code, machine.message, f"{machine.next_step}; {advice}"
+            raise_without_context(OdError(code, message, next_step=step, spent=STAYS_CHARGED))
 
-    def keep_detail_of(self, error: OdError) -> None:
+    def move_detail_to_file(self, error: OdError) -> None:
         """Write an error's confidential detail, if any, to a file, and name the file in the error's next step."""
         if error.confidential_detail is not None:
-            look = self.keep_detail(f"{error}\n{error.confidential_detail}\n")
-            error.next_step = f"{error.next_step}; {look}"
+            advice = self.write_detail(f"{error}\n{error.confidential_detail}\n")
+            error.next_step = f"{error.next_step}; {advice}"
 
-    def keep_detail(self, text: str) -> str:
+    def write_detail(self, text: str) -> str:
         """Write confidential details to a file of mode 0600, and return the next step that names the file.
 
         If the file cannot be written, for example on a full disk, the details are lost and the next step says so.
@@ -172,7 +183,10 @@ class ConfidentialFolder:
 
 
 def _iterate_blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Cut each column into blocks of ``_HASHED`` values, in order, and yield (position of the column, block)."""
+    """Cut each column into blocks of ``_HASHED`` values, in order, and yield (position of the column, block).
+
+    The last block of a column may be shorter.
+    """
     waiting: dict[int, list[NDArray[np.int64]]] = {}
     for piece in pieces:
         for column, numbers in enumerate(piece):
@@ -180,11 +194,16 @@ def _iterate_blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[t
             if sum(map(len, waiting[column])) >= _HASHED:
                 joined = _join_arrays(waiting[column])
                 end = len(joined) - len(joined) % _HASHED
-                yield from ((column, joined[start : start + _HASHED]) for start in range(0, end, _HASHED))
+                for start in range(0, end, _HASHED):
+                    yield column, joined[start : start + _HASHED]
                 waiting[column] = [joined[end:]]
-    yield from ((column, remaining) for column in waiting if len(remaining := _join_arrays(waiting[column])))
+    for column, arrays in waiting.items():
+        last_block = _join_arrays(arrays)
+        if len(last_block):
+            yield column, last_block
 
 
 def _join_arrays(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return some arrays in one, as little-endian integers in consecutive memory; not copied if it is so already."""
     joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     return np.ascontiguousarray(joined, dtype="<i8")

@@ -27,10 +27,10 @@ from od_core.ledger.balance import (
     NEWEST,
     Balance,
     DomainFacts,
-    charge_of,
     check_cap,
     compute_balances,
     find_charged_periods,
+    read_charge,
 )
 from od_core.ledger.chain import (
     BUNDLE_FORMAT,
@@ -59,6 +59,7 @@ from od_core.privacy.unit import RECORDS_OF, PrivacyUnit
 
 
 def _format_cap(facts: dict[str, str]) -> str:
+    """Return a cap without its reason, as text for a message."""
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
@@ -70,6 +71,54 @@ def hold_to_unit(unit: PrivacyUnit, declared: DomainFacts, domain: str) -> None:
             f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
             "declare the domain once, and use its unit and neighbours in all its releases",
         )
+
+
+def _is_declared(entries: Entries, domain: PrivacyDomain) -> bool:
+    """Return whether a data set is declared with these facts and this cap."""
+    facts = entries.find_newest(DOMAIN, domain=domain.name)
+    cap = entries.find_newest(CAP, domain=domain.name)
+    if facts is None or cap is None:
+        return False
+    return facts["content"] == domain.facts() and Cap.from_facts(cap["content"]) == domain.cap
+
+
+def _append_domain(entries: Entries, domain: PrivacyDomain) -> None:
+    """Add the entry of a data set unless there is one. Raises OdError if it was declared with other facts."""
+    declared = entries.find_newest(DOMAIN, domain=domain.name)
+    if declared is None:
+        entries.append(DOMAIN, domain.name, content=domain.facts())
+    elif domain.unit.is_of_year and not RECORDS_OF[declared["content"]["unit"]].is_of_year:
+        raise _make_conflict_error(
+            f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have"
+            " no bound for a year",
+            "declare a data set with another name, whose series begin with the first period of a year; keep"
+            " this one as it was for the periods before",
+        )
+    elif declared["content"] != domain.facts():
+        raise _make_conflict_error(
+            f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
+            "use the declared unit and neighbours; a data set has only one kind of promise",
+        )
+
+
+def _append_cap(entries: Entries, domain: PrivacyDomain) -> None:
+    """Add the entry of the cap of a data set unless it has this cap.
+
+    Raises OdError if the reason was given before, or the cap cannot state what was charged.
+    """
+    caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
+    cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
+    if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
+        return
+    if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
+        raise OdError(
+            "OD-LEDGER-CAP-REASON",
+            f"the cap of {domain.name!r} changed from {_format_cap(caps[-1]['content'])} to {_format_cap(cap)}"
+            " without a new reason",
+            next_step="state why in the privacy domain's cap reason",
+        )
+    entries.append(CAP, domain.name, content=cap)
+    compute_balances(entries, domain.name, by_release=False)  # raises the OdError for such a cap
 
 
 def read_declared_facts(entries: Entries, domain: str) -> DomainFacts:
@@ -122,7 +171,8 @@ def list_changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: 
     if reserved is None:
         return None
     then, now = reserved["content"]["plan"], plan.stored_facts
-    changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
+    names = {**then, **now}  # some settings are stated only if set
+    changed = sorted(name for name in names if then.get(name) != now.get(name))
     return changed if reserved["domain"] == domain else ["data set", *changed]
 
 
@@ -132,11 +182,12 @@ def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
     The series of two projects with one ledger do not meet, either.
     """
-    for other in entries.group_by(
-        "domain", f"{IN_SERIES} AND domain <> ?", *make_series_parameters(RESERVED, series), domain
-    ):
+    of_series = make_series_parameters(RESERVED, series)
+    others = entries.group_by("domain", f"{IN_SERIES} AND domain <> ?", *of_series, domain)
+    if others:
+        other = others[0]["domain"]
         raise _make_conflict_error(
-            f"releases of {series} are charged to data set {other['domain']!r}, not to {domain!r}",
+            f"releases of {series} are charged to data set {other!r}, not to {domain!r}",
             "declare the data set that was charged earlier, or rename the series; if another project with this ledger"
             " has a series of this name, give one of them a key_prefix",
         )
@@ -148,21 +199,29 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
     The others are read for the message alone.
     """
-    now, reserved = _select_area_digests(plan.facts()), make_series_parameters(RESERVED, key.release)
+    now = _select_area_digests(plan.facts())
+    of_series = make_series_parameters(RESERVED, key.release)
     of_revision = f"FROM entries WHERE {IN_SERIES} AND release LIKE ?"
     first_or_last = f"number = (SELECT min(number) {of_revision}) OR number = (SELECT max(number) {of_revision})"
-    values = (*reserved, f"%/r{key.revision}")
+    values = (*of_series, f"%/r{key.revision}")
     ends = entries.select(first_or_last, *values, *values)
-    if all(_select_area_digests(row["content"]["plan"]) == now for row in ends):
-        return
+    if any(_select_area_digests(row["content"]["plan"]) != now for row in ends):
+        raise _make_other_areas_error(entries, key, now)
+
+
+def _make_other_areas_error(entries: Entries, key: ReleaseKey, now: dict[str, str]) -> OdError:
+    """Return the OdError for a release whose areas differ from those of another period of its revision.
+
+    The message names such a period and the next free revision. ``now`` has the digests of the areas of the release.
+    """
     first_of_each = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608  # our own SQL
-    rows = entries.select(first_of_each, *reserved)
+    rows = entries.select(first_of_each, *make_series_parameters(RESERVED, key.release))
     areas_of = {ReleaseKey.parse(row["release"]): _select_area_digests(row["content"]["plan"]) for row in rows}
     others = [other for other in sorted(areas_of) if areas_of[other] != now]
     changed = next(other for other in others if other.revision == key.revision)
     used_revisions = {other.revision for other in others}
     free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
-    raise OdError(
+    return OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
         f" {_format_area_digests(areas_of[changed])}, {key.period} has {_format_area_digests(now)}",
@@ -238,7 +297,7 @@ _FURTHER = 1 << 31  # number of a revision that no release has
 class _Opened(local):
     """The entries that each thread has opened by :meth:`Ledger.one_look` or :meth:`Ledger.trial`."""
 
-    look: Entries | None = None
+    reading: Entries | None = None
     trial: Entries | None = None
 
 
@@ -271,25 +330,27 @@ class Ledger:
         whole = whole or not self._chain.exists()
         if whole:
             make_folder(self.path.parent)
-        with self._open_transaction() if whole else self._open_look():
-            pass
+        with self._open_transaction() if whole else self._open_read_only():
+            pass  # both verify the chain
 
     def _open_transaction(self, *, whole: bool = False) -> AbstractContextManager[Entries]:
+        """Open a transaction as :meth:`Chain.open_transaction` does; within a trial, use its copy of the entries."""
         trial = self._opened.trial
         return self._chain.open_transaction(whole=whole) if trial is None else nullcontext(trial)
 
-    def _open_look(self) -> AbstractContextManager[Entries]:
-        look = self._opened.look
-        return self._chain.look() if look is None else nullcontext(look)
+    def _open_read_only(self) -> AbstractContextManager[Entries]:
+        """Open the entries for reading, or use those that this thread has opened."""
+        opened = self._opened.reading
+        return self._chain.open_read_only() if opened is None else nullcontext(opened)
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
         """Open a context in which reading is faster, and sees the ledger as it is now; no entry may be added."""
-        with self._chain.look() as self._opened.look:
+        with self._chain.open_read_only() as self._opened.reading:
             try:
                 yield
             finally:
-                self._opened.look = None
+                self._opened.reading = None
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -298,11 +359,11 @@ class Ledger:
             yield
             return
         with self._chain.open_trial() as entries:
-            self._opened.look = self._opened.trial = entries
+            self._opened.reading = self._opened.trial = entries
             try:
                 yield
             finally:
-                self._opened.look = self._opened.trial = None
+                self._opened.reading = self._opened.trial = None
 
     def keep_open(self) -> AbstractContextManager[None]:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
@@ -314,7 +375,7 @@ class Ledger:
         Raises OdError if another release is in it for too long; or within :meth:`trial` or :meth:`one_look`, which
         would keep no charge of the release.
         """
-        if self._opened.look is not None:
+        if self._opened.reading is not None:
             raise _make_state_error("a trial or a look at the ledger keeps no charge", "release outside of its context")
         return self._chain.lock_for_release()
 
@@ -324,50 +385,21 @@ class Ledger:
         Raises OdError if the domain was declared with another unit, neighbour relation, user column, elementary period
         or time zone; or the cap has changed and its reason was given before.
         """
-        with self._open_look() as entries:  # a transaction would verify the whole chain, as `reserve` does
-            newest, entered_cap = (entries.find_newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
-            is_same = newest is not None and newest["content"] == domain.facts()
-            if is_same and entered_cap is not None and Cap.from_facts(entered_cap["content"]) == domain.cap:
+        with self._open_read_only() as entries:  # a transaction would verify the whole chain, as `reserve` does
+            if _is_declared(entries, domain):
                 return
         with self._open_transaction() as entries:
-            declared = entries.find_newest(DOMAIN, domain=domain.name)
-            if declared is None:
-                entries.append(DOMAIN, domain.name, content=domain.facts())
-            elif domain.unit.is_of_year and not RECORDS_OF[declared["content"]["unit"]].is_of_year:
-                raise _make_conflict_error(
-                    f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have"
-                    " no bound for a year",
-                    "declare a data set with another name, whose series begin with the first period of a year; keep"
-                    " this one as it was for the periods before",
-                )
-            elif declared["content"] != domain.facts():
-                raise _make_conflict_error(
-                    f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-                    "use the declared unit and neighbours; a data set has only one kind of promise",
-                )
-            caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
-            cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
-            if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
-                return
-            if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
-                raise OdError(
-                    "OD-LEDGER-CAP-REASON",
-                    f"the cap of {domain.name!r} changed from {_format_cap(caps[-1]['content'])} to {_format_cap(cap)}"
-                    " without a new reason",
-                    next_step="state why in the privacy domain's cap reason",
-                )
-            entries.append(CAP, domain.name, content=cap)
-            # Is refused if the cap cannot state what was charged.
-            compute_balances(entries, domain.name, by_release=False)
+            _append_domain(entries, domain)
+            _append_cap(entries, domain)
 
     def read_declared_facts(self, domain: str) -> DomainFacts:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return read_declared_facts(entries, domain)
 
     def read_newest_entry(self, domain: str) -> EntryName:
         """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             newest = entries.find_newest(*sorted(KINDS), domain=domain)
             if newest is None:
                 raise make_damage_error()
@@ -375,7 +407,7 @@ class Ledger:
 
     def has(self, entry: EntryName) -> bool:
         """Return whether the ledger has an entry."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return entries.has(entry)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
@@ -394,8 +426,9 @@ class Ledger:
             newest = entries.find_newest(RESERVED)
             if newest is not None and newest["content"].get("bundle_format", 1) > BUNDLE_FORMAT:
                 raise make_newer_version_error("releases whose bundles have a later format")
-            if (withdrawn := _find_withdrawal(entries, key)) is not None:
-                raise withdrawn.make_withdrawn_error(key)
+            withdrawal = _find_withdrawal(entries, key)
+            if withdrawal is not None:
+                raise withdrawal.make_withdrawn_error(key)
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -429,7 +462,7 @@ class Ledger:
         Raises OdError if the release was reserved with another plan, or the series is charged to another data set; or
         if it is not reserved, and its areas differ from those of another period of the same revision.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
 
@@ -438,12 +471,12 @@ class Ledger:
 
         The list is empty if nothing changed, or if the release is not reserved.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return [name for name in list_changed_settings(entries, key, domain, plan) or [] if name != EARLIER]
 
     def read_reserved_plan(self, key: ReleaseKey) -> dict[str, Any] | None:
         """Return the facts of the plan with which a release is reserved; None if it is not reserved."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             row = entries.find_newest(RESERVED, release=str(key))
         return None if row is None else row["content"]["plan"]
 
@@ -465,7 +498,7 @@ class Ledger:
                 lost = entries.find_newest(RESERVED, release=str(key), level=level)
                 if lost is None:
                     raise make_damage_error()
-                charge, content = charge_of(lost), lost["content"]
+                charge, content = read_charge(lost), lost["content"]
                 check_cap(entries, row["domain"], content["periods"], [(content, charge)], lost_draw=True)
                 draw += 1
                 entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
@@ -505,7 +538,9 @@ class Ledger:
             if not levels or any(row["kind"] != MEASURED for row in levels.values()):
                 raise _make_state_error(f"not every level of {key} is measured")
             domain = next(iter(levels.values()))["domain"]
-            content = {"certificate": certificate, **({"exact": dict(exact)} if exact else {})}
+            content: dict[str, object] = {"certificate": certificate}
+            if exact:
+                content["exact"] = dict(exact)
             entries.append(PUBLISHED, domain, key, content=content)
 
     def withdraw(self, key: ReleaseKey, reason: str, data_set: str) -> Withdrawal:
@@ -522,18 +557,18 @@ class Ledger:
 
     def find_withdrawal(self, key: ReleaseKey) -> Withdrawal | None:
         """Return the withdrawal of a release; None if it was not withdrawn."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return _find_withdrawal(entries, key)
 
     def find_level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Return the newest state of a level, or None if it was never reserved."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             row = _find_level_entry(entries, key, level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def list_level_kinds(self, key: ReleaseKey) -> list[str]:
         """Return the newest state of each reserved level of a release: RESERVED, DRAWING or MEASURED."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return [row["kind"] for row in _index_newest_by_level(entries, key).values()]
 
     def states(self) -> dict[str, ReleaseState]:
@@ -542,23 +577,27 @@ class Ledger:
         Content is not read. For one release, :meth:`list_level_kinds`, :meth:`list_charges` and :meth:`is_published`
         read less.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             groups = entries.group_by("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
-        kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
-        rho, public = dict.fromkeys(kinds, Fraction(0)), dict[str, str]()
+        kind_of_level: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
+        rho = dict.fromkeys(kind_of_level, Fraction(0))
+        publication: dict[str, str] = {}
         for row in groups:
             name, kind = row["release"], row["kind"]
             if kind in (PUBLISHED, WITHDRAWN):
-                public[name] = kind
+                publication[name] = kind
                 continue
-            kinds[name][row["level"]] = kind
+            kind_of_level[name][row["level"]] = kind
             if kind == RESERVED:
-                rho[name] += charge_of(row).as_rho
+                rho[name] += read_charge(row).as_rho
         return {
             name: ReleaseState(
-                [*of.values()], rho[name], *(public.get(name) == kind for kind in (PUBLISHED, WITHDRAWN))
+                list(kinds.values()),
+                rho[name],
+                is_published=publication.get(name) == PUBLISHED,
+                is_withdrawn=publication.get(name) == WITHDRAWN,
             )
-            for name, of in kinds.items()
+            for name, kinds in kind_of_level.items()
         }
 
     def read_measured_digest(self, key: ReleaseKey, level: int) -> str:
@@ -575,22 +614,22 @@ class Ledger:
 
     def is_drawn(self, key: ReleaseKey) -> bool:
         """Return whether a draw of any level of the release has ever begun."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return entries.find_newest(DRAWING, release=str(key)) is not None
 
     def has_drawn(self) -> bool:
         """Return whether a draw of any release began with this file; False on a server, which other folders share."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             return isinstance(self._chain, SqliteChain) and entries.find_newest(DRAWING) is not None
 
     def hold_to_domain(self, series: str, domain: str) -> None:
         """Raise OdError if a release of a series was charged to another data set."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             refuse_moved_series(entries, series, domain)
 
     def list_drawn_periods(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             drawn = entries.group_by("release", "kind = ? AND domain = ?", DRAWING, domain)
             if not drawn:
                 return {}
@@ -600,18 +639,20 @@ class Ledger:
 
     def read_noise_backends(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
-        # Entries of early versions name no backend, because OpenDP was the only one.
-        return ", ".join(sorted({content.get("noise") or "opendp" for _, content in self.list_begun_draws(key)}))
+        names: set[str] = set()
+        for _level, content in self.list_begun_draws(key):
+            names.add(content.get("noise") or "opendp")  # early versions named none, because it was the only one
+        return ", ".join(sorted(names))
 
     def list_begun_draws(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
         """Return the level of each draw that was begun, and what :meth:`start_draw` was given, in order."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         return [(row["level"], row["content"]) for row in drawn]
 
     def read_publication(self, key: ReleaseKey) -> dict[str, Any]:
         """Return the content of the PUBLISHED entry of a release, as :meth:`publish` made it; empty if not public."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             row = entries.find_newest(PUBLISHED, release=str(key))
         return {} if row is None else row["content"]
 
@@ -621,7 +662,7 @@ class Ledger:
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             row = entries.find_newest(MEASURED, release=str(key))
             if row is None:
                 raise _make_state_error(f"{key} is not measured", "run the release")
@@ -640,9 +681,9 @@ class Ledger:
 
     def list_charges(self, key: ReleaseKey, least_draw: int = 1) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every reservation of a release for a draw from that number on."""
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least_draw)
-        return [(row["level"], charge_of(row)) for row in rows]
+        return [(row["level"], read_charge(row)) for row in rows]
 
     def compute_spent_budget(self, key: ReleaseKey, plan: Plan) -> Spent:
         """Return the budget that a release has spent, including the charges of lost draws.
@@ -660,7 +701,7 @@ class Ledger:
 
         Raises OdError if one is missing: the ledger is older than the release.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             for release, entry in witnesses.items():
                 if not entries.has(entry):
                     message = f"{release} is public, but the ledger lacks the entry that its certificate names"
@@ -672,10 +713,10 @@ class Ledger:
 
         Raises OdError if the chain is broken or lacks the entry of its head, or a charge is not the cost of its noise.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             number = entries.verify().number
             for row in entries.select("kind = ?", RESERVED):
-                refuse_wrong_charge(_select_noise_facts(row["content"]), charge_of(row))
+                refuse_wrong_charge(_select_noise_facts(row["content"]), read_charge(row))
         return number
 
     def list_published_releases(
@@ -686,27 +727,27 @@ class Ledger:
         If a series is given, only its releases are returned. Those that an entry up to the number ``withdrawn_until``
         withdraws are left out.
         """
-        where, values = (
-            ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, make_series_parameters(PUBLISHED, series))
-        )
-        gone = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
-        where, values = f"{where} AND number <= ? AND release NOT IN ({gone})", (*values, until, WITHDRAWN)
-        with self._open_look() as entries:
-            rows = entries.group_by("release, at", where, *values, withdrawn_until)
+        published, values = "kind = ?", tuple[str | int, ...]([PUBLISHED])
+        if series is not None:
+            published = IN_SERIES
+            values = make_series_parameters(PUBLISHED, series)
+        withdrawn = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
+        where = f"{published} AND number <= ? AND release NOT IN ({withdrawn})"
+        with self._open_read_only() as entries:
+            rows = entries.group_by("release, at", where, *values, until, WITHDRAWN, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
     def list_compared_releases(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
-        """Return the releases of a series that were public when one of them was measured, and their times.
+        """Return the releases with which a release is compared, and their times: those of its series that were public.
 
-        Those that were withdrawn before this one was published are left out. So the result is the same for as long as
-        the release is public. Raises OdError if it is not measured.
+        These are the ones that were public when it was measured, except those that were withdrawn before it was
+        published. So the result is the same for as long as the release is public. Raises OdError if it is not measured.
         """
         until = self.record(key).entry.number
-        with self._open_look() as entries:
-            public = entries.find_newest(PUBLISHED, release=str(key))
-        return self.list_published_releases(
-            until, key.release, withdrawn_until=NEWEST if public is None else public["number"]
-        )
+        with self._open_read_only() as entries:
+            published = entries.find_newest(PUBLISHED, release=str(key))
+        withdrawn_until = NEWEST if published is None else published["number"]
+        return self.list_published_releases(until, key.release, withdrawn_until=withdrawn_until)
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under a unit of a year.
@@ -714,30 +755,30 @@ class Ledger:
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
         entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
-            balances_found = compute_balances(entries, domain, periods, until=until)
-        return min(balances_found, key=lambda balance: balance.left)
+            found = compute_balances(entries, domain, periods, until=until)
+        return min(found, key=lambda balance: balance.left)
 
     def compute_remaining_rho(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
         """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.
 
         The charges are read once for all periods.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             facts = read_declared_facts(entries, domain)
-            parts = {period: find_charged_periods(facts, period) for period in periods}
-            charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
-            of_caps = compute_balances(entries, domain, charged_periods, by_release=False)
-        remaining = {part: balance.left for balance in of_caps for part in balance.of}
-        return {period: min(remaining[part] for part in charged) for period, charged in parts.items()}
+            charged_by = {period: find_charged_periods(facts, period) for period in periods}
+            all_charged = list(dict.fromkeys(part for parts in charged_by.values() for part in parts))
+            found = compute_balances(entries, domain, all_charged, by_release=False)
+        remaining = {part: balance.left for balance in found for part in balance.of}
+        return {period: min(remaining[part] for part in parts) for period, parts in charged_by.items()}
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.
 
         Under a unit of a year, the balances are those of years.
         """
-        with self._open_look() as entries:
+        with self._open_read_only() as entries:
             domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))
             return [balance for domain in domains for balance in compute_balances(entries, domain)]
 
@@ -751,6 +792,7 @@ def _make_state_error(message: str, next_step: str = "run the release again") ->
 
 
 def _find_withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
+    """Return the withdrawal of a release; None if it was not withdrawn."""
     row = entries.find_newest(WITHDRAWN, release=str(key))
     return None if row is None else Withdrawal(row["at"], row["content"]["reason"])
 

@@ -103,7 +103,7 @@ def begin_release(
         raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
     drawn = ledger.is_drawn(key)
     if counters is not None and not drawn:
-        counters.hold_to_counted(trips)
+        counters.check_counts_and_bounds(trips)
     confidential.refuse_lost_key()
     ledger.reserve(key, domain, plan)
     if counters is None:
@@ -118,11 +118,11 @@ def begin_release(
     for name in (key.folder, *key.folder.parents):
         sync(confidential.path / name)
     sync(confidential.path.parent)
-    measurements.store.settle()
+    measurements.store.make_files_durable()
     if counters is not None and plan.uncounted_step is not None:
-        measurements.draw_once(
-            plan.uncounted_step, partial(_measure_uncounted_trips, plan.uncounted_step, counters, noise or "opendp")
-        )
+        uncounted_step = plan.uncounted_step
+        draw = partial(_measure_uncounted_trips, uncounted_step, counters, noise or "opendp")
+        measurements.draw_once(uncounted_step, draw)
     return measurements
 
 
@@ -208,21 +208,23 @@ def draw_release(
     """
     if charged is None:
         return run(plan, counted, noise, MemoryMeasurements())
-    ledger, key, confidential = charged.ledger, charged.key, charged.confidential
+    ledger, key = charged.ledger, charged.key
     if counters is not None:
         counters.hold_to_input(counted)
     backend = find_backend_name(noise)
-    measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
-    release, uncounted = run(plan, counted, noise, measurements), measurements.read_uncounted_trips(plan)
+    measurements = begin_release(
+        charged.confidential, ledger, key, key.release, plan, counted, backend, counters=counters
+    )
+    release = run(plan, counted, noise, measurements)
     return replace(
         release,
         spent=ledger.compute_spent_budget(key, plan),
         noise=ledger.read_noise_backends(key),
-        uncounted=uncounted,
+        uncounted=measurements.read_uncounted_trips(plan),
     )
 
 
-def release_table(
+def draw_laplace_release(
     run: Callable[[P, C, NoiseSource, Measurements], R],
     plan: P,
     counted: C,
@@ -230,13 +232,13 @@ def release_table(
     ledger: Ledger | None,
     release_id: str | None,
 ) -> R:
-    """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
+    """Draw a release with discrete Laplace noise alone, whose input is counted; see :func:`draw_release`.
 
     Raises OdError if the noise source draws no Laplace noise this wide, or as :func:`prepare_charge` does.
     """
     source = resolve_noise_source(noise)
     require_laplace_source(source)
-    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
+    refuse_too_wide(source, (step.variance_bound for step in plan.steps))
     with prepare_charge(plan, ledger, release_id, source) as charged:
         return draw_release(run, charged, plan, counted, source)
 
@@ -268,27 +270,34 @@ class DurableMeasurements:
         """
         state = self.ledger.find_level_state(self.key, step.number)
         self._refuse_unknown_files(step.number, state)
-        if state is not None and state.kind == DRAWING and self._locate_draw(step.number, state.draw).exists():
-            # The process ended after it renamed the file, before it entered MEASURED: the draw is complete, not lost.
-            digest = compute_file_digest(self._locate_draw(step.number, state.draw))
-            self.ledger.finish_draw(self.key, step.number, state.draw, digest)
-        elif state is None or state.kind != MEASURED:
-            with delay_interrupts():
-                number = self.ledger.start_draw(self.key, step.number, self.noise)
-                path = self._locate_draw(step.number, number)
-                written = write_durably(path, partial(_write_draw, draw))
-                self.ledger.finish_draw(self.key, step.number, number, written.digest)
-            return NoisyVector(path)
-        return self.read(step)
+        if state is not None and state.kind == MEASURED:
+            return self.read(step)
+        if state is not None and state.kind == DRAWING:
+            path = self._locate_draw(step.number, state.draw)
+            if path.exists():
+                # The process ended after it renamed the file, and before it entered MEASURED: no draw is lost.
+                self.ledger.finish_draw(self.key, step.number, state.draw, compute_file_digest(path))
+                return self.read(step)
+        with delay_interrupts():
+            number = self.ledger.start_draw(self.key, step.number, self.noise)
+            path = self._locate_draw(step.number, number)
+            written = write_durably(path, partial(_write_draw, draw))
+            self.ledger.finish_draw(self.key, step.number, number, written.digest)
+        return NoisyVector(path)
 
     def list_lost_steps(self, steps: Iterable[Step]) -> list[int]:
         """Return the numbers of the steps whose draw was begun and left no file, so that it is charged once more.
 
         A step that is measured in parts has its files elsewhere, and must not be asked for.
         """
-        states = {step.number: self.ledger.find_level_state(self.key, step.number) for step in steps}
-        begun = {number: state.draw for number, state in states.items() if state is not None and state.kind == DRAWING}
-        return [number for number, draw in begun.items() if not self._locate_draw(number, draw).exists()]
+        lost = []
+        for step in steps:
+            state = self.ledger.find_level_state(self.key, step.number)
+            if state is None or state.kind != DRAWING:
+                continue
+            if not self._locate_draw(step.number, state.draw).exists():
+                lost.append(step.number)
+        return lost
 
     def read(self, step: Step) -> NoisyVector:
         """Return the stored noisy values of a measured step. This object reads and checks each file only once.
@@ -296,18 +305,19 @@ class DurableMeasurements:
         Raises OdError if the level is not measured, or its file is missing or has changed since it was measured.
         """
         if step.number not in self._known:
-            self._known[step.number] = self._read(step)
+            self._known[step.number] = self._read_and_check(step)
         return self._known[step.number]
 
-    def _read(self, step: Step) -> NoisyVector:
+    def _read_and_check(self, step: Step) -> NoisyVector:
+        """Read the values of a measured step from its file, or from those of its parts, if they have its digest."""
         state = self.ledger.find_level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             message = f"level {step.level} of {self.key} is not measured"
             raise OdError("OD-MEASUREMENT-ABSENT", message, next_step="run the release", spent=STAYS_CHARGED)
         path = self._locate_draw(step.number, state.draw)
         if not path.exists() and compute_level_digest(self.store, step.number) == state.digest:
-            parts = list_part_files(self.store, step.number)
-            return NoisyVector(*(partial(self.store.read, part) for part in parts))
+            names = list_part_files(self.store, step.number)
+            return NoisyVector(*(partial(self.store.read, name) for name in names))
         content = path.read_bytes() if path.exists() else b""
         if sha256(content).hexdigest() != state.digest:
             raise OdError(
@@ -322,28 +332,34 @@ class DurableMeasurements:
         """Return the measured number of uncounted trips, or None if the plan does not measure it; see :meth:`read`."""
         return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).read_values()[0])
 
-    def keep_parts_here(self, steps: Iterable[int]) -> None:
+    def copy_parts_to_folder(self, steps: Iterable[int]) -> None:
         """Copy the measurements of steps, by number, from the store of parts into the release's folder, if missing."""
         folder = LocalStore(self._folder)
+        if self.store == folder:
+            return
         for step in steps:
             for name in list_part_files(self.store, step):
-                if self.store != folder and not folder.has(name):
+                if not folder.has(name):
                     folder.create_if_absent(name, self.store.read(name).read_buffer())
 
     def _locate_draw(self, level: int, draw: int) -> Path:
+        """Return the path of the file of a draw of a level."""
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
         """Raise OdError if a level has the file of a draw that the ledger does not record."""
-        begun = 0 if state is None else state.draw - (state.kind == RESERVED)
-        paths = {self._locate_draw(level, draw) for draw in range(1, begun + 1)}
-        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - paths:
+        begun_draws = 0
+        if state is not None:
+            begun_draws = state.draw - 1 if state.kind == RESERVED else state.draw
+        recorded = {self._locate_draw(level, draw) for draw in range(1, begun_draws + 1)}
+        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - recorded:
             message = f"level {level} of {self.key} has a measurement that the ledger does not record"
             step = "restore the newest ledger; an older one does not record all that was spent"
             raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent=STAYS_CHARGED)
 
 
 def _write_draw(draw: Draw, path: Path) -> Written:
+    """Draw the noisy values of a level, and write them to a file, which is read back."""
     pieces = draw()  # called before the file is opened, because a run that begins meanwhile removes temporary files
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 
@@ -392,10 +408,11 @@ class NoisyVector:
 
     def read_values(self) -> NDArray[np.int64]:
         """Return all values in one read-only array of shape (len(self),). One row group is read at a time."""
-        values, end = np.empty(len(self), dtype=np.int64), 0
+        values = np.empty(len(self), dtype=np.int64)
+        start = 0
         for group in self._iterate_row_groups():
-            values[end : end + len(group)] = group
-            end += len(group)
+            values[start : start + len(group)] = group
+            start += len(group)
         values.flags.writeable = False
         return values
 
@@ -404,7 +421,8 @@ class NoisyVector:
         groups = self._iterate_row_groups()
         waiting = np.empty(0, dtype=np.int64)
         for size in sizes:
-            parts, missing = [], size
+            parts: list[NDArray[np.int64]] = []
+            missing = size
             while missing > len(waiting):
                 if len(waiting):
                     parts.append(waiting)
@@ -429,6 +447,7 @@ class NoisyVector:
 
 
 def _open_parquet(source: Source) -> pq.ParquetFile:
+    """Open a Parquet file at a path, in memory, or by its function; use it as a context."""
     return pq.ParquetFile(source() if callable(source) else source)
 
 

@@ -26,7 +26,7 @@ from od_core.parallel import map_in_order
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
 """Protocols for which fsspec creates a file in one conditional request. For others, it checks first and then writes."""
 
-_PASSWORD = re.compile(r"://[^/]*:.*@|[?]")
+_PASSWORD_OR_QUERY = re.compile(r"://[^/]*:.*@|[?]")
 
 _ERRORS = "errors"  # name of the folder of details of errors
 
@@ -41,14 +41,14 @@ def store_at(place: str) -> Store:
     return LocalStore(Path(place).absolute())
 
 
-def keep_detail(store: Store, text: str) -> None:
-    """Confidential: store the details of an error in the folder ``errors``. Do nothing if they cannot be stored."""
+def store_error_detail(store: Store, text: str) -> None:
+    """Confidential: write the details of an error to the folder ``errors``. Do nothing if they cannot be stored."""
     with suppress(Exception):
         store.create_if_absent(f"{_ERRORS}/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
 
 
-def read_details(store: Store) -> str:
-    """Return the next step that names the folder of details of errors, which :func:`keep_detail` wrote."""
+def advise_to_read_details(store: Store) -> str:
+    """Return the next step that names the folder of details of errors, which :func:`store_error_detail` wrote."""
     return f"read the newest files in {store.place}/{_ERRORS}"
 
 
@@ -108,15 +108,19 @@ class LocalStore:
 
     def list(self, prefix: str) -> list[str]:
         """Return the names of the files that begin with a prefix and have no further ``/`` after it, sorted."""
-        above, _, begins = prefix.rpartition("/")
-        files = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
-        return sorted(path.relative_to(self.folder).as_posix() for path in files if path.name.startswith(begins))
+        subfolder, _, beginning = prefix.rpartition("/")
+        names = []
+        for path in (self.folder / subfolder).glob("*"):
+            is_temporary = path.name.startswith(".")
+            if path.name.startswith(beginning) and not is_temporary and path.is_file():
+                names.append(path.relative_to(self.folder).as_posix())
+        return sorted(names)
 
     def remove(self, prefix: str) -> None:
         """Remove the folder ``prefix`` and its files. Use this only for files that can be made again."""
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
 
-    def settle(self) -> None:
+    def make_files_durable(self) -> None:
         """Make all stored files durable, including files of processes that were killed before they could do so.
 
         The content of a file is already durable before its name exists.
@@ -148,13 +152,13 @@ class FsspecStore:
             message = f"storage {protocol!r} may not create files exclusively, so two draws could both be kept"
             step = f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}"
             raise OdError("OD-STORE-UNSAFE", message, next_step=step)
-        if _PASSWORD.search(self.place):
+        if _PASSWORD_OR_QUERY.search(self.place):
             message = "the address of the store holds a user and a password, or a query, which messages would show"
             step = "give them to the driver of this storage in the environment of every process"
             raise OdError("OD-STORE-ADDRESS", message, next_step=step)
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Store a file as :meth:`LocalStore.create_if_absent` does. All files are durable."""
+        """Store a file unless one of that name exists. Return whether this call stored it. All files are durable."""
         try:
             self._open_file_system().pipe_file(name, bytes(content), mode="create")
         except FileExistsError:
@@ -162,7 +166,7 @@ class FsspecStore:
         return True
 
     def read(self, name: str) -> pa.NativeFile:
-        """Open a file as :meth:`LocalStore.read` does."""
+        """Open a stored file for reading at any position. Raises OdError if there is none."""
         try:
             return pa.PythonFile(self._open_file_system().open(name, "rb"), mode="r")
         except FileNotFoundError:
@@ -173,7 +177,7 @@ class FsspecStore:
         return bool(self._open_file_system(afresh=True).exists(name))
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names of files as :meth:`LocalStore.list` does."""
+        """Return the names of the files that begin with a prefix and have no further ``/`` after it, sorted."""
         try:
             entries = self._open_file_system(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
         except FileNotFoundError:
@@ -182,11 +186,11 @@ class FsspecStore:
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
-        """Remove a folder as :meth:`LocalStore.remove` does."""
+        """Remove the folder ``prefix`` and its files. Use this only for files that can be made again."""
         with suppress(FileNotFoundError):
             self._open_file_system().rm(prefix, recursive=True)
 
-    def settle(self) -> None:
+    def make_files_durable(self) -> None:
         """Do nothing, because all files are durable."""
 
     def _open_file_system(self, *, afresh: bool = False) -> Any:
@@ -220,12 +224,12 @@ def _make_missing_error(name: str) -> OdError:
 
 def name_part_file(level: int, part: int) -> str:
     """Return the file name of the measurement of one part of a level."""
-    return f"{_begin(level)}{part:05d}.parquet"
+    return f"{_make_part_prefix(level)}{part:05d}.parquet"
 
 
 def list_part_files(store: Store, level: int) -> list[str]:
     """Return the names of the stored measurement files of a level, in the order of its parts."""
-    return store.list(_begin(level))
+    return store.list(_make_part_prefix(level))
 
 
 def compute_part_digest(store: Store, name: str) -> str:
@@ -239,5 +243,6 @@ def compute_level_digest(store: Store, level: int) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _begin(level: int) -> str:
+def _make_part_prefix(level: int) -> str:
+    """Return the beginning of the names of the measurement files of a level's parts."""
     return f"parts/noisy_measurement_{level}.part_"

@@ -39,7 +39,7 @@ class ReleaseKey:
             raise _make_key_error(
                 f"release name {self.release!r} must contain only lower-case letters, digits and underscores"
             )
-        _period(self.period)
+        _parse_period(self.period)
         if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
             raise _make_key_error("the revision is not a whole number of at least 1")
 
@@ -62,13 +62,16 @@ class ReleaseKey:
 
 def select_earlier_releases(key: ReleaseKey, others: Iterable[ReleaseKey]) -> list[ReleaseKey]:
     """Return those of some releases whose period ends before that of ``key`` begins, the newest period first."""
-    first = _period(key.period).first
-    ended = [(_period(other.period), other) for other in others]
-    earlier = sorted((period.end, other.revision, other) for period, other in ended if period.end <= first)
-    return [other for _, _, other in reversed(earlier)]
+    begin = _parse_period(key.period).first
+    earlier = []
+    for other in others:
+        end = _parse_period(other.period).end
+        if end <= begin:
+            earlier.append((end, other.revision, other))
+    return [other for _end, _revision, other in sorted(earlier, reverse=True)]
 
 
-_period = lru_cache(maxsize=1 << 14)(Period)
+_parse_period = lru_cache(maxsize=1 << 14)(Period)
 """The period of a text. Keys of the same period are made again and again."""
 
 

@@ -119,7 +119,7 @@ class StagedFiles:
 
     @contextmanager
     def _store_file_facts(self, name: str, facts: str) -> Iterator[None]:
-        """Store facts about the file that this context writes. Earlier facts are removed first."""
+        """Store facts about the file that this context writes, at its end. Earlier facts are removed first."""
         path = self.folder / name
         if path.exists():
             path.unlink(missing_ok=True)  # another run may remove it, too
@@ -127,8 +127,8 @@ class StagedFiles:
         yield
         write_durably(path, lambda file: file.write_text(facts, encoding="utf-8"))
 
-    def read_with(self, settings: Mapping[str, object]) -> AbstractContextManager[None]:
-        """Return the context in which records are read with these settings, which are public and JSON-ready."""
+    def store_reading_settings(self, settings: Mapping[str, object]) -> AbstractContextManager[None]:
+        """Return a context in which records are read, and whose end stores the public settings of reading as JSON."""
         return self._store_file_facts(_READ_WITH, json.dumps(dict(settings)))
 
     def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, object], *, drawn: bool) -> None:
@@ -141,7 +141,8 @@ class StagedFiles:
         """
         path, differences = self.folder / _READ_WITH, ""
         if path.exists():
-            then, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(dict(settings)))
+            then = json.loads(path.read_text(encoding="utf-8"))
+            now = json.loads(json.dumps(dict(settings)))
             changed = sorted(name for name in then if name in now and then[name] != now[name])
             if not changed:
                 return
@@ -155,7 +156,7 @@ class StagedFiles:
         step = "run the whole release, which reads the records again"
         raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)
 
-    def keep_counted(self, plan: Plan, save: Callable[[], None]) -> None:
+    def save_counts_for_plan(self, plan: Plan, save: Callable[[], None]) -> None:
         """Call ``save``, which saves the counts, and store the digest of the plan for which they were counted."""
         with self._store_file_facts(_COUNTED_FOR, plan.counts_digest):
             save()
@@ -231,6 +232,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
             )
 
     def _save(self, name: str, table: pa.Table) -> Path:
+        """Write a table durably to the file ``<name>.parquet``, and return its path."""
         path = self.folder / f"{name}.parquet"
         write_durably(path, lambda file: pq.write_table(table, file))
         return path

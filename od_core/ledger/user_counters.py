@@ -5,7 +5,7 @@ hash. When a release is counted, a user may have at most m trips, and at most wh
 the year, in each of which a user has used the largest number that any release of it counts.
 
 The files are written before anything is drawn from the counts. Before the first draw,
-:meth:`UserCounters.hold_to_counted` checks the bounds over all files of the year. See
+:meth:`UserCounters.check_counts_and_bounds` checks the bounds over all files of the year. See
 ``docs/explanation/person-year.md``.
 """
 
@@ -92,11 +92,11 @@ class UserCounters:
             counted = self._verify_counters(self.key)
             columns = [*USER, "counted"]
             return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
-        others = self._list_checked_files(but=self._find_elementary_period(self.key))
-        allowed = self._run_query(_SQL["allowances"](others, self.unit), others) if others else _ALLOWED.empty_table()
+        files = self._list_checked_files(but=self._find_elementary_period(self.key))
+        allowed = self._run_query(_SQL["allowances"](files, self.unit), files) if files else _ALLOWED.empty_table()
         return Allowances(allowed, others=self.unit.contribution_bound)
 
-    def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def store_or_compare(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Store how many trips of each user the release counts, durably; if it was drawn, compare them instead.
 
         The rows of :data:`SCHEMA`, sorted by user, are stored one row group at a time. Raises OdError if the release
@@ -124,7 +124,7 @@ class UserCounters:
         drawn = self.ledger.is_drawn(self.key)
         hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.compute_fingerprint(self.key))
 
-    def hold_to_counted(self, counted: Counted) -> None:
+    def check_counts_and_bounds(self, counted: Counted) -> None:
         """Check that the counted input and its counters are those of :meth:`hold_to_input`, and within the bounds.
 
         A process may have ended between writing the counters and writing the counts. Counts of another attempt would
@@ -153,18 +153,22 @@ class UserCounters:
         return int(self._run_query(_SQL["uncounted"](path, max_trips), {"": [path]})[0][0].as_py())
 
     def _find_elementary_period(self, key: ReleaseKey) -> str:
+        """Return the text of the one elementary period that a release of the data set has."""
         (part,) = Period(key.period).split_into(self.elementary)
         return part.text
 
     @cached_property
     def _parts(self) -> tuple[Period, ...]:
+        """Elementary periods of the year."""
         return list_periods_of_year(Period(self._find_elementary_period(self.key)), self.elementary, self.year)
 
     @property
     def _folder(self) -> Path:
+        """Folder of the counters of the year."""
         return self.confidential.path / _FOLDER / self.domain / name_declared_year(self._parts, self.year)
 
     def _locate_counters(self, key: ReleaseKey) -> Path:
+        """Return the path of the file of counters of a release."""
         return self._folder / self._find_elementary_period(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
     def _list_checked_files(self, but: str | None = None) -> dict[str, list[Path]]:
@@ -187,15 +191,16 @@ class UserCounters:
         return [key for key, periods in drawn if key != self.key and set(year).intersection(periods)]
 
     def _check_file(self, path: Path, *, is_verified: bool) -> None:
+        """Raise OdError if a file of counters is damaged, unless that was verified, or was made with another key."""
         if not is_verified:
-            _refuse_damaged(path)
+            _refuse_damaged_file(path)
         if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.compute_key_name().encode():
             raise self._make_other_key_error(f"the counters of users in {path.name}")
 
     def _verify_counters(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""
         fingerprint = self._read_drawn_fingerprint(key)
-        # All else differs, too.
+        # First the key: with another one, the fingerprint differs, too.
         if read_stored_identity(self.confidential, key).get("key") != self.confidential.compute_key_name():
             raise self._make_other_key_error(f"the counters of users of {key}")
         if self.compute_fingerprint(key) != fingerprint:
@@ -207,14 +212,14 @@ class UserCounters:
     def compute_fingerprint(self, key: ReleaseKey) -> str:
         """Return the fingerprint (keyed hash) of the stored counters of a release. Raises OdError if there are none."""
         path = self._locate_counters(key)
-        lost = self._make_lost_counters_error if self.ledger.is_drawn(key) else _make_recount_error
+        make_error = self._make_lost_counters_error if self.ledger.is_drawn(key) else _make_recount_error
         if not path.exists():
-            raise lost(f"the counters of users of {key} are missing", "the confidential folder")
+            raise make_error(f"the counters of users of {key} are missing", "the confidential folder")
         try:
             with pq.ParquetFile(path) as file:
                 return self.confidential.compute_fingerprint(_iterate_columns(file.iter_batches()))
         except (pa.ArrowException, OSError):  # Arrow raises OSError for damaged pages
-            raise lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
+            raise make_error(f"the counters of users of {key} are damaged", "the confidential folder") from None
 
     def _read_drawn_fingerprint(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
@@ -226,6 +231,7 @@ class UserCounters:
         return str(stored)
 
     def _make_other_key_error(self, what: str) -> OdError:
+        """Return the OdError for counters that were made with another key; ``what`` begins its message."""
         restored = "confidential/hmac.key as it was then (keep the present one for releases that began with it)"
         return self._make_lost_counters_error(f"{what} were made with another key than the present one", restored)
 
@@ -241,16 +247,17 @@ class UserCounters:
     def _run_query(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
         """Return the result of a query over files of counters, which need not fit in memory."""
         folder = self.confidential.make_subfolder(self._folder)
-        with open_scratch_database(folder, *(path for paths in files.values() for path in paths)) as connection:
+        with open_scratch_database(folder, *chain.from_iterable(files.values())) as connection:
             return connection.sql(query).to_arrow_table()
 
 
 def _iterate_columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:
+    """Yield the columns of each batch of counters as arrays of 64-bit integers."""
     for batch in batches:
         yield [column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in batch.columns]
 
 
-def _refuse_damaged(path: Path) -> None:
+def _refuse_damaged_file(path: Path) -> None:
     """Raise OdError if the file of counters of a release that is not drawn cannot be read."""
     try:
         with pq.ParquetFile(path) as file:

@@ -6,7 +6,7 @@ Every option is a feature, which has a name. The table refuses what a kind of re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
@@ -72,19 +72,27 @@ def read_support() -> Support:
     """Return the table. It is read when it is first asked for."""
     text = files("od_core.meaning").joinpath("support.yaml").read_text(encoding="utf-8")
     data = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
-    without_rows = Support(data["kinds"], data["features"], ())
-    rows = (refusal for row in data["refused"] for refusal in _iterate_refusals(row, without_rows))
-    return Support(without_rows.kinds, without_rows.groups, tuple(rows))
+    without_refusals = Support(data["kinds"], data["features"], ())
+    refusals: list[Refusal] = []
+    for row in data["refused"]:
+        refusals += _iterate_refusals(row, without_refusals)
+    return replace(without_refusals, refusals=tuple(refusals))
 
 
-def _iterate_refusals(row: Mapping[str, Any], known: Support) -> Iterator[Refusal]:
-    """Yield the refusals of a row of the file: one for each of its kinds and of its alternative features."""
+def _iterate_refusals(row: Mapping[str, Any], words_of: Support) -> Iterator[Refusal]:
+    """Yield the refusals of a row of the file: one for each of its kinds and of its alternative features.
+
+    ``words_of`` has the words of kinds and features, which the texts of the row may name in braces.
+    """
     for kind in row["kinds"]:
         for feature in row.get("one_of", ("",)):
-            words = {"kind": known.kinds[kind], "feature": known.features.get(feature, "")}
+            words = {"kind": words_of.kinds[kind], "feature": words_of.features.get(feature, "")}
+            features = {*row.get("features", ())}
+            if feature:
+                features.add(feature)
             yield Refusal(
                 kind,
-                frozenset(filter(None, (*row.get("features", ()), feature))),
+                frozenset(features),
                 frozenset(row.get("needs", ())),
                 row["code"],
                 row["reason"].format(**words),
@@ -108,18 +116,19 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
     """
     for refusal in read_support().by_kind[kind]:
         if refusal.applies_to(features):
-            message = ": ".join(filter(None, (name, refusal.reason)))
+            message = ": ".join([name, refusal.reason] if name else [refusal.reason])
             raise OdError(refusal.code, message, next_step=refusal.next_step)
 
 
 def list_possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
     """Return the formats, beside Parquet, that the bundle of a release with some features can have."""
-    refused = read_support().by_kind[kind]
-    return tuple(
-        name
-        for name in read_support().groups["formats"]
-        if not any(name in row.features and row.applies_to({*features, name}) for row in refused)
-    )
+    support = read_support()
+
+    def is_possible(name: str) -> bool:
+        with_format = {*features, name}
+        return not any(name in row.features and row.applies_to(with_format) for row in support.by_kind[kind])
+
+    return tuple(filter(is_possible, support.groups["formats"]))
 
 
 def list_usual_formats(kind: str, features: Set[str]) -> tuple[str, ...]:

@@ -204,18 +204,22 @@ def make_nouns(
 ) -> Nouns:
     """Return the nouns of a table, given the publisher's words, if any, and whether records count by their weight."""
     words = _read_words()
-    chosen = dict(words[table])
-    not_trips = chosen.pop("not_trips")
+    nouns = dict(words[table])
+    not_trips = nouns.pop("not_trips")
     if counted is not None or is_weighted:
-        chosen |= not_trips
+        nouns |= not_trips
     if table == "counts" and is_weighted:
-        chosen["counted"] = words["weights"]
-    stated = {"counted": counted, "groups": groups}
-    return Nouns(**chosen | {name: word for name, word in stated.items() if word is not None})
+        nouns["counted"] = words["weights"]
+    if counted is not None:
+        nouns["counted"] = counted
+    if groups is not None:
+        nouns["groups"] = groups
+    return Nouns(**nouns)
 
 
 @cache
 def _read_words() -> dict[str, Any]:
+    """Return the content of ``nouns.yaml``: the nouns of each table, and further words."""
     text = files("od_core.meaning").joinpath("nouns.yaml").read_text(encoding="utf-8")
     words: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
     return words

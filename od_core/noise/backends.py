@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.noise.opendp import OpenDPNoise, refuse_wrong_version
 from od_core.noise.table_sampler import TableNoise
-from od_core.registry import choose
+from od_core.registry import find_by_name
 
 
 @runtime_checkable
@@ -81,14 +81,14 @@ def resolve_noise_source(noise: str | NoiseSource) -> NoiseSource:
     if isinstance(noise, NoiseSource):
         return noise
     step = "choose a known noise backend"
-    backend = choose("noise backend", noise, BACKENDS, code="OD-NOISE-UNKNOWN", next_step=step)
+    backend = find_by_name("noise backend", noise, BACKENDS, code="OD-NOISE-UNKNOWN", next_step=step)
     if backend is OpenDPNoise:
         refuse_wrong_version()
     return backend()
 
 
 def require_laplace_source(noise: NoiseSource) -> LaplaceSource:
-    """Return the given source if it draws Laplace noise. Raises OdError if it does not."""
+    """Return the given noise source, which can draw Laplace noise. Raises OdError if it cannot."""
     if isinstance(noise, LaplaceSource):
         return noise
     message = "the mechanism needs discrete Laplace noise, but this noise source has no draw_laplace"
@@ -109,7 +109,10 @@ def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
 
 def find_backend_name(source: NoiseSource) -> str | None:
     """Return the name of a backend of this library, or None for any other source, which has no guarantee."""
-    return next((name for name, kind in BACKENDS.items() if type(source) is kind), None)
+    for name, backend in BACKENDS.items():
+        if type(source) is backend:
+            return name
+    return None
 
 
 _NOISE_LIMIT = 1 << 61

@@ -46,16 +46,18 @@ def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int
     drawn, the scale is NaN, and the array has no meaning. Raises OdError if a process could not be started or ended too
     early, or OpenDP's library is not installed.
     """
-    noise, first, used = np.empty(size, dtype=np.int64), 0, set()
+    noise = np.empty(size, dtype=np.int64)
+    scales = []
+    first = 0
     counts = divide_draws(size, choose_thread_count())
     with ExitStack() as running:
         requests = [REQUEST.pack(distribution, scale, largest_loss, count) for count in counts]
         workers = [running.enter_context(_run_worker(request)) for request in requests]
         for count, (process, answer) in zip(counts, workers, strict=True):
-            used.add(_receive(process, answer, noise[first : first + count]))
+            scales.append(_receive_noise(process, answer, noise[first : first + count]))
             first += count
-    # All processes check the same scales against the same loss, so they agree. NaN does not equal itself.
-    return (used.pop() if len(used) == 1 else math.nan), noise
+    # All processes check the same scales against the same loss, so they agree, unless they found none, which is NaN.
+    return (scales[0] if len(set(scales)) == 1 else math.nan), noise
 
 
 def divide_draws(size: int, processors: int) -> list[int]:
@@ -98,14 +100,18 @@ def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], Buffe
                 process.kill()
 
 
-def _receive(process: subprocess.Popen[bytes], answer: BufferedRandom, room: NDArray[np.int64]) -> float:
-    """Wait until a process has ended, copy its noise, and return its scale. Raises OdError if it wrote too little."""
-    ended, head = process.wait(), bytearray(ANSWER.size)
+def _receive_noise(process: subprocess.Popen[bytes], answer: BufferedRandom, noise: NDArray[np.int64]) -> float:
+    """Wait until a process has ended, copy its draws into ``noise``, and return its scale.
+
+    Raises OdError if the process failed or wrote too little.
+    """
+    status = process.wait()
+    head = bytearray(ANSWER.size)
     answer.seek(0)
-    if ended != 0 or answer.readinto(head) != len(head):
+    if status != 0 or answer.readinto(head) != len(head):
         raise _make_lost_draw_error(_ENDED)
     (scale,) = ANSWER.unpack(head)
-    if not math.isnan(scale) and answer.readinto(room.view(np.uint8).data) != room.nbytes:
+    if not math.isnan(scale) and answer.readinto(noise.view(np.uint8).data) != noise.nbytes:
         raise _make_lost_draw_error(_ENDED)
     answer.close()
     return float(scale)
@@ -128,7 +134,8 @@ WRONG_VERSIONS = ("0.14.0", "0.14.1")
 def refuse_wrong_version() -> None:
     """Raise OdError if the installed OpenDP draws Gaussian noise of another distribution than the planned one."""
     with suppress(PackageNotFoundError):  # a draw is then refused
-        if (installed := version("opendp")) in WRONG_VERSIONS:
+        installed = version("opendp")
+        if installed in WRONG_VERSIONS:
             message = f"OpenDP {installed} draws Gaussian noise with a wrong distribution"
             step = "install OpenDP 0.14.2 or later, or choose the noise backend table"
             raise OdError("OD-NOISE-VERSION", message, next_step=step)
@@ -187,7 +194,11 @@ class OpenDPNoise:
 def _draw_planned_noise(
     distribution: bytes, scale: float, power: int, planned: Fraction, largest_loss: Fraction, size: int
 ) -> NDArray[np.int64]:
-    """Draw noise with about the given scale. A power of it exceeds ``planned`` by at most the slack."""
+    """Return ``size`` draws of noise whose scale, to the ``power``, is from ``planned`` to (1 + slack) ``planned``.
+
+    ``scale`` is that scale as a float, rounded in any direction. The ``power`` is 2 if ``planned`` is the variance of
+    Gaussian noise, else 1. ``largest_loss`` is as in :func:`draw_noise`. Raises OdError if OpenDP allows no such scale.
+    """
     scale = round_up_scale(scale)
     while Fraction(scale) ** power < planned:
         scale = compute_next_scale(scale)

@@ -68,10 +68,11 @@ class OpenDP:
         """Return OpenDP's measurement that adds noise with the given scale. Raises RuntimeError if OpenDP refuses."""
         domain = self._call("domains__vector_domain", self._call("domains__atom_domain", None, None, b"i64"), None)
         if distribution == GAUSSIAN:
-            metric, measure = self._call("metrics__l2_distance", b"f64"), b"ZeroConcentratedDivergence"
+            name, measure = "measurements__make_gaussian", b"ZeroConcentratedDivergence"
+            metric = self._call("metrics__l2_distance", b"f64")
         else:
-            metric, measure = self._call("metrics__l1_distance", b"i64"), b"MaxDivergence"
-        name = "measurements__make_gaussian" if distribution == GAUSSIAN else "measurements__make_laplace"
+            name, measure = "measurements__make_laplace", b"MaxDivergence"
+            metric = self._call("metrics__l1_distance", b"i64")
         return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
 
     def compute_loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
@@ -94,9 +95,9 @@ class OpenDP:
         slice_of_values = _Slice(ctypes.addressof(values), length)
         return self._call("data__slice_as_object", ctypes.byref(slice_of_values), kind)
 
-    def _read_bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
-        """Return the bytes of the values of an OpenDP object, 8 bytes each."""
-        pointer = self._call("data__object_as_slice", of)
+    def _read_bytes(self, handle: ctypes.c_void_p, length: int) -> bytes:
+        """Return the bytes of the ``length`` values of an OpenDP object, 8 bytes each."""
+        pointer = self._call("data__object_as_slice", handle)
         values = _Slice.from_address(pointer.value or 0)
         if values.length != length:
             raise RuntimeError("OpenDP returned a different number of values than it received")
@@ -105,6 +106,7 @@ class OpenDP:
         return copied
 
     def _call(self, name: str, *arguments: object) -> ctypes.c_void_p:
+        """Return the result of a function of OpenDP's C interface. Raises RuntimeError if it reports an error."""
         function = getattr(self._library, f"opendp_{name}")
         function.restype = _Result
         result = function(*arguments)

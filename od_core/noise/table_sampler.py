@@ -49,9 +49,9 @@ class Keystream:
     def draw_words(self, bits: int, size: int) -> NDArray[Any]:
         """Return the next ``size`` unsigned words of ``bits`` random bits each, 16 or 64; shape (size,)."""
         words = np.empty(size, dtype=f"u{bits // 8}")
-        room = words.view(np.uint8).data
-        for start in range(0, len(room), len(_ZEROS)):
-            piece = room[start : start + len(_ZEROS)]
+        all_bytes = words.view(np.uint8).data
+        for start in range(0, len(all_bytes), len(_ZEROS)):
+            piece = all_bytes[start : start + len(_ZEROS)]
             self._encryptor.update_into(_ZEROS[: len(piece)], piece)
         return words
 
@@ -134,16 +134,18 @@ class _Table:
         ``undecided`` is working space, as long as ``values``.
         """
         firsts = source.draw_words(self._first_bits, len(values))
-        count = _look_up(firsts, self._guide, values, undecided)
+        count = _look_up_first_limbs(firsts, self._guide, values, undecided)
         seconds = source.draw_words(self._further_bits, count)
         equal = np.empty(count, dtype=np.int32)
-        number_equal = _compare(firsts, undecided, seconds, self._starts, self._seconds, self._least, values, equal)
+        number_equal = _compare_second_limbs(
+            firsts, undecided, seconds, self._starts, self._seconds, self._least, values, equal
+        )
         for i in equal[:number_equal]:
-            place = undecided[i]
-            word = int(firsts[place]) << self._further_bits | int(seconds[i])
-            values[place] = self._refine(source, word)
+            position = undecided[i]
+            word = int(firsts[position]) << self._further_bits | int(seconds[i])
+            values[position] = self._draw_from_more_limbs(source, word)
 
-    def _refine(self, source: Words, word: int) -> int:
+    def _draw_from_more_limbs(self, source: Words, word: int) -> int:
         """Return the draw for a uniform number that its first two limbs, ``word``, do not decide, from more limbs."""
         bits = self._first_bits + self._further_bits
         while True:
@@ -161,10 +163,10 @@ os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[at
 def _build_table_once(distribution: SymmetricDistribution) -> _Table:
     """Return the table of a distribution, which is built once while other threads wait."""
     with _BUILDING:
-        return _built(distribution)
+        return _build_table(distribution)
 
 
-_built = lru_cache(maxsize=32)(_Table)
+_build_table = lru_cache(maxsize=32)(_Table)
 
 
 def _compute_limbs(
@@ -183,10 +185,10 @@ def _compute_limbs(
 
 
 @kernel
-def _look_up(
+def _look_up_first_limbs(
     words: NDArray[np.uint16], guide: NDArray[np.int16], values: NDArray[np.int64], undecided: NDArray[np.int32]
 ) -> int:
-    """Write draws that first limbs decide into ``values``; count the others, whose places go to ``undecided``."""
+    """Write draws that first limbs decide into ``values``; count the others, whose positions go to ``undecided``."""
     count = 0
     for i in range(len(words)):
         value = guide[words[i]]
@@ -197,12 +199,12 @@ def _look_up(
 
 
 @kernel
-def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
+def _compare_second_limbs(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
     """Write draws that the second limbs decide into ``values``; count the others, whose indices go to ``equal``."""
     count = 0
     for i in range(len(words)):
-        place, word = undecided[i], words[i]
-        cell = firsts[place]
+        position, word = undecided[i], words[i]
+        cell = firsts[position]
         low = starts[cell]
         size = starts[cell + 1] - low
         while size > 1:
@@ -211,7 +213,7 @@ def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  
             size -= half
         equal[count] = i
         count += seconds[low] == word
-        values[place] = least + low + (seconds[low] < word)
+        values[position] = least + low + (seconds[low] < word)
     return count
 
 
@@ -260,10 +262,10 @@ class DiscreteGaussian:
         for _ in range(reach):
             total += weight
             sums.append(total)
-            weight *= inwards
+            weight *= inwards  # of the next smaller k
             inwards *= change
-        share = 1 / (1 + 2 * total)  # the weight of 0 is 1
-        return [each * share for each in reversed(sums)]
+        probability_of_0 = 1 / (1 + 2 * total)  # the weight of 0 is 1
+        return [sum_of_weights * probability_of_0 for sum_of_weights in reversed(sums)]
 
 
 @dataclass(frozen=True)

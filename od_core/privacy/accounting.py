@@ -43,7 +43,7 @@ It is far larger than the error of a dozen correctly rounded operations with 60 
 
 def compute_bun_steinke_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """Return epsilon by the conversion of Bun and Steinke, rounded up; raises as :func:`compute_tight_epsilon` does."""
-    _check(rho, delta)
+    _check_rho_and_delta(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r = as_decimal(rho)
         return _compute_upper_bound(r + 2 * (r * -as_decimal(delta).ln()).sqrt())
@@ -54,10 +54,10 @@ def compute_tight_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
     Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
     """
-    _check(rho, delta)
+    _check_rho_and_delta(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         log_inverse_delta = -as_decimal(delta).ln()
-        u = Decimal(_solve_alpha_minus_one(float(rho), float(log_inverse_delta)))
+        u = Decimal(_solve_alpha_minus_one(float(rho), float(log_inverse_delta)))  # alpha - 1
         log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
         return max(Fraction(0), _compute_upper_bound(as_decimal(rho) * (1 + u) + log_term / u))
 
@@ -93,9 +93,10 @@ def find_rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) ->
     """
     check_epsilon(epsilon)
     units = 0
-    for bit in reversed(range(_BITS_OF_RHO)):
-        if CONVERSIONS[conversion]((units + (1 << bit)) * RHO_UNIT, delta) <= epsilon:
-            units += 1 << bit
+    for bit in reversed(range(_BITS_OF_RHO)):  # epsilon grows with rho, so the bits are found from the highest
+        candidate = units + (1 << bit)
+        if CONVERSIONS[conversion](candidate * RHO_UNIT, delta) <= epsilon:
+            units = candidate
     if units == 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
     return units * RHO_UNIT
@@ -125,7 +126,7 @@ def parse_exact_fraction(name: str, value: object) -> Fraction:
         raise make_budget_error("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
 
 
-_OF_FLOAT = Fraction(1, 10**12)
+_FLOAT_ERROR = Fraction(1, 10**12)
 """Relative distance of a float from the decimal number that it stands for; larger than that of any float."""
 
 
@@ -161,16 +162,20 @@ def format_promise(epsilon: Fraction | float, delta: Fraction | float) -> str:
 
 
 def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:
-    """Return a number with some significant digits. A float may be rounded already, and is moved by its error first."""
+    """Return a number, rounded to some significant digits, as text.
+
+    A float may be rounded already. So it is first moved by its error, against the direction of ``rounding``.
+    """
     exact = Fraction(value)
     if isinstance(value, float):
-        exact *= 1 - _OF_FLOAT if rounding == decimal.ROUND_CEILING else 1 + _OF_FLOAT
+        exact *= 1 - _FLOAT_ERROR if rounding == decimal.ROUND_CEILING else 1 + _FLOAT_ERROR
     context = decimal.Context(prec=digits, rounding=rounding)
     rounded = context.divide(Decimal(exact.numerator), Decimal(exact.denominator)).normalize()
     return f"{rounded:f}" if abs(rounded) >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"
 
 
-def _check(rho: Fraction, delta: Fraction) -> None:
+def _check_rho_and_delta(rho: Fraction, delta: Fraction) -> None:
+    """Raise OdError unless rho and delta can be converted to an epsilon."""
     if rho <= 0 or rho > LARGEST**2:
         raise make_budget_error("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18")
     if not 0 < delta < 1:

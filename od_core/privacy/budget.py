@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from od_core.errors import OdError
 from od_core.notebook import Shown
@@ -28,7 +28,7 @@ from od_core.privacy.accounting import (
 from od_core.privacy.shares import MinimiseRule, ShareRule, compute_shares_by_rule, parse_shares
 from od_core.registry import refuse_unknown
 
-_NONE = Fraction(0)
+_ZERO = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class Budget(Shown):
     ) -> None:
         if (epsilon is None) == (rho is None):
             raise make_budget_error("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
-        promise = parse_exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
+        kind, stated = ("epsilon", epsilon) if rho is None else ("rho", rho)
+        promise = parse_exact_fraction(kind, stated)
         if not SMALLEST <= promise <= LARGEST:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
             raise make_budget_error(code, "epsilon and rho must lie between 1e-30 and 1e9")
@@ -82,8 +83,8 @@ class Budget(Shown):
         if not 0 <= exact_delta < 1:
             raise make_budget_error("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
-            conversions, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
-            refuse_unknown("conversion", conversion, conversions, code="OD-BUDGET-CONVERSION", next_step=step)
+            known, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
+            refuse_unknown("conversion", conversion, known, code="OD-BUDGET-CONVERSION", next_step=step)
         object.__setattr__(self, "epsilon", promise if rho is None else None)
         object.__setattr__(self, "rho", promise if rho is not None else None)
         object.__setattr__(self, "delta", exact_delta)
@@ -120,8 +121,8 @@ class Budget(Shown):
         """
         if self.delta == 0:
             raise make_budget_error("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
-        if self.rho is not None or self.epsilon is None:
-            return self.rho or _NONE
+        if self.epsilon is None:
+            return cast("Fraction", self.rho)  # one of the two is given
         name = self.choose_conversion(conversion, shifted_cells)
         if name == "exact" and shifted_cells is not None:
             return privacy_loss.find_rho_by_loss(self.epsilon, self.delta, shares, shifted_cells)
@@ -185,7 +186,7 @@ class Spent:
     @property
     def rho(self) -> Fraction:
         """Exact sum of the rho of all levels."""
-        return sum(self.levels, start=_NONE)
+        return sum(self.levels, start=_ZERO)
 
     @property
     def epsilon_tight(self) -> float:
@@ -206,21 +207,28 @@ class Spent:
     @property
     def epsilon(self) -> Fraction:
         """Promised epsilon: the smallest of those by all conversions that are defined."""
-        tight = self._compute_epsilon("tight")
-        return min(tight, self._compute_epsilon("bun_steinke"), self._compute_exact_epsilon() or tight)
+        candidates = [self._compute_epsilon("tight"), self._compute_epsilon("bun_steinke")]
+        exact = self._compute_exact_epsilon()
+        return min(candidates if exact is None else [*candidates, exact])
 
     @property
     def variances(self) -> tuple[Fraction, ...] | None:
         """Variance of the noise of each cell that differs between neighbours; None if there is no exact epsilon."""
         if self.shifted_cells is None or not privacy_loss.is_defined(self.delta):
             return None
-        levels = zip(self.levels, self.shifted_cells, strict=True)
-        return tuple(cells / (2 * rho) for rho, cells in levels for _ in range(cells))
+        variances: list[Fraction] = []
+        for rho, cells in zip(self.levels, self.shifted_cells, strict=True):
+            variances += cells * [cells / (2 * rho)]
+        return tuple(variances)
 
     def _compute_epsilon(self, conversion: str) -> Fraction:
-        return accounting.CONVERSIONS[conversion](self.rho, self.delta) if self.promise is None else self.promise
+        """Return the epsilon of all levels by a conversion of rho, or the promise if there is no rho to convert."""
+        if self.promise is not None:
+            return self.promise
+        return accounting.CONVERSIONS[conversion](self.rho, self.delta)
 
     def _compute_exact_epsilon(self) -> Fraction | None:
+        """Return the epsilon of all levels by the exact privacy loss; None if that is not defined."""
         variances = self.variances
         return None if variances is None else privacy_loss.compute_exact_epsilon(variances, self.delta)
 
@@ -238,9 +246,9 @@ class Charge:
         (True, Fraction(1, 50))
     """
 
-    rho: Fraction = _NONE
-    epsilon: Fraction = _NONE
-    delta: Fraction = _NONE
+    rho: Fraction = _ZERO
+    epsilon: Fraction = _ZERO
+    delta: Fraction = _ZERO
 
     def __post_init__(self) -> None:
         is_one_kind = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
@@ -263,15 +271,14 @@ class Charge:
 
 
 def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
-    """Check that a charge is the cost of its noise.
+    """Raise OdError unless a charge is the cost of its noise.
 
     Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale.
     Some mechanisms choose later scales by earlier noisy results. They state only the scales that are used in any case,
     as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not checked
     here, but by :func:`od_core.privacy.plan.check_charges`.
 
-    ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. Raises OdError if the charge is not the cost of
-    the noise, or the noise is not stated.
+    ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. It is also refused if it states no noise.
     """
     sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
     if "variance" in noise:
@@ -279,8 +286,8 @@ def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     elif "scale" in noise:
         agrees = stated.rho == 0 and stated.epsilon == sensitivity / Fraction(noise["scale"])
     else:
-        parts = [sensitivity / Fraction(scale) for name, scale in noise.items() if name.startswith("scale_of_")]
-        agrees = stated.rho == 0 and 0 < sum(parts) <= stated.epsilon
+        epsilons = [sensitivity / Fraction(scale) for name, scale in noise.items() if name.startswith("scale_of_")]
+        agrees = stated.rho == 0 and 0 < sum(epsilons) <= stated.epsilon
     if not agrees or sensitivity <= 0:
         described = ", ".join(f"{name} {fact}" for name, fact in noise.items())
         raise make_charge_error(f"a charge does not equal the cost of its noise: {described}")
@@ -315,9 +322,8 @@ class Cap:
 
     def __init__(self, rho: Number | None = None, epsilon: Number | None = None, delta: Number = 0) -> None:
         for name, number in (("rho", rho), ("epsilon", epsilon), ("delta", delta)):
-            object.__setattr__(
-                self, name, None if number is None else parse_exact_fraction(f"{name} of the cap", number)
-            )
+            exact = None if number is None else parse_exact_fraction(f"{name} of the cap", number)
+            object.__setattr__(self, name, exact)
         promise = self.rho if self.epsilon is None else self.epsilon
         if (self.rho is None) == (self.epsilon is None) or promise is None:
             raise _make_cap_error("a cap must be either rho, or epsilon and delta")
@@ -328,7 +334,7 @@ class Cap:
         if self.rho is not None and self.delta != 0:
             raise _make_cap_error("a cap in rho cannot have a delta")
 
-    def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
+    def allowed_rho(self, delta_spent: Fraction = _ZERO) -> Fraction:
         """Return the largest sum of rho that the cap allows; 0 if the events have used up the delta of the cap.
 
         ``delta_spent`` is the sum of the deltas of all events. Raises OdError if it is above 0 and the cap is in rho.
@@ -341,7 +347,7 @@ class Cap:
             return self.rho
         delta_left = self.delta - delta_spent
         if self.epsilon is None or delta_left <= 0:
-            return _NONE
+            return _ZERO
         return find_rho_for_epsilon(self.epsilon, delta_left, "tight")
 
     def facts(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ cap, the loss grows otherwise, and :func:`bound_rho_by_trips` bounds it.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone, compute_period_number, make_periods
 from od_core.privacy.budget import Cap
-from od_core.privacy.neighbours import NodeSizes, compute_largest_squares
+from od_core.privacy.neighbours import NodeSizes, compute_largest_square_sum
 from od_core.privacy.unit import RECORDS_OF, PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
@@ -95,9 +96,12 @@ class PrivacyDomain:
 
     def facts(self) -> dict[str, str | int | None]:
         """Return the facts that must not change once the domain is declared, as JSON-ready values."""
-        zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
-        year = {"year": self.year or CALENDAR} if self.unit.is_of_year else {}
-        return {**list_unit_facts(self.unit), "elementary_period": self.elementary_period, **zone, **year}
+        facts = {**list_unit_facts(self.unit), "elementary_period": self.elementary_period}
+        if self.time_zone is not None:
+            facts["time_zone"] = self.time_zone
+        if self.unit.is_of_year:
+            facts["year"] = self.year or CALENDAR
+        return facts
 
 
 def list_unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
@@ -106,11 +110,12 @@ def list_unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
     ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ, except under a unit of a year: a user's trips of
     a period are bounded once for all releases that count them.
     """
-    facts = {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
-    bound = {"max_trips": unit.max_trips} if unit.is_of_year else {}
-    if unit.is_of_year and unit.max_trips_pair is not None:
-        bound["max_trips_pair"] = unit.max_trips_pair
-    return {**facts, **bound, **unit.list_year_facts()}
+    facts: dict[str, str | int | None] = {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
+    if unit.is_of_year:
+        facts["max_trips"] = unit.max_trips
+        if unit.max_trips_pair is not None:
+            facts["max_trips_pair"] = unit.max_trips_pair
+    return facts | unit.list_year_facts()
 
 
 def list_charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
@@ -151,7 +156,7 @@ Charged = tuple[Mapping[str, Any], Fraction]
 
 
 def is_of_uncounted(facts: Mapping[str, Any]) -> bool:
-    """Return whether the facts of a step, or the content of its RESERVED entry, are those of uncounted trips."""
+    """Return whether the facts are those of the step that measures uncounted trips, or of its RESERVED entry."""
     return "max_uncounted" in facts
 
 
@@ -166,19 +171,21 @@ def bound_rho_of_year(
         periods: for each elementary period, its charges.
         max_trips, max_trips_year, max_trips_pair: bounds m, M and c of the privacy unit.
     """
-    in_full, counted = Fraction(0), list[list[Charged]]()
+    rho_of_uncounted = Fraction(0)
+    charges_for_counted: list[list[Charged]] = []
     for charges in periods:
-        counted.append([])
+        of_period: list[Charged] = []
         for facts, rho in charges:
             if is_of_uncounted(facts):
-                in_full += rho
+                rho_of_uncounted += rho
             else:
-                counted[-1].append((facts, rho))
+                of_period.append((facts, rho))
+        charges_for_counted.append(of_period)
     if max_trips_pair is None:
-        spent = (sum((rho for _, rho in charges), start=Fraction(0)) for charges in counted)
-        return in_full + compute_largest_rho(spent, max_trips, max_trips_year)
-    costs = (compute_costs_by_trips(charges, max_trips, max_trips_pair) for charges in counted)
-    return in_full + bound_rho_by_trips(costs, max_trips_year)
+        spent = (sum((rho for _, rho in charges), start=Fraction(0)) for charges in charges_for_counted)
+        return rho_of_uncounted + compute_largest_rho(spent, max_trips, max_trips_year)
+    costs = (compute_costs_by_trips(charges, max_trips, max_trips_pair) for charges in charges_for_counted)
+    return rho_of_uncounted + bound_rho_by_trips(costs, max_trips_year)
 
 
 Costs = Sequence[Fraction]
@@ -189,17 +196,17 @@ def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips
     """Return what the charges of counts of nodes cost together, by a user's number of counted trips."""
     costs = [Fraction(0)] * max_trips
     for facts, rho in charges:
-        shares = _compute_cost_shares(
-            tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"]), max_trips, max_trips_pair
-        )
+        sizes = tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"])
+        shares = _compute_cost_shares(sizes, max_trips, max_trips_pair)
         costs = [cost + rho * share for cost, share in zip(costs, shares, strict=True)]
     return costs
 
 
 @lru_cache(maxsize=256)
 def _compute_cost_shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
-    squares = [compute_largest_squares(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
-    return [Fraction(each, squares[-1]) for each in squares]
+    """Return which share of a charge for m trips a user with 1, 2, and up to m trips costs; shape (m,)."""
+    square_sums = [compute_largest_square_sum(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
+    return [Fraction(square_sum, square_sums[-1]) for square_sum in square_sums]
 
 
 def bound_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
@@ -213,8 +220,9 @@ def bound_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
         spent: for each elementary period, what its releases cost.
         max_trips_year: M, the largest number of a user's counted trips in the year.
     """
-    slopes = sorted((slope for costs in spent for slope in _iterate_majorant_slopes(costs)), reverse=True)
-    return sum(slopes[:max_trips_year], start=Fraction(0))
+    slopes = [slope for costs in spent for slope in _iterate_majorant_slopes(costs)]
+    steepest = sorted(slopes, reverse=True)[:max_trips_year]
+    return sum(steepest, start=Fraction(0))
 
 
 def _iterate_majorant_slopes(costs: Costs) -> Iterator[Fraction]:
@@ -240,16 +248,21 @@ def compute_largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_yea
         max_trips: m, the largest number of a user's counted trips in one period.
         max_trips_year: M, the largest number of a user's counted trips in the year; at least m.
     """
-    periods, remaining_trips = divmod(max_trips_year, max_trips)
-    costly = sorted(spent, reverse=True)
-    last = sum(costly[periods : periods + 1], start=Fraction(0))
-    return sum(costly[:periods], start=Fraction(0)) + Fraction(remaining_trips, max_trips) ** 2 * last
+    full_periods, remaining_trips = divmod(max_trips_year, max_trips)
+    costliest = sorted(spent, reverse=True)
+    largest = sum(costliest[:full_periods], start=Fraction(0))
+    if full_periods < len(costliest):
+        largest += Fraction(remaining_trips, max_trips) ** 2 * costliest[full_periods]
+    return largest
 
 
 def bound_periods_per_year(period: Period) -> int:
     """Return the largest number of elementary periods like this one that a year of the calendar has."""
-    fixed = {"month": 12, "quarter": 4}
-    return fixed.get(period.length or "", -(-366 // (period.end - period.first).days))
+    if period.length == "month":
+        return 12
+    if period.length == "quarter":
+        return 4
+    return math.ceil(366 / period.days)
 
 
 def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
@@ -261,10 +274,12 @@ def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple
     """
     if year == CALENDAR:
         return _split_year(Period.from_day(period.first, "year"), elementary)
-    parts = _split_year(Period(year), elementary)
-    first, size = compute_period_number(parts[0].first, elementary), len(parts)
-    start = first + (compute_period_number(period.first, elementary) - first) // size * size
-    return make_periods(range(start, start + size), elementary)
+    declared_year = _split_year(Period(year), elementary)
+    length = len(declared_year)
+    declared_start = compute_period_number(declared_year[0].first, elementary)
+    years_later = (compute_period_number(period.first, elementary) - declared_start) // length
+    start = declared_start + years_later * length
+    return make_periods(range(start, start + length), elementary)
 
 
 def name_declared_year(parts: tuple[Period, ...], declared: str) -> str:

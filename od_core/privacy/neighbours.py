@@ -33,7 +33,7 @@ NodeSizes = tuple[tuple[int, int], ...]
 """Numbers of leaf pairs below nodes of a level, the largest first, each with how many nodes have it."""
 
 
-def compute_largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
+def compute_largest_square_sum(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
     """Return the largest sum of squares of the counts of one user at a level, under a pair cap.
 
     A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
@@ -45,28 +45,32 @@ def compute_largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable
         max_trips_pair: pair cap c.
         nodes: sizes of the nodes of the level. Small ones may be left out if the others hold m trips.
     """
-    left, squares = max_trips, 0
+    trips_left = max_trips
+    square_sum = 0
     for pairs, number in nodes:
-        most = min(max_trips, max_trips_pair * pairs)
-        filled = min(number, left // most)
-        squares, left = squares + filled * most**2, left - filled * most
-        if filled < number:
-            return squares + left**2
-    return squares
+        most_trips = min(max_trips, max_trips_pair * pairs)
+        filled_nodes = min(number, trips_left // most_trips)
+        square_sum += filled_nodes * most_trips**2
+        trips_left -= filled_nodes * most_trips
+        if filled_nodes < number:
+            return square_sum + trips_left**2
+    return square_sum
 
 
 def select_node_sizes(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
-    """Return the first sizes of nodes that hold all m trips of a user under a pair cap.
+    """Return the first sizes of nodes that together hold all m trips of a user under a pair cap.
 
-    See :func:`compute_largest_squares`.
+    :func:`compute_largest_square_sum`, whose arguments are the same, needs no others.
     """
-    held, needed = 0, list[tuple[int, int]]()
+    trips_left = max_trips
+    needed: list[tuple[int, int]] = []
     for pairs, number in nodes:
-        if held >= max_trips:
+        if trips_left <= 0:
             break
-        number = min(number, -(-(max_trips - held) // (max_trips_pair * pairs)))
-        needed.append((pairs, number))
-        held += number * max_trips_pair * pairs
+        most_trips = max_trips_pair * pairs
+        needed_number = min(number, (trips_left + most_trips - 1) // most_trips)
+        needed.append((pairs, needed_number))
+        trips_left -= needed_number * most_trips
     return tuple(needed)
 
 
@@ -231,13 +235,14 @@ class Neighbours:
         periods, and then the totals of both periods change. A user's trips of one category are trips of this user, so a
         pair cap bounds counts ``by_segment`` as it bounds the totals.
         """
-        cap, is_root = self.unit.max_trips_pair, level == 0 and not by_segment and not self.unit.is_of_year
+        is_root = level == 0 and not by_segment and not self.unit.is_of_year
         if is_root and self.have_equal_totals:
             return 0
-        squares = self.unit.contribution_bound**2
-        if cap is not None:
-            squares = compute_largest_squares(self.unit.contribution_bound, cap, self.list_node_sizes(level))
-        return squares if is_root else self.unit.differing_units * squares
+        bound, pair_cap = self.unit.bounds
+        square_sum = bound**2
+        if pair_cap is not None:
+            square_sum = compute_largest_square_sum(bound, pair_cap, self.list_node_sizes(level))
+        return square_sum if is_root else self.unit.differing_units * square_sum
 
     def list_node_sizes(self, level: int) -> NodeSizes:
         """Return the sizes of the nodes of a level; none without a pair cap."""

@@ -72,8 +72,8 @@ class Step(ABC):
 
     @property
     @abstractmethod
-    def largest_variance(self) -> Fraction:
-        """Upper bound of the noise variance. A plan is refused if the noise backend cannot draw so large a variance."""
+    def variance_bound(self) -> Fraction:
+        """Upper bound of the variance of the noise. A plan is refused if the noise backend cannot draw with it."""
 
     @property
     @abstractmethod
@@ -121,8 +121,8 @@ class GaussianStep(Step):
         return Charge(rho=self.rho)
 
     @property
-    def largest_variance(self) -> Fraction:
-        """Variance of the noise, which is known exactly."""
+    def variance_bound(self) -> Fraction:
+        """Upper bound of the variance of the noise, which is the variance itself, because it is known exactly."""
         return self.variance
 
     @property
@@ -160,9 +160,10 @@ class LaplaceStep(Step):
         return Charge(epsilon=self.epsilon)
 
     @property
-    def largest_variance(self) -> Fraction:
+    def variance_bound(self) -> Fraction:
         """Upper bound of the variance of the noise: 2 scale^2 for the largest scale."""
-        return 2 * max(self.widest, *(scale for _, scale in self.scales)) ** 2
+        largest_scale = max(self.widest, *(scale for _purpose, scale in self.scales))
+        return 2 * largest_scale**2
 
     @property
     def noise_facts(self) -> dict[str, Any]:
@@ -182,9 +183,12 @@ class Mechanism(Protocol):
     @property
     def options(self) -> dict[str, str]:
         """Options by name, as public text for plan and certificate: by default, the fields that are not None."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        given = {name: value for name, value in values.items() if value is not None}
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+        options: dict[str, str] = {}
+        for option in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, option.name)
+            if value is not None:
+                options[option.name] = str(value).lower() if isinstance(value, bool) else str(value)
+        return options
 
 
 @dataclass(frozen=True)
@@ -292,12 +296,13 @@ class Plan(Shown, ABC):
         ``draws`` states how often each of :attr:`charged_steps` was drawn, including lost draws. A damaged certificate
         may state a fraction.
         """
-        charges = [(number, step.charge) for number, step in zip(draws, self.charged_steps, strict=True)]
-        return Spent(
-            tuple(number * charge.as_rho for number, charge in charges),
-            delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
-            promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
-        )
+        rhos: list[Fraction] = []
+        delta = epsilon = Fraction(0)
+        for number, step in zip(draws, self.charged_steps, strict=True):
+            rhos.append(number * step.charge.as_rho)
+            delta += number * step.charge.delta
+            epsilon += number * step.charge.epsilon
+        return Spent(tuple(rhos), delta=delta, promise=epsilon)
 
     def list_noise_charges(self, spent: Spent) -> list[Charged]:
         """Return each of the charged steps, as public facts, with the rho of its draws."""
@@ -325,8 +330,8 @@ class Plan(Shown, ABC):
         ``_measured`` are the measurements of a release, for plans whose noise depends on what is drawn first.
         """
         facts = self.steps[-1].noise_facts
-        below = f"what has a noisy count below {facts['threshold']} is dropped" if "threshold" in facts else ""
-        return DetailNoise.from_laplace_scale(Fraction(facts["scale"]), below)
+        note = f"what has a noisy count below {facts['threshold']} is dropped" if "threshold" in facts else ""
+        return DetailNoise.from_laplace_scale(Fraction(facts["scale"]), note)
 
     @property
     def compared_levels(self) -> dict[int, str]:
@@ -356,7 +361,10 @@ class Plan(Shown, ABC):
         return self
 
     def require_forecastable(self, refusal: OdError) -> Any:
-        """Return the plan if releases of flows can be simulated by it. Raises ``refusal`` if not."""
+        """Return the plan if it is one of flows, of which releases can be simulated. Otherwise, raise ``refusal``.
+
+        Plans of this class raise it; those of flows override the method.
+        """
         raise refusal
 
     @abstractmethod
@@ -395,7 +403,7 @@ class Plan(Shown, ABC):
 
     @property
     def counts_digest(self) -> str:
-        """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
+        """SHA-256 of the facts that decide the counts: all but :data:`EARLIER`, which is fixed at the reservation."""
         return compute_facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
@@ -414,11 +422,11 @@ def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> di
     }
 
 
-def with_fields(result: R, **stated: object) -> R:
-    """Return a dataclass with stated values of fields; itself, with what it has computed, if it has these values."""
-    if all(getattr(result, name) == value for name, value in stated.items()):
-        return result
-    changed: R = replace(cast("Any", result), **stated)
+def with_fields(instance: R, **values: object) -> R:
+    """Return a dataclass with some values of fields; the instance itself, with what it has cached, if it has them."""
+    if all(getattr(instance, name) == value for name, value in values.items()):
+        return instance
+    changed: R = replace(cast("Any", instance), **values)
     return changed
 
 
@@ -461,11 +469,11 @@ class PlannedRelease(Shown, ABC):
 
     def _describe_release(self) -> dict[str, str]:
         """Return texts by name: the release, its promise, its levels, and the calls that read it."""
-        what, levels, reading = self._describe_contents()
+        contents, levels, reading_calls = self._describe_contents()
         guarantee = "none, because its noise is not of this library"
         if self.has_guarantee:
             guarantee = _format_unit_promise(self.spent, self.plan.unit)
-        return {"Release": what, "Guarantee": guarantee, "Levels": levels, "Read it": reading}
+        return {"Release": contents, "Guarantee": guarantee, "Levels": levels, "Read it": reading_calls}
 
     @abstractmethod
     def _describe_contents(self) -> tuple[str, str, str]:
@@ -478,6 +486,7 @@ class PlannedRelease(Shown, ABC):
 
 
 def _format_unit_promise(spent: Spent, unit: PrivacyUnit) -> str:
+    """Return the promise of a release, with its privacy unit and neighbour relation, as text."""
     return f"{format_promise(spent.epsilon, spent.delta)} for unit {unit.kind}, {unit.neighbours} neighbours"
 
 
@@ -493,21 +502,26 @@ def check_charges(plan: Plan) -> None:
     for step in plan.charged_steps:
         refuse_wrong_charge(step.noise_facts, step.charge)
     for step in plan.charged_steps:
-        if isinstance(step, UncountedStep):
-            continue
-        if step.charge.epsilon and plan.unit.is_of_year:
-            raise make_charge_error(f"a release of unit {plan.unit.kind!r} is not charged in rho")
-        expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
-        if step.noise_facts.get("sensitivity_squared", expected) != expected:
-            raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
-        if (threshold := step.noise_facts.get("threshold")) is not None:
-            least = compute_stability_threshold(plan.unit, step.charge.epsilon, step.charge.delta)
-            if step.noise_facts["sensitivity"] != compute_leaf_sensitivity(plan.unit) or threshold < least:
-                raise make_charge_error("the sensitivity or the threshold does not keep epsilon and delta for the unit")
+        if not isinstance(step, UncountedStep):
+            _check_sensitivity(step, neighbours)
     charges = [step.charge for step in plan.charged_steps]
     rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
         raise make_charge_error("the charge of the whole plan does not equal the sum of the charges of its steps")
+
+
+def _check_sensitivity(step: Step, neighbours: Neighbours) -> None:
+    """Raise OdError unless a step has the sensitivity, the kind of charge and the threshold that the unit needs."""
+    unit, facts = neighbours.unit, step.noise_facts
+    if step.charge.epsilon and unit.is_of_year:
+        raise make_charge_error(f"a release of unit {unit.kind!r} is not charged in rho")
+    expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
+    if facts.get("sensitivity_squared", expected) != expected:
+        raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
+    if "threshold" in facts:
+        least = compute_stability_threshold(unit, step.charge.epsilon, step.charge.delta)
+        if facts["sensitivity"] != compute_leaf_sensitivity(unit) or facts["threshold"] < least:
+            raise make_charge_error("the sensitivity or the threshold does not keep epsilon and delta for the unit")
 
 
 def make_plan_error(message: str) -> OdError:
@@ -548,7 +562,7 @@ class Uncounted:
         object.__setattr__(self, "max_trips", max_trips)
 
     def check(self, unit: PrivacyUnit) -> None:
-        """Raise OdError if the unit counts more than :attr:`max_trips` in a period."""
+        """Raise OdError if the unit counts more than :attr:`max_trips` trips of a user in a period."""
         if self.max_trips < unit.contribution_bound:
             raise _make_uncounted_error(
                 f"max_trips is {self.max_trips}, below the bound of {unit.contribution_bound} trips a period"
@@ -575,10 +589,10 @@ class UncountedStep(GaussianStep):
 
     Attributes:
         sensitivity_squared: K^2, for both neighbour relations: a user who is replaced changes one number by at most K.
-        own_number: number of the step within the release.
+        step_number: number of the step within the release.
     """
 
-    own_number: int
+    step_number: int
 
     @property
     def max_trips(self) -> int:
@@ -587,8 +601,8 @@ class UncountedStep(GaussianStep):
 
     @property
     def number(self) -> int:
-        """Number of the step within the release; see :attr:`Step.number`."""
-        return self.own_number
+        """Number of the step, by which the ledger and the files of measurements identify it within the release."""
+        return self.step_number
 
     @property
     def noise_facts(self) -> dict[str, Any]:

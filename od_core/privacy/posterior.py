@@ -116,24 +116,28 @@ class Guarantee:
         The factor is rounded up. None if it is larger than e^``LARGEST_EXPONENT``, which is no promise.
         """
         if self.rho is not None and self.delta > 0 and not self.aside:
-            largest, times, missed = compute_bun_steinke_epsilon(self.rho, self.delta), 1, self.delta
+            largest_loss = compute_bun_steinke_epsilon(self.rho, self.delta)
+            times, exceeded = 1, self.delta
         else:
-            largest, times, missed = self.epsilon, 2 if self.delta else 1, 2 * self.delta
-        if largest > LARGEST_EXPONENT or missed >= 1:
+            largest_loss = self.epsilon
+            times, exceeded = (2, 2 * self.delta) if self.delta else (1, Fraction(0))
+        if largest_loss > LARGEST_EXPONENT or exceeded >= 1:
             return None
-        return times * bound_exp_from_above(largest), missed
+        return times * bound_exp_from_above(largest_loss), exceeded
 
     def bound_posterior(self, prior: Fraction) -> tuple[Fraction, Fraction]:
-        """Return the smallest and the largest probability of a hypothesis after the release, but for rare outcomes.
+        """Return a lower and an upper bound of the probability that a hypothesis has after the release.
 
-        Those on either side have at most the probability that :attr:`odds` states. The first number is rounded down,
-        the second up. Raises OdError if the prior is not between 0 and 1.
+        The first is rounded down, the second up. Each is missed with at most the probability that :attr:`odds` states.
+        Raises OdError if the prior is not between 0 and 1.
         """
         _check_prior(prior)
-        if self.odds is None:
+        odds = self.odds
+        if odds is None:
             return Fraction(0), Fraction(1)
-        factor, before = self.odds[0], prior / (1 - prior)
-        return before / (before + factor), before * factor / (1 + before * factor)
+        factor, _exceeded = odds
+        odds_before = prior / (1 - prior)
+        return odds_before / (odds_before + factor), odds_before * factor / (1 + odds_before * factor)
 
     def bound_guess_probability(self, prior: Fraction = Fraction(1, 2)) -> Fraction:
         """Return the largest probability that a guess between two hypotheses is right, rounded up.
@@ -142,18 +146,17 @@ class Guarantee:
         if the prior is not between 0 and 1.
         """
         _check_prior(prior)
-        less = min(prior, 1 - prior)
-        return (1 - less) + less * self.bound_delta((1 - less) / less)
+        less_likely = min(prior, 1 - prior)
+        likelier = 1 - less_likely
+        return likelier + less_likely * self.bound_delta(likelier / less_likely)
 
     def bound_delta(self, factor: Fraction) -> Fraction:
         """Return an upper bound of the delta of the release at epsilon = ln(``factor``); ``factor`` is at least 1."""
         bounds = [Fraction(1), self._bound_delta_by_promise(factor)]
         epsilon = _bound_ln_from_below(factor)
         if self.rho is not None:
-            bounds += [
-                self.aside + bound
-                for bound in (_bound_delta_by_divergence(self.rho), _bound_delta_by_renyi(self.rho, epsilon))
-            ]
+            bounds.append(self.aside + _bound_delta_by_divergence(self.rho))
+            bounds.append(self.aside + _bound_delta_by_renyi(self.rho, epsilon))
         if self.variances is not None:
             bounds.append(Fraction(privacy_loss.compute_exact_delta(self.variances, epsilon)))
         return min(bounds)
@@ -233,5 +236,6 @@ def _bound_ln_from_below(value: Fraction) -> Fraction:
 
 
 def _check_prior(prior: Fraction) -> None:
+    """Raise OdError unless a prior is a probability between 0 and 1, neither included."""
     if not 0 < prior < 1:
         raise OdError("OD-BUDGET-NUMBER", "a prior must be above 0 and below 1", next_step="correct the prior")

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -91,11 +91,13 @@ def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction) -> F
     Raises OdError if delta is not from 1e-12 to below 1, or :func:`compute_exact_delta` refuses the variances.
     """
     _check_delta(delta)
-    delta_of = _make_delta_function(variances)
-    tight = accounting.compute_tight_epsilon(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
+    compute_delta = _make_delta_function(variances)
+    rho = sum((1 / (2 * variance) for variance in variances), start=Fraction(0))
+    tight = accounting.compute_tight_epsilon(rho, delta)
     unit = tight / 2**24
-    below = range(2**24)  # tight is itself a valid promise
-    return bisect_left(below, True, key=lambda units: delta_of(float(units * unit)) <= delta) * unit
+    below_tight = range(2**24)  # tight is itself a valid promise
+    least = bisect_left(below_tight, True, key=lambda units: compute_delta(float(units * unit)) <= delta)
+    return least * unit
 
 
 @lru_cache(maxsize=256)
@@ -115,13 +117,13 @@ def find_rho_by_loss(
     tight = accounting.find_rho_for_epsilon(epsilon, delta, "tight")
     unit = max(accounting.RHO_UNIT, Fraction(2) ** (_compute_floor_log2(tight) - _BITS_OF_RHO + 1))
 
-    less = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
+    lowered_epsilon = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
 
-    def delta_at(steps: int) -> float:
+    def delta_at(units: int) -> float:
         variances: list[Fraction] = []
         for share, differing in zip(shares, cells, strict=True):
-            variances += differing * [differing / (2 * steps * unit * share)]
-        return compute_exact_delta(variances, less)
+            variances += differing * [differing / (2 * units * unit * share)]
+        return compute_exact_delta(variances, lowered_epsilon)
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # d ln delta / d ln rho in a Gaussian's tail
     return _find_last_within_delta(delta_at, delta, slope, int(tight / unit)) * unit
@@ -129,27 +131,31 @@ def find_rho_by_loss(
 
 @lru_cache(maxsize=32)
 def _make_delta_function(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
-    """Return a function that computes :func:`compute_exact_delta` for these variances, given epsilon."""
+    """Return a function that bounds delta at an epsilon as :func:`compute_exact_delta` does, for these variances."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
         message = "every variance must lie between 1e-30 and 1e60"
         raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
     counts = Counter(float(variance) for variance in variances)
     step = _compute_grid_step(counts)
-    cells = (_sum_copies(_compute_loss_distribution(variance, step), counts[variance]) for variance in sorted(counts))
-    first, masses, lost = reduce(_sum, cells)
-    offset = sum(times / (2 * variance) for variance, times in counts.items())
+    terms = [_sum_copies(_compute_loss_distribution(variance, step), counts[variance]) for variance in sorted(counts)]
+    random_loss = terms[0]  # the distribution of Y_1 + ... + Y_n
+    for term in terms[1:]:
+        random_loss = _sum_independent(random_loss, term)
+    first, masses, lost = random_loss
+    offset = sum(times / (2 * variance) for variance, times in counts.items())  # R
     losses = offset + step * (first + np.arange(len(masses)))
-    size = offset + sum(times * _REACH / math.sqrt(variance) for variance, times in counts.items())
+    largest_loss = offset + sum(times * _REACH / math.sqrt(variance) for variance, times in counts.items())
     slack = float(VARIANCE_SLACK)
-    likelier = math.exp(slack * counts.total() * _REACH**2 / 2)  # bounds the growth of any probability within reach
+    growth = math.exp(slack * counts.total() * _REACH**2 / 2)  # bounds the growth of any probability within reach
 
-    def delta(epsilon: float) -> float:
-        excess = losses - (epsilon - _GUARD * (epsilon + size) - slack * size)
+    def bound_delta(epsilon: float) -> float:
+        lowered_epsilon = epsilon - _GUARD * (epsilon + largest_loss) - slack * largest_loss
+        excess = losses - lowered_epsilon
         above = excess > 0
-        total = float(np.sum(masses[above] * -np.expm1(-excess[above])))
-        return min(1.0, likelier * ((1 + _GUARD) * total + lost))
+        expectation = float(np.sum(masses[above] * -np.expm1(-excess[above])))
+        return min(1.0, growth * ((1 + _GUARD) * expectation + lost))
 
-    return delta
+    return bound_delta
 
 
 def _compute_grid_step(counts: Counter[float]) -> float:
@@ -190,13 +196,14 @@ def _compute_loss_distribution(variance: float, step: float) -> _Distribution:
     return _Distribution(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
 
 
-def _sum(first_term: _Distribution, second_term: _Distribution) -> _Distribution:
+def _sum_independent(first_term: _Distribution, second_term: _Distribution) -> _Distribution:
     """Return the distribution of the sum of two independent variables, with a tail of 2^-64 cut off on each side."""
     masses = np.convolve(first_term.masses, second_term.masses)
     cut_left = int(np.searchsorted(np.cumsum(masses), _TAIL))
     cut_right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
-    central, lost = masses[cut_left : len(masses) - cut_right], first_term.lost + second_term.lost + 2 * _TAIL
-    return _Distribution(first_term.first + second_term.first + cut_left, central, lost)
+    first = first_term.first + second_term.first + cut_left
+    lost = first_term.lost + second_term.lost + 2 * _TAIL
+    return _Distribution(first, masses[cut_left : len(masses) - cut_right], lost)
 
 
 def _sum_copies(distribution: _Distribution, times: int) -> _Distribution:
@@ -204,8 +211,8 @@ def _sum_copies(distribution: _Distribution, times: int) -> _Distribution:
     if times == 1:
         return distribution
     half = _sum_copies(distribution, times // 2)
-    double = _sum(half, half)
-    return _sum(double, distribution) if times % 2 else double
+    double = _sum_independent(half, half)
+    return _sum_independent(double, distribution) if times % 2 else double
 
 
 def _find_last_within_delta(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
@@ -223,25 +230,32 @@ def _find_last_within_delta(delta_at: Callable[[int], float], delta: Fraction, s
             low = guess
         else:
             high = guess
-        point = math.log(guess), math.log(delta_of_guess / delta)
+        log_guess, log_ratio = math.log(guess), math.log(delta_of_guess / delta)
         if previous is not None:
-            slope = max((point[1] - previous[1]) / (point[0] - previous[0]), 1.0)
-        previous, tries = point, tries + 1
-        proposal = int(guess * math.exp(min(max(-point[1] / slope, -1.0), 1.0)))
-        if tries > 8:
+            slope = max((log_ratio - previous[1]) / (log_guess - previous[0]), 1.0)
+        previous = log_guess, log_ratio
+        tries += 1
+        if tries <= 8:
+            log_step = min(max(-log_ratio / slope, -1.0), 1.0)
+            proposal = int(guess * math.exp(log_step))
+        else:
             proposal = (low + high) // 2 if high else 2 * low
-        guess = max(low + 1, min(proposal, high - 1) if high else proposal)
+        if high:
+            proposal = min(proposal, high - 1)
+        guess = max(low + 1, proposal)
     if low == 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
     return low
 
 
 def _compute_floor_log2(value: Fraction) -> int:
+    """Return the largest k with 2^k <= ``value``, exactly."""
     power = value.numerator.bit_length() - value.denominator.bit_length()
     return power if Fraction(2) ** power <= value else power - 1
 
 
 def _check_delta(delta: Fraction) -> None:
+    """Raise OdError if the exact privacy loss is not defined at a delta."""
     if not is_defined(delta):
         message = "the exact privacy loss is available only for a delta of at least 1e-12 and below 1"
         raise OdError("OD-BUDGET-DELTA", message, next_step="set the conversion to tight")

@@ -48,8 +48,8 @@ class MinimiseRule:
         if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
             raise make_budget_error("OD-BUDGET-SHARES", message)
-        weights = quantities if isinstance(quantities, Mapping) else dict.fromkeys(map(str, quantities), 1)
-        return cls(tuple((str(name), parse_exact_fraction("a weight", weight)) for name, weight in weights.items()))
+        weight_of = quantities if isinstance(quantities, Mapping) else dict.fromkeys(map(str, quantities), 1)
+        return cls(tuple((str(name), parse_exact_fraction("a weight", weight)) for name, weight in weight_of.items()))
 
 
 ShareRule = str | tuple[Any, ...] | MinimiseRule

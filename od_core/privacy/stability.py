@@ -70,7 +70,9 @@ def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fra
         message = "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list"
         raise make_budget_error("OD-BUDGET-DELTA", message)
     m, scale = unit.contribution_bound, compute_laplace_scale(unit, epsilon)
-    least = max(trips + compute_least_reach(scale, m // trips, delta) for trips in (1, m))
+    all_on_one_pair = m + compute_least_reach(scale, 1, delta)
+    each_on_its_own_pair = 1 + compute_least_reach(scale, m, delta)
+    least = max(all_on_one_pair, each_on_its_own_pair)
     if rule == "least":
         return least
     published = _compute_ceiling(
@@ -85,14 +87,18 @@ def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fra
     return published
 
 
-def _compute_ceiling(number: Callable[[], arb]) -> int:
-    """Return the least integer above a number that is none, which is computed with more bits until it is certain."""
+def _compute_ceiling(compute_number: Callable[[], arb]) -> int:
+    """Return the least integer above a number that is not an integer.
+
+    ``compute_number`` returns a ball that contains the number, at flint's precision, which grows until the result is
+    proven.
+    """
     precision = _BITS
     while True:
         with set_precision(precision):
-            least = number().ceil().unique_fmpz()
-        if least is not None:
-            return int(least)
+            ceiling = compute_number().ceil().unique_fmpz()
+        if ceiling is not None:
+            return int(ceiling)
         precision *= 2
 
 
@@ -103,7 +109,8 @@ def compute_least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
     k) is monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between
     them. ``pairs`` is the number of independent draws.
     """
-    return max(_compute_reach_at_scale(candidate, pairs, delta) for candidate in (scale, scale * (1 + SCALE_SLACK)))
+    widest = scale * (1 + SCALE_SLACK)
+    return max(_compute_reach_at_scale(scale, pairs, delta), _compute_reach_at_scale(widest, pairs, delta))
 
 
 def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int:
@@ -114,11 +121,13 @@ def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int
     q < P(Z >= 0) = 1 / (1 + a), else the second. Equality cannot occur: a is transcendental and q algebraic.
     """
 
-    def reach() -> arb:
-        ball = arb(convert_to_rational(scale))
-        a = (-1 / ball).exp()
-        log_dropped = arb(convert_to_rational(1 - delta)).log() / pairs
-        upper = -ball * ((1 + a) * -log_dropped.expm1()).log()
-        return 1 + ball * (1 + a).log() + ball * log_dropped if upper < 0 else upper  # both are 0 between the two cases
+    def solve_for_k() -> arb:
+        s = arb(convert_to_rational(scale))
+        a = (-1 / s).exp()
+        log_dropped = arb(convert_to_rational(1 - delta)).log() / pairs  # ln(1 - q)
+        k = -s * ((1 + a) * -log_dropped.expm1()).log()
+        if k < 0:  # the second case; between the two, both are 0
+            k = 1 + s * (1 + a).log() + s * log_dropped
+        return k
 
-    return _compute_ceiling(reach)
+    return _compute_ceiling(solve_for_k)

@@ -122,6 +122,7 @@ class PrivacyUnit(Shown):
             self._check_year()
 
     def _check_trip(self) -> None:
+        """Raise OdError unless the fields are those of unit ``trip``."""
         if self.column is not None or self.max_trips not in (None, 1):
             raise _make_unit_error("unit 'trip' does not take a user column or max_trips; use unit 'user'")
         weight = self.max_weight
@@ -131,6 +132,7 @@ class PrivacyUnit(Shown):
             )
 
     def _check_user(self) -> None:
+        """Raise OdError unless the fields are those of a unit of users, apart from what a year needs."""
         if self.max_weight is not None:
             raise _make_unit_error(f"unit {self.kind!r} does not take max_weight: each record of a user counts 1")
         if not isinstance(self.column, str) or not self.column.strip():
@@ -141,21 +143,23 @@ class PrivacyUnit(Shown):
             )
 
     def _check_year(self) -> None:
+        """Raise OdError unless there are a bound for the year and a pattern of user ids."""
         if not _is_count(self.max_trips_year, least=self.contribution_bound):
             message = f"unit {self.kind!r} needs max_trips_year, a whole number of at least max_trips, {self.max_trips}"
             raise _make_unit_error(message, "OD-UNIT-MAX-TRIPS-YEAR")
-        if not isinstance(self.id_pattern, str) or not _is_pattern(self.id_pattern):
+        if not isinstance(self.id_pattern, str) or not _is_regular_expression(self.id_pattern):
             message = f"unit {self.kind!r} needs id_pattern, a regular expression that every user id matches, such as"
             raise _make_unit_error(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     def _check_pair_cap(self) -> None:
+        """Raise OdError unless the pair cap is from 1 to m, and drop it if it is m, which bounds the same trips."""
         if self.kind == "trip":
             raise _make_unit_error("unit 'trip' does not take max_trips_pair; use unit 'user'")
-        most = self.max_trips
-        if not _is_count(most, least=1) or not _is_count(self.max_trips_pair, least=1) or self.max_trips_pair > most:
+        cap, most = self.max_trips_pair, self.max_trips
+        if not (_is_count(most, least=1) and _is_count(cap, least=1) and cap <= most):
             message = f"max_trips_pair must be a whole number from 1 to max_trips, {most}"
             raise _make_unit_error(message, "OD-UNIT-MAX-TRIPS-PAIR")
-        if self.max_trips_pair == most:  # max_trips says the same
+        if cap == most:
             object.__setattr__(self, "max_trips_pair", None)
 
     @property
@@ -175,22 +179,22 @@ class PrivacyUnit(Shown):
 
     @property
     def is_of_users(self) -> bool:
-        """As :attr:`ProtectedRecords.is_of_users`."""
+        """True if one unit is a user, whose records are counted up to a bound."""
         return RECORDS_OF[self.kind].is_of_users
 
     @property
     def is_of_year(self) -> bool:
-        """As :attr:`ProtectedRecords.is_of_year`."""
+        """True if one unit has the records of a year, with a bound for the year and counters of users."""
         return RECORDS_OF[self.kind].is_of_year
 
     @property
     def span(self) -> str | None:
-        """As :attr:`ProtectedRecords.span`."""
+        """Time in which the records of a user are one unit; None for all time, and for unit ``trip``."""
         return RECORDS_OF[self.kind].span
 
     @property
     def spans_periods(self) -> bool:
-        """As :attr:`ProtectedRecords.spans_periods`."""
+        """True if the records of one unit may be in several elementary periods, so that their losses add up."""
         return RECORDS_OF[self.kind].spans_periods
 
     @property
@@ -211,9 +215,12 @@ class PrivacyUnit(Shown):
         return cls(
             facts["unit"],
             facts["neighbours"],
-            facts.get("user_column"),
-            None if facts["unit"] == "trip" else facts["contribution_bound"],
-            **{name: facts.get(name) for name in ("max_weight", "max_trips_year", "id_pattern", "max_trips_pair")},
+            column=facts.get("user_column"),
+            max_trips=None if facts["unit"] == "trip" else facts["contribution_bound"],
+            max_weight=facts.get("max_weight"),
+            max_trips_year=facts.get("max_trips_year"),
+            id_pattern=facts.get("id_pattern"),
+            max_trips_pair=facts.get("max_trips_pair"),
         )
 
 
@@ -222,10 +229,12 @@ TRIP = PrivacyUnit("trip")
 
 
 def _is_count(value: object, *, least: int) -> TypeGuard[int]:
+    """Return whether a value is a whole number of at least ``least``, and no Boolean."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _is_pattern(text: str) -> bool:
+def _is_regular_expression(text: str) -> bool:
+    """Return whether a text is a regular expression for RE2, alone and when anchored, and not empty."""
     import pyarrow.compute as pc  # only units of a year need it
 
     try:

@@ -25,7 +25,7 @@ from urllib.parse import quote
 import yaml
 
 from od_core.errors import OdError
-from od_core.files.durable import compute_file_digest, write_if_other
+from od_core.files.durable import compute_file_digest, write_if_changed
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
@@ -348,7 +348,7 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
     key, documents = disclosure_documents(bundle)
     target = folder / key.folder if within else folder
     _refuse_unsuitable(target)
-    changed = [name for name, text in documents.items() if write_if_other(target / name, text.encode())]
+    changed = [name for name, text in documents.items() if write_if_changed(target / name, text.encode())]
     return Disclosure(key, target, tuple(changed))
 
 

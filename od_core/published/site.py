@@ -35,7 +35,7 @@ from od_core.files.durable import (
     make_folder,
     write_checked,
     write_durably,
-    write_if_other,
+    write_if_changed,
 )
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
@@ -533,7 +533,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     for key in site.withdrawn:
         _remove_withdrawn(key, folder, pages.keys())
     changed = [name for release in releases_found for name in _copy_bundle(release, folder)]
-    changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
+    changed += [name for name, text in sorted(pages.items()) if write_if_changed(folder / name, text.encode())]
     return Site(folder, len(_group_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
 
 
@@ -700,7 +700,7 @@ def _copy_bundle(release: SiteRelease, folder: Path) -> Iterator[str]:
         for name in sorted(read_checksums(release.place)):
             _copy(release.place / name, target / name)
             yield f"{release.folder}/{name}"
-        write_if_other(target / CHECKSUMS, sums.read_bytes())
+        write_if_changed(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
     zipped, target_zip = locate_zip(release.place), locate_zip(target)
     if not _is_copy(zipped, target_zip):

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import InputError, OdError, raise_alone, suggest_similar_name
+from od_core.errors import InputError, OdError, raise_without_context, suggest_similar_name
 from od_core.files.data_frame import (
     Table,
     TableOrFile,
@@ -36,7 +36,7 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.records import faults
 from od_core.records.faults import check_unit_columns, make_user_id_error, make_weight_type_error
 from od_core.records.formats import TABLE, find_column
-from od_core.records.load import as_count, refuse_unused
+from od_core.records.load import make_count_sql, refuse_unused_columns
 from od_core.records.open_file import open_record_file
 from od_core.records.segments import Breakdown, name_segment_column
 
@@ -70,7 +70,7 @@ def read_table(
     optional: Sequence[str] = (),
     *,
     numbers: Sequence[str] = (),
-    as_number: Callable[[str], str] = as_count,
+    as_number: Callable[[str], str] = make_count_sql,
     named: str,
     code: str,
 ) -> ReadTable:
@@ -104,8 +104,9 @@ def read_table(
             raise _make_missing_column_error(name, needed, names, named, code)
     present = [name for name in parsed if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
-    read = {name: _as_read(frame[name], parsed[name]) for name in of_text}
-    return ReadTable(_restore_uuids(frame.assign(**read), table, (*needed, *optional)), names, named)
+    converted = {name: _parse_as_file(frame[name], parsed[name]) for name in of_text}
+    frame = _restore_uuids(frame.assign(**converted), table, (*needed, *optional))
+    return ReadTable(frame, names, named)
 
 
 ROLES = {"origin": "origin", "destination": "destination", "trips": "trips", "weight": "weight"}
@@ -133,15 +134,15 @@ def load_trips(
     are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
     segments = [breakdown.name for breakdown in breakdowns]
-    roles = (ROLES_OF_COUNTS if has_one_side else ROLES) | dict(zip(segments, segments, strict=True))
+    roles = (ROLES_OF_COUNTS if has_one_side else ROLES) | {segment: segment for segment in segments}
     given = resolve_column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
     names = {role: given[name] for role, name in roles.items()}
-    _refuse_shared(names, segments, unit)
+    _refuse_shared_columns(names, segments, unit)
     user = [] if unit.column is None else [unit.column]
-    absent_allowed = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]
+    may_be_absent = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]
     table = read_table(
         flows,
-        [name for role, name in names.items() if role not in absent_allowed],
+        [name for role, name in names.items() if role not in may_be_absent],
         [names["trips"], names["weight"], IN_PERIOD, *user],
         numbers=[names["trips"]],
         named="the records",
@@ -155,7 +156,7 @@ def load_trips(
     return pa.table(loaded | _read_contributions(table.frame, unit, names["trips"], names["weight"]))
 
 
-def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
+def _refuse_shared_columns(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
     """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
     reserved = {
         IN_PERIOD: ("that marks the records of the period", "name another column"),
@@ -170,12 +171,18 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
 
 
 def _convert_codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the zone codes of both sides and the categories as text. A missing side has the whole space."""
+    """Return the zone codes of both sides and the categories as text, by the names of columns of loaded records.
+
+    A missing destination is the whole space.
+    """
     sides = [role for role in ("origin", "destination") if role in names]
     for role in (*sides, *segments):
-        _refuse_no_text(frame[names[role]], is_zone=role in sides)
-    stored = dict(zip(sides, sides, strict=True)) | {role: name_segment_column(role) for role in segments}
-    codes = {column: convert_to_texts(frame[names[role]], no_other=True) for role, column in stored.items()}
+        _refuse_other_than_text(frame[names[role]], is_zone=role in sides)
+    codes: dict[str, pa.Array] = {}
+    for side in sides:
+        codes[side] = convert_to_texts(frame[names[side]], no_other=True)
+    for segment in segments:
+        codes[name_segment_column(segment)] = convert_to_texts(frame[names[segment]], no_other=True)
     if "destination" not in codes:
         codes["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
     return codes
@@ -187,7 +194,7 @@ def _refuse_unclear_rows(table: ReadTable, used: Sequence[str], unit: PrivacyUni
     if unit.is_of_users:
         other = "expand the records to one row a trip"
     step = f"give one_row_a_trip=True if each row is one trip; else {other}"
-    refuse_unused([name for name in table.columns if name not in used], table.named, step)
+    refuse_unused_columns([name for name in table.columns if name not in used], table.named, step)
 
 
 def _find_records_in_period(frame: pd.DataFrame) -> pa.Array:
@@ -198,20 +205,21 @@ def _find_records_in_period(frame: pd.DataFrame) -> pa.Array:
 
 
 def _read_contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: str) -> dict[str, pa.Array]:
-    """Return what each row counts, and whose it is: those columns that the table and the unit have."""
-    found = {}
+    """Return the columns ``trips``, ``weight`` and ``user`` of loaded records, of which the unit needs at most two."""
+    contributions = {}
     if trips in frame.columns:
-        found["trips"] = pa.array(_convert_counts(frame[trips]))
+        contributions["trips"] = pa.array(_convert_counts(frame[trips]))
     if unit.max_weight is not None:
-        found["weight"] = _convert_weights(frame[weight])
+        contributions["weight"] = _convert_weights(frame[weight])
     elif unit.column is not None:
-        found["user"] = _convert_user_ids(frame[unit.column])
-    return found
+        contributions["user"] = _convert_user_ids(frame[unit.column])
+    return contributions
 
 
-def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
+def _refuse_other_than_text(column: pd.Series, *, is_zone: bool) -> None:
     """Raise OdError if a column of codes or of categories holds another type than text."""
-    if (kind := find_unexpected_type(column)) is None:
+    kind = find_unexpected_type(column)
+    if kind is None:
         return
     must_be = "the categories of a breakdown must be text"
     step = f"give column {column.name!r} the listed categories as text: {READ_AS_TEXT}"
@@ -223,10 +231,11 @@ def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
 
 def _convert_counts(column: pd.Series) -> NDArray[np.int64]:
     """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
-    fault = partial(faults.make_count_error, column=str(column.name), rows=len(column))
-    counts = convert_to_integers(column, lambda what, row: fault(what, row=row))
+    make_error = partial(faults.make_count_error, column=str(column.name), rows=len(column))
+    counts = convert_to_integers(column, lambda what, row: make_error(what, row=row))
+    # A sum of integers may wrap around, but then that of floats is far too large.
     if np.sum(counts, dtype=np.float64) > 2.0 * faults.MAX_COUNT or int(counts.sum()) > faults.MAX_COUNT:
-        raise fault(faults.SUM_TOO_LARGE)
+        raise make_error(faults.SUM_TOO_LARGE)
     return counts
 
 
@@ -234,25 +243,27 @@ def _convert_weights(column: pd.Series) -> pa.Array:
     """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of other types."""
     if column.dtype != object and holds_numbers(column):
         return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    numbers = (int, float, np.number, Decimal)
-    if (kind := find_unexpected_type(column, *numbers)) is not None:
+    number_types = (int, float, np.number, Decimal)
+    kind = find_unexpected_type(column, *number_types)
+    if kind is not None:
         raise make_weight_type_error(f"column {column.name!r} holds {kind}")
-    return convert_to_texts(column, numbers, no_other=True)
+    return convert_to_texts(column, number_types, no_other=True)
 
 
 def _convert_user_ids(column: pd.Series) -> pa.Array:
     """Return user ids as text. Raises OdError if the column holds other types than text and whole numbers."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
-    if (kind := find_unexpected_type(column, int, np.integer)) is not None:
+    kind = find_unexpected_type(column, int, np.integer)
+    if kind is not None:
         raise make_user_id_error(f"column {column.name!r} holds {kind}")
     return convert_to_texts(column, (int, np.integer), no_other=True)
 
 
-def convert_to_integers(column: pd.Series, fault: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
+def convert_to_integers(column: pd.Series, make_error: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
     """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has; shape (rows,).
 
-    Raises the OdError that ``fault`` returns for a description of a fault, such as ``MISSING``, and the first
+    Raises the OdError that ``make_error`` returns for a description of a fault, such as ``MISSING``, and the first
     faulty row from 0, None for the whole column.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -260,39 +271,45 @@ def convert_to_integers(column: pd.Series, fault: Callable[[str, int | None], Od
     if not holds_numbers(column):
         if len(column) == 0:
             return np.empty(0, dtype=np.int64)
-        raise fault(faults.NOT_NUMBERS, None)
+        raise make_error(faults.NOT_NUMBERS, None)
     missing = column.isna().to_numpy(dtype=bool)
     if missing.any():
-        raise fault(faults.MISSING, int(np.argmax(missing)))
+        raise make_error(faults.MISSING, int(np.argmax(missing)))
     values = convert_to_exact_numbers(column)
     for faulty, reason in (
-        (values != values, faults.MISSING),
+        (values != values, faults.MISSING),  # NaN
         (values < 0, faults.NEGATIVE),
         (values > faults.MAX_COUNT, faults.TOO_LARGE),
     ):
         if faulty.any():
-            raise fault(reason, int(np.argmax(faulty)))
+            raise make_error(reason, int(np.argmax(faulty)))
     counts = values.astype(np.int64)
-    if (faulty := counts != values).any():
-        raise fault(faults.FRACTION, int(np.argmax(faulty)))
+    is_fraction = counts != values
+    if is_fraction.any():
+        raise make_error(faults.FRACTION, int(np.argmax(is_fraction)))
     return counts
 
 
 def _restore_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
     """Return a data frame with the type of those columns of a DuckDB relation that DuckDB passes on as text."""
     kinds = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
-    named = zip(getattr(table, "columns", []), kinds, strict=False)
-    uuids = [name for name, kind in named if kind == "UUID" and name in asked]
+    kind_of = dict(zip(getattr(table, "columns", []), kinds, strict=False))
+    uuids = [name for name, kind in kind_of.items() if kind == "UUID" and name in asked]
     return frame.assign(**{name: frame[name].map(UUID, na_action="ignore") for name in uuids})
 
 
-def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
-    """Return the numbers or truth values of a column of text as a file is read; itself if a text is no number."""
-    query = f"SELECT {parsed('value')} AS value FROM given"  # noqa: S608  # names of our own
+def _parse_as_file(column: pd.Series, make_sql: Callable[[str], str]) -> pd.Series:
+    """Return the numbers or truth values of a column of text, parsed by SQL as those of a file are.
+
+    ``make_sql`` is a value of ``parsed`` in :func:`read_table`. If a text is not a number, the column is returned.
+    """
+    query = f"SELECT {make_sql('value')} AS value FROM given"  # noqa: S608  # names of our own
     with connect_to_memory_database() as connection:
         connection.register("given", pa.table({"value": convert_to_texts(column)}))
-        read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
-    return column if parsed is not _AS_TRUTH and (read.isna() & column.notna()).any() else read
+        values = connection.sql(query).to_arrow_table()["value"].to_numpy()
+    parsed = pd.Series(values, column.index, name=column.name)
+    has_other_texts = (parsed.isna() & column.notna()).any()
+    return column if has_other_texts and make_sql is not _AS_TRUTH else parsed
 
 
 def _make_missing_column_error(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -312,7 +329,8 @@ def _read_file(
     source: Path, needed: Sequence[str], optional: Sequence[str], parsed: Mapping[str, Callable[[str], str]], code: str
 ) -> ReadTable:
     """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
-    if (absent := find_file_fault(source)) is not None:
+    absent = find_file_fault(source)
+    if absent is not None:
         raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
     try:
         with open_record_file(source, TABLE, whole=True) as file:
@@ -321,7 +339,8 @@ def _read_file(
                 if find_column(name, list(types)) is None:
                     raise file.make_missing_column_error(name, needed).with_changes(code=code)
             for name in optional:
-                if name not in types and (repeated := file.find_repeated_column_error(name)) is not None:
+                repeated = None if name in types else file.find_repeated_column_error(name)
+                if repeated is not None:
                     raise repeated.with_changes(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
             fields = ", ".join(_make_field_sql(name, types[name], parsed.get(name)) for name in columns)
@@ -329,11 +348,11 @@ def _read_file(
             frame = _restore_uuids(frame, file.relation, columns)
     except InputError as fault:
         is_declared = any(word in fault.next_step for word in ("declaration", "configuration", "next to the path"))
-        raise_alone(fault.with_changes(next_step=_CORRECT) if is_declared else fault)
+        raise_without_context(fault.with_changes(next_step=_CORRECT) if is_declared else fault)
     return ReadTable(frame, list(types), source.name)
 
 
-def _make_field_sql(name: str, kind: str, parsed: Callable[[str], str] | None) -> str:
-    """Return the SQL that selects a column. ``parsed`` is for text that must be a number or a truth value."""
+def _make_field_sql(name: str, kind: str, make_sql: Callable[[str], str] | None) -> str:
+    """Return the SQL that selects a column. ``make_sql`` is for text that must be a number or a truth value."""
     column = quote_identifier(name)
-    return column if kind != "VARCHAR" or parsed is None else f"{parsed(column)} AS {column}"
+    return column if kind != "VARCHAR" or make_sql is None else f"{make_sql(column)} AS {column}"

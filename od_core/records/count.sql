@@ -66,12 +66,12 @@ SELECT /*+ BROADCAST(origins, destinations{% for one in query.breakdowns %}, seg
     coalesce(CASE
         WHEN {{ is_valid }}
         {% for side, geography, _ in query.sides if geography.unknown is none %} AND {{ side }}s.code IS NOT NULL{% endfor %}
-        THEN {{ query.rank }}
+        THEN {{ query.rank_sql }}
     END, -1) AS rank,
     origins.code IS NULL OR destinations.code IS NULL OR ({{ is_valid }}) IS NOT TRUE AS faulty
     {% if query.unit.kind != "trip" %}, person, records.origin, records.destination
     {% elif query.is_flows or query.unit.max_weight is not none %}, trips{% endif %}
-    {% for one, factor in query.factors %}
+    {% for one, factor in query.segment_factors %}
     {{ ", CAST(" if loop.first else " + " }}
     coalesce(segment_{{ one.name }}.digit, {{ 0 if one.unknown is none else factor * one.categories.index(one.unknown) }})
     {{ " AS INTEGER) AS segment" if loop.last }}
@@ -167,7 +167,7 @@ SELECT user_high, user_low, counted, trips FROM users
    records. `ranked` is the SQL of that name in brackets, or the name of a relation with its result. #}
 {% macro by_row(query, ranked) %}
 {% set has_trips = query.is_flows or query.unit.max_weight is not none %}
-SELECT {{ query.grouped_by }},
+SELECT {{ query.group_columns }},
     {{ "coalesce(CAST(trips AS BIGINT), 0)" if has_trips else "CAST(1 AS BIGINT)" }} AS trips,
     CASE WHEN faulty THEN {{ "coalesce(CAST(trips AS BIGINT), 0)" if query.is_flows else "CAST(1 AS BIGINT)" }} ELSE 0 END AS faulty
     {{ ", CAST(1 AS BIGINT) AS counted" if query.unit.max_weight is not none }}
@@ -176,10 +176,10 @@ FROM {{ ranked }}
 
 {# The sums of `by_row` for each rank, and segment if there are breakdowns, in any order. #}
 {% macro by_rank(query, ranked) %}
-SELECT {{ query.grouped_by }}, CAST(sum(trips) AS BIGINT) AS trips, CAST(sum(faulty) AS BIGINT) AS faulty
+SELECT {{ query.group_columns }}, CAST(sum(trips) AS BIGINT) AS trips, CAST(sum(faulty) AS BIGINT) AS faulty
     {{ ", CAST(sum(counted) AS BIGINT) AS counted" if query.unit.max_weight is not none }}
 FROM ({{ by_row(query, ranked) }}) AS each_row
-GROUP BY {{ query.grouped_by }}
+GROUP BY {{ query.group_columns }}
 {% endmacro %}
 
 {# What is probably wrong with most unlisted zone codes. One row, with the columns `lost`, whether they have lost their

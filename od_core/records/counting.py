@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from od_core.errors import OdError, raise_alone
+from od_core.errors import OdError, raise_without_context
 from od_core.files.data_frame import TableOrFile
 from od_core.files.duckdb_session import (
     SqlMacros,
@@ -117,9 +117,15 @@ class CountQuery:
             message = "the key that selects users' trips must have 32 to 64 bytes"
             raise OdError("OD-KEY-LENGTH", message, next_step="use ConfidentialFolder.key()")
         padded = self.key.ljust(_BLOCK, b"\0")
-        inner, outer = (bytes(byte ^ mask for byte in padded) for mask in (0x36, 0x5C))
-        fields = {"inner_key": pa.array([inner], pa.binary()), "outer_key": pa.array([outer], pa.binary())}
-        return pa.table({**fields, "period": [self.period]})
+        inner_key = bytes(byte ^ 0x36 for byte in padded)
+        outer_key = bytes(byte ^ 0x5C for byte in padded)
+        return pa.table(
+            {
+                "inner_key": pa.array([inner_key], pa.binary()),
+                "outer_key": pa.array([outer_key], pa.binary()),
+                "period": [self.period],
+            }
+        )
 
     @property
     def relations(self) -> dict[str, pa.Table]:
@@ -130,19 +136,17 @@ class CountQuery:
         destination's factors; see :meth:`FlowTree.compute_rank_terms`. Each breakdown has a relation of its categories,
         and the digit of each in the code of :mod:`od_core.records.segments`.
         """
-        zones = {
-            f"{side}_zones": pa.table(
-                {"code": geography.code_arrays[geography.depth]}
-                | {f"term_{step}": np.ascontiguousarray(column) for step, column in enumerate(terms.T, start=1)}
-            )
-            for side, geography, terms in self.sides
-        }
-        return zones | {
-            f"{name_segment_column(breakdown.name)}_list": pa.table(
-                {"category": breakdown.categories, "digit": np.arange(len(breakdown.categories), dtype=np.int32) * size}
-            )
-            for breakdown, size in self.factors
-        }
+        relations = {}
+        for side, geography, terms in self.sides:
+            columns = {"code": geography.code_arrays[geography.depth]}
+            for number, factors in enumerate(terms.T, start=1):
+                columns[f"term_{number}"] = np.ascontiguousarray(factors)
+            relations[f"{side}_zones"] = pa.table(columns)
+        for breakdown, factor in self.segment_factors:
+            digits = np.arange(len(breakdown.categories), dtype=np.int32) * factor
+            categories = pa.table({"category": breakdown.categories, "digit": digits})
+            relations[f"{name_segment_column(breakdown.name)}_list"] = categories
+        return relations
 
     def locate_records(self, records: pa.Table) -> pa.Table:
         """Return loaded records with what the SQL otherwise joins, for records in memory in a fifth of the time.
@@ -150,21 +154,22 @@ class CountQuery:
         The structs ``origins`` and ``destinations`` have the number of a zone as its code, or NULL if the zone is not
         listed. The column ``pair`` has the rank of the leaf pair.
         """
-        sides, numbers = {}, []
-        for side, geography, _ in self.sides:
+        located = records
+        zone_numbers = []
+        for side, geography, _terms in self.sides:
             found = pc.index_in(records[side], geography.code_arrays[geography.depth]).combine_chunks()
-            sides[f"{side}s"] = pa.StructArray.from_arrays([found], ["code"])
-            unlisted = 0 if geography.unknown is None else geography.zones.index(geography.unknown)
-            numbers.append(found.fill_null(unlisted).to_numpy())
-        ranks = self.tree.compute_first_ranks(Pairs(self.tree.depth, *numbers))
-        return pa.table(dict(zip(records.column_names, records.columns, strict=True)) | sides | {"pair": ranks})
+            located = located.append_column(f"{side}s", pa.StructArray.from_arrays([found], ["code"]))
+            number_of_unlisted = 0 if geography.unknown is None else geography.zones.index(geography.unknown)
+            zone_numbers.append(found.fill_null(number_of_unlisted).to_numpy())
+        ranks = self.tree.compute_first_ranks(Pairs(self.tree.depth, *zone_numbers))
+        return located.append_column("pair", pa.array(ranks))
 
     def render_sql(self, name: str, *arguments: object) -> str:
         """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
         return _SQL[name](self, *arguments)
 
     @property
-    def grouped_by(self) -> str:
+    def group_columns(self) -> str:
         """Columns that identify a row of ``by_rank``."""
         return "rank, segment" if self.breakdowns else "rank"
 
@@ -175,34 +180,42 @@ class CountQuery:
         return ("origin", self.tree.origin, origins), ("destination", self.tree.destination, destinations)
 
     @property
-    def rank(self) -> str:
-        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone.
-
-        It has those factors of :attr:`relations` that are equal for all zones as numbers. An unlisted zone has the
-        factors of the ``unknown`` zone.
-        """
+    def rank_sql(self) -> str:
+        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone."""
         if self.is_located:
             return "pair"
-        factors = []
-        for side, geography, terms in self.sides:
-            unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
-            names = [f"{side}s.term_{step}" for step in range(1, terms.shape[1] + 1)]
-            if unknown is not None:
-                names = [f"coalesce({name}, {terms[unknown, step]})" for step, name in enumerate(names)]
-            is_same = np.all(terms == terms[0], axis=0)
-            factors.append([str(terms[0, step]) if is_same[step] else name for step, name in enumerate(names)])
+        origin_factors, destination_factors = (_list_factors_sql(*side) for side in self.sides)
         products = [
             f"CAST({of_origin} AS BIGINT) * {of_destination}"
-            for of_origin, of_destination in zip(*factors, strict=True)
-            if "0" not in (of_origin, of_destination)
+            for of_origin, of_destination in zip(origin_factors, destination_factors, strict=True)
+            if of_origin != "0" and of_destination != "0"
         ]
         return " + ".join(products) or "CAST(0 AS BIGINT)"
 
     @property
-    def factors(self) -> list[tuple[Breakdown, int]]:
-        """Each breakdown, and the factor of its positions in the code of segments."""
-        numbers = [len(breakdown.categories) for breakdown in self.breakdowns]
-        return [(breakdown, prod(numbers[at + 1 :])) for at, breakdown in enumerate(self.breakdowns)]
+    def segment_factors(self) -> list[tuple[Breakdown, int]]:
+        """Each breakdown, and the factor by which the code of segments has the positions of its categories."""
+        sizes = [len(breakdown.categories) for breakdown in self.breakdowns]
+        return [(breakdown, prod(sizes[position + 1 :])) for position, breakdown in enumerate(self.breakdowns)]
+
+
+def _list_factors_sql(side: str, geography: Geography, terms: Numbers) -> list[str]:
+    """Return the SQL of each factor of the zones of one side, in the rank of a leaf pair; see ``relations``.
+
+    A factor that is equal for all zones is a number. An unlisted zone has the factors of the ``unknown`` zone.
+    """
+    is_constant = np.all(terms == terms[0], axis=0)
+    factors = []
+    for position in range(terms.shape[1]):
+        column = f"{side}s.term_{position + 1}"
+        if is_constant[position]:
+            factors.append(str(terms[0, position]))
+        elif geography.unknown is None:
+            factors.append(column)
+        else:
+            unknown_zone = geography.zones.index(geography.unknown)
+            factors.append(f"coalesce({column}, {terms[unknown_zone, position]})")
+    return factors
 
 
 class Tally:
@@ -216,7 +229,7 @@ class Tally:
     def __init__(self) -> None:
         self.counted = self.faulty = 0
 
-    def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
+    def iterate_counts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
         """Add the result of ``by_rank`` to the sums, and yield it in batches.
 
         A batch has the ranks that have trips, the trips of each and, if there is one, its segment.
@@ -225,8 +238,8 @@ class Tally:
             columns = {name: batch[name].to_numpy() for name in batch.schema.names}
             self.counted += int(columns.get("counted", columns["trips"]).sum())
             self.faulty += int(columns["faulty"].sum())
-            has_place = (columns["rank"] >= 0) & (columns["trips"] > 0)
-            yield tuple(columns[name][has_place] for name in ("rank", "trips", "segment") if name in columns)
+            is_counted = (columns["rank"] >= 0) & (columns["trips"] > 0)
+            yield tuple(columns[name][is_counted] for name in ("rank", "trips", "segment") if name in columns)
 
 
 def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
@@ -244,11 +257,11 @@ def _count_loaded_records(
     connection: duckdb.DuckDBPyConnection,
     loaded: str,
     query: CountQuery,
-    take: Callable[[Iterator[Ranked]], T],
+    collect: Callable[[Iterator[Ranked]], T],
     *,
     advice: str = "",
 ) -> T:
-    """Count the loaded records of an SQL relation, and return the result of ``take``, which gets the counts by rank.
+    """Count the loaded records of an SQL relation, and return the result of ``collect``, which gets the counts by rank.
 
     ``advice`` is that of :func:`od_core.records.faults.refuse_too_many_faults`.
     """
@@ -261,12 +274,13 @@ def _count_loaded_records(
         allowances = query.counters.compute_allowances()
         connection.register("allowances", allowances.table)
         connection.execute(f"CREATE TEMP TABLE users AS {query.render_sql('users', allowances.others)}")
-    ranked, tally = f"({query.render_sql('ranked')})", Tally()
+    ranked = f"({query.render_sql('ranked')})"
     if query.is_located and query.is_flows:  # mostly one row a pair: a sort in NumPy is faster than sums in SQL
         rows = query.render_sql("by_row", ranked)
     else:
-        rows = f"{query.render_sql('by_rank', ranked)} ORDER BY {query.grouped_by}"
-    counts = take(tally.take(connection.sql(rows).to_arrow_reader(_BATCH)))
+        rows = f"{query.render_sql('by_rank', ranked)} ORDER BY {query.group_columns}"
+    tally = Tally()
+    counts = collect(tally.iterate_counts(connection.sql(rows).to_arrow_reader(_BATCH)))
 
     faults.refuse_too_many_faults(
         tally.faulty,
@@ -276,7 +290,8 @@ def _count_loaded_records(
         advice=advice,
     )
     if query.counters is not None:
-        query.counters.keep(connection.sql(f"{query.render_sql('counters')} ORDER BY ALL").to_arrow_reader())
+        counters = connection.sql(f"{query.render_sql('counters')} ORDER BY ALL")
+        query.counters.store_or_compare(counters.to_arrow_reader())
     return counts
 
 
@@ -292,7 +307,7 @@ def _replace_reading_errors() -> Iterator[None]:
             next_step="run the release again from its first step, which reads the file of records",
             confidential_detail=str(error),
         )
-        raise_alone(make_machine_error(error, "the loaded records cannot be counted") or lost)
+        raise_without_context(make_machine_error(error, "the loaded records cannot be counted") or lost)
 
 
 def count_trips(
@@ -338,8 +353,8 @@ def count_trips(
         connection.register("loaded", query.locate_records(records))
         query = replace(query, is_flows="trips" in records.column_names, is_located=True)
         advice = format_pandas_advice([*tree.origin.zones, *tree.destination.zones, *categories])
-        take = partial(TripCounts.from_rows, breakdowns=query.breakdowns)
-        return _count_loaded_records(connection, "loaded", query, take, advice=advice)
+        collect = partial(TripCounts.from_rows, breakdowns=query.breakdowns)
+        return _count_loaded_records(connection, "loaded", query, collect, advice=advice)
 
 
 def count_records(
@@ -373,10 +388,10 @@ def count_records(
                     raise OdError("OD-TRIPS-COLUMN", message, next_step=step)
             query = replace(query, is_flows="trips" in columns)
             if query.is_flows:
-                refuse_bad_counts(
-                    *connection.execute(query.render_sql("bad_counts", source, "file_row_number")).fetchall()[0]
-                )
-            files = _count_loaded_records(connection, source, query, partial(write_count_files, store, f"{folder}/"))
+                bad_counts = connection.execute(query.render_sql("bad_counts", source, "file_row_number"))
+                refuse_bad_counts(*bad_counts.fetchall()[0])
+            write_files = partial(write_count_files, store, f"{folder}/")
+            files = _count_loaded_records(connection, source, query, write_files)
             return finish_count_files(store, folder, files, query.breakdowns)
     except BaseException:
         store.remove(folder)
@@ -398,19 +413,31 @@ def count_records_in_memory(
 
 
 def query_loaded_records(
-    records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
+    records: Path,
+    lists: Mapping[str, pa.Table],
+    placed_sql: str,
+    faulty_condition: str,
+    result_sql: str,
+    fault_threshold: Fraction,
 ) -> pa.Table:
     """Return the result of a query on loaded records, unless too many are faulty. The result is confidential.
 
-    ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
-    a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
-    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError for too many faults, or unreadable records.
+    Args:
+        records: file of :func:`od_core.records.load.load_records`, which is the relation ``records`` in the SQL.
+        lists: public tables, by name, that the SQL reads.
+        placed_sql: query of the relation ``placed``, which has one row for each record.
+        faulty_condition: SQL condition of the faulty rows of ``placed``.
+        result_sql: query of the result, which reads ``placed``.
+        fault_threshold: largest share of the records that may be faulty.
+
+    Raises:
+        OdError: too many records are faulty, or they cannot be read.
     """
-    tables = f"WITH records AS (FROM {make_parquet_sql(records)}), placed AS ({placed})"
-    numbers = "SELECT count(*), count(*) FILTER (WHERE"
+    tables = f"WITH records AS (FROM {make_parquet_sql(records)}), placed AS ({placed_sql})"
+    numbers = f"SELECT count(*), count(*) FILTER (WHERE {faulty_condition}) FROM placed"  # noqa: S608  # our own SQL
     with _replace_reading_errors(), open_scratch_database(records.parent, records) as connection:
         for name, table in lists.items():
             connection.register(name, table)
-        counted, faulty_rows = connection.execute(f"{tables} {numbers} {faulty}) FROM placed").fetchall()[0]
+        counted, faulty_rows = connection.execute(f"{tables} {numbers}").fetchall()[0]
         faults.refuse_too_many_faults(faulty_rows, counted, fault_threshold)
-        return connection.sql(f"{tables} {wanted}").to_arrow_table()
+        return connection.sql(f"{tables} {result_sql}").to_arrow_table()

@@ -38,7 +38,10 @@ IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), 
 
 
 def make_count_error(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
-    """Return the OdError for a column with a fault such as ``MISSING``; ``row`` of ``rows``, from 0, is the first."""
+    """Return the OdError for a column with a fault such as ``MISSING``.
+
+    ``row`` is the position, from 0, of the first of ``rows`` rows that has the fault; None if it is not one of a row.
+    """
     step = "give every row a whole number of trips, from 0 to 2^53"
     if what == FRACTION:
         step = "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
@@ -51,15 +54,17 @@ def make_zero_padding_sql(column: str, codes: Sequence[str]) -> str:
 
     The usual length is the most frequent one, or the largest of those that are equally frequent.
     """
-    lengths = Counter(map(len, codes))
-    length = max(lengths, key=lambda length: (lengths[length], length))
-    return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
+    number_of_length = Counter(map(len, codes))
+    usual_length = max(number_of_length, key=lambda length: (number_of_length[length], length))
+    return f"CASE WHEN length({column}) < {usual_length} THEN lpad({column}, {usual_length}, '0') END"
 
 
 def make_other_encoding_sql(column: str, codes: Sequence[str]) -> str:
-    """Return SQL for whether a code is none of ``codes``, but one of them but for the encoding of its accents."""
-    forms = {normalize(form, code) for form in ("NFC", "NFD") for code in codes if not code.isascii()} - {*codes}
-    listed = ", ".join(f"'{form.encode().hex().upper()}'" for form in sorted(forms))
+    """Return SQL for whether a code is none of ``codes``, and differs from one only in how accents are encoded."""
+    with_accents = [code for code in codes if not code.isascii()]
+    encodings = {normalize(form, code) for form in ("NFC", "NFD") for code in with_accents}
+    other_encodings = sorted(encodings.difference(codes))
+    listed = ", ".join(f"'{code.encode().hex().upper()}'" for code in other_encodings)
     return f"hex({column}) IN ({listed or 'NULL'})"
 
 

@@ -18,7 +18,7 @@ import yaml
 from od_core.errors import OdError, suggest_known_names
 from od_core.records.faults import make_trips_weight_error
 from od_core.records.segments import SegmentSource
-from od_core.registry import choose
+from od_core.registry import find_by_name
 
 ColumnName = str | tuple[str, ...]
 """Exact name of a column, or several published names. A file has one of the published names, in upper or lower case."""
@@ -63,10 +63,10 @@ class RecordColumns:
 
     def facts(self) -> dict[str, object]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
-        columns = asdict(replace(self, segments=()))
-        facts: dict[str, object] = {
-            name: column if isinstance(column, str) else list(column) for name, column in columns.items() if column
-        }
+        facts: dict[str, object] = {}
+        for name, column in asdict(replace(self, segments=())).items():
+            if column:
+                facts[name] = column if isinstance(column, str) else list(column)
         if self.segments:
             facts["segments"] = {source.breakdown: source.facts() for source in self.segments}
         return facts
@@ -74,11 +74,12 @@ class RecordColumns:
     @property
     def codes(self) -> dict[str, ColumnName]:
         """Names of the columns of zone codes in the file, by their names in the loaded records."""
-        return {
-            "origin": self.origin,
-            **({} if self.destination is None else {"destination": self.destination}),
-            **{f"stop_{number}": name for number, name in enumerate(self.stops, start=1)},
-        }
+        codes: dict[str, ColumnName] = {"origin": self.origin}
+        if self.destination is not None:
+            codes["destination"] = self.destination
+        for number, name in enumerate(self.stops, start=1):
+            codes[f"stop_{number}"] = name
+        return codes
 
     @property
     def counts_rows(self) -> bool:
@@ -116,21 +117,27 @@ def make_column_names(header: Sequence[str]) -> list[str]:
     named by their place. They cannot be used. Their names are none by :func:`od_core.records.open_file.is_header`.
     """
     times = Counter(name.lower() for name in header)  # DuckDB ignores case
-    why = {True: "its name occurs more than once", False: "it has no name"}
-    return [
-        name if name.strip() and times[name.lower()] == 1 else f"(column {place}: {why[bool(name.strip())]})"
-        for place, name in enumerate(header, start=1)
-    ]
+    names = []
+    for number, name in enumerate(header, start=1):
+        if not name.strip():
+            names.append(f"(column {number}: it has no name)")
+        elif times[name.lower()] > 1:
+            names.append(f"(column {number}: its name occurs more than once)")
+        else:
+            names.append(name)
+    return names
 
 
 def find_column(name: ColumnName, columns: Sequence[str]) -> str | None:
     """Return the name of a column as the file writes it, or None if the file lacks it or names it by its place."""
     if isinstance(name, str):
         return name if name in columns and not _BY_PLACE.fullmatch(name) else None
-    in_any_case = {column.casefold(): column for column in columns}
-    return next(
-        (in_any_case[alternative.casefold()] for alternative in name if alternative.casefold() in in_any_case), None
-    )
+    column_of_folded = {column.casefold(): column for column in columns}
+    for published_name in name:
+        column = column_of_folded.get(published_name.casefold())
+        if column is not None:
+            return column
+    return None
 
 
 def quote_column_name(name: ColumnName) -> str:
@@ -202,8 +209,8 @@ class RecordFormat:
 
     def __post_init__(self) -> None:
         self._check_options()
-        chosen = [column for column, _ in self.categories]
-        if len(set(chosen)) < len(chosen):
+        columns = [column for column, _values in self.categories]
+        if len(set(columns)) < len(columns):
             raise _make_options_error(f"reader {self.name!r} already selects rows by one of the columns in categories")
         for column, values in self.categories:
             if not values:
@@ -212,6 +219,7 @@ class RecordFormat:
                 )
 
     def _check_options(self) -> None:
+        """Raise OdError if an option is not one of the format, conflicts with another, or has no valid value."""
         given_options = [option for option in get_args(Option) if getattr(self, option) is not None]
         for option in given_options:
             if option not in self.takes:
@@ -305,12 +313,12 @@ def _make_options_error(message: str) -> OdError:
     return OdError("OD-READER-OPTIONS", message, next_step="correct the declaration of the records")
 
 
-def _format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
-    """Return a format as ``formats.yaml`` states it: there, pairs are a mapping."""
+def _make_format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
+    """Return the format that ``formats.yaml`` states under a name, where tuples are lists, and pairs are mappings."""
+    columns = {column: _convert_to_tuples(names) for column, names in stated.get("columns", {}).items()}
     options = {
         option: _convert_to_tuples(value) for option, value in stated.items() if option not in ("text", "columns")
     }
-    columns = {column: _convert_to_tuples(names) for column, names in stated.get("columns", {}).items()}
     return RecordFormat(name, columns=RecordColumns(**columns), **options)
 
 
@@ -322,7 +330,7 @@ def _convert_to_tuples(stated: object) -> Any:
 
 
 FORMATS = {
-    name: _format(name, stated)
+    name: _make_format(name, stated)
     for name, stated in yaml.safe_load(Path(__file__).with_name("formats.yaml").read_text(encoding="utf-8")).items()
 }
 """Formats by the names of their readers."""
@@ -330,6 +338,8 @@ FORMATS = {
 TABLE = FORMATS["table"]
 
 
-def format_named(name: str) -> RecordFormat:
+def find_format(name: str) -> RecordFormat:
     """Return the format that the reader with this name reads. Raises OdError if there is no such reader."""
-    return choose("reader", name, FORMATS, code="OD-READER-UNKNOWN", next_step="correct the reader of the records")
+    return find_by_name(
+        "reader", name, FORMATS, code="OD-READER-UNKNOWN", next_step="correct the reader of the records"
+    )

@@ -32,7 +32,7 @@ import yaml
 
 from od_core.errors import OdError
 from od_core.files.data_frame import format_column_names
-from od_core.files.duckdb_session import SqlMacros, quote_identifier, quote_literal, spill_folder
+from od_core.files.duckdb_session import SqlMacros, locate_spill_folder, quote_identifier, quote_literal
 from od_core.files.durable import compute_file_digest, find_file_fault, write_durably
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
@@ -43,14 +43,15 @@ from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_rec
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
 
-def list_unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
+def list_unused_columns(all_columns: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
     """Return those of all columns that are neither read nor used to select rows, in the same order."""
-    names = list(there)
-    used = {find_column(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
+    names = list(all_columns)
+    selecting = [column for column, _values in form.categories]
+    used = {find_column(name, names) for name in (*columns.names, *selecting)}
     return [name for name in names if name not in used]
 
 
-def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
+def refuse_unused_columns(unused: list[str], table: str, next_step: str) -> None:
     """Raise OdError if a table has unused columns. ``next_step`` says how to state the meaning of a row."""
     if unused:
         columns = "column" if len(unused) == 1 else "columns"
@@ -103,7 +104,7 @@ class RecordQuery(ABC):
             if columns.user is not None:
                 other = "expand the file to one row a trip"
             step = f"write one_row_a_trip: true next to the path of the files if each row is one trip; else {other}"
-            refuse_unused(list_unused_columns(types, columns, form), table, step)
+            refuse_unused_columns(list_unused_columns(types, columns, form), table, step)
 
     def make_columns_sql(
         self, period: Period, geography: Geography | None, destinations: Geography | None
@@ -113,32 +114,33 @@ class RecordQuery(ABC):
         These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
         its trips, weight and user, and each category as text. ``geography`` is that of origins and stops.
         """
-        columns, areas = self._columns, {"destination": destinations}
-        expressions = {
-            name: self._make_cell_sql(name, column)
-            if columns.axes
-            else self._replace_nowhere_codes(self._make_code_sql(column), areas.get(name, geography))
-            for name, column in columns.codes.items()
-        }
+        columns = self._columns
+        expressions: dict[str, str] = {}
+        for name, column in columns.codes.items():
+            if columns.axes:
+                expressions[name] = self._make_cell_sql(name, column)
+            else:
+                areas = destinations if name == "destination" else geography
+                expressions[name] = self._replace_nowhere_codes(self._make_code_sql(column), areas)
         if columns.destination is None:
             expressions["destination"] = self._make_text_sql(WHOLE_SPACE)
-        expressions["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
+        expressions["in_period"] = f"coalesce({self._make_period_condition(period)}, {columns.date is None})"
         if columns.trips is not None:
-            expressions["trips"] = self._count(columns.trips)
+            expressions["trips"] = self._make_count_sql(columns.trips)
         if columns.size is not None:
-            expressions["size"] = self._count(columns.size)
+            expressions["size"] = self._make_count_sql(columns.size)
         if columns.weight is not None:
             expressions["weight"] = self._make_weight_sql(columns.weight)
         if columns.user is not None:
-            expressions[self._name("user")] = self._make_user_sql(columns.user)
+            expressions[self._quote_name("user")] = self._make_user_sql(columns.user)
         expressions |= {source.loaded: self._make_segment_sql(source) for source in columns.segments}
         return [f"{sql} AS {name}" for name, sql in expressions.items()]
 
     def make_condition_sql(self, period: Period) -> str:
         """Return the SQL condition of the rows that are records. Raises OdError if a column has the wrong type."""
-        conditions = [self._is_category(column, values) for column, values in self._form.categories]
+        conditions = [self._make_category_condition(column, values) for column, values in self._form.categories]
         if self._form.outside_period == "drop":
-            conditions.append(f"coalesce({self._is_inside(period)}, true)")
+            conditions.append(f"coalesce({self._make_period_condition(period)}, true)")
         return " AND ".join(conditions) or "true"
 
     @abstractmethod
@@ -150,7 +152,7 @@ class RecordQuery(ABC):
         """Return the OdError for a column of a wrong type."""
 
     @abstractmethod
-    def _name(self, name: str) -> str:
+    def _quote_name(self, name: str) -> str:
         """Return a name of a column, quoted for SQL."""
 
     @abstractmethod
@@ -161,7 +163,7 @@ class RecordQuery(ABC):
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
         """Raise OdError if nothing says whether the times of a column are instants or local times."""
 
-    def matches(self, text: str, pattern: str) -> str:
+    def make_match_sql(self, text: str, pattern: str) -> str:
         """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
         return Template(self._rules["matches"]).substitute(column=text, pattern=self._make_text_sql(pattern))
 
@@ -182,7 +184,7 @@ class RecordQuery(ABC):
     def _find_column(self, name: ColumnName) -> tuple[str, str, str]:
         """Return the SQL of a column, its name as the table writes it, and its type."""
         own_name = str(find_column(name, list(self._types)))
-        return self._name(own_name), own_name, self._types[own_name]
+        return self._quote_name(own_name), own_name, self._types[own_name]
 
     def _require_column_type(
         self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
@@ -193,12 +195,13 @@ class RecordQuery(ABC):
             raise self._make_column_error(code, f"column {own_name!r} holds {kind}{must_be}", step)
         return column, kind
 
-    def _is_inside(self, period: Period) -> str:
-        """Return SQL for whether the date of a row is in the period, NULL without a valid date."""
+    def _make_period_condition(self, period: Period) -> str:
+        """Return the SQL condition that the date of a row is in the period, which is NULL without a valid date."""
         day = "CAST(NULL AS DATE)" if self._columns.date is None else self._make_time_sql("day", self._columns.date)
         return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
 
     def _make_code_sql(self, name: ColumnName) -> str:
+        """Return SQL for the zone code of a row as text. Raises OdError if the column cannot hold codes."""
         types = "zone_numbers" if self._form.has_numbered_zones else "text"
         must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
         return _SQL["as_text"](*self._require_column_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
@@ -208,18 +211,21 @@ class RecordQuery(ABC):
         column, _ = self._require_column_type(
             coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees"
         )
-        is_latitude = name == "destination" or int(name.partition("_")[2] or 0) % 2
-        return _SQL["cell"](column, *self._columns.axes[1 if is_latitude else 0])
+        # The columns origin, stop_1, stop_2, ... and destination hold longitude and latitude in turn.
+        stop_number = int(name.partition("_")[2] or 0)
+        is_latitude = name == "destination" or stop_number % 2 == 1
+        longitudes, latitudes = self._columns.axes
+        return _SQL["cell"](column, *(latitudes if is_latitude else longitudes))
 
     def _replace_nowhere_codes(self, code: str, geography: Geography | None) -> str:
         """Return SQL that replaces codes of no place, such as abroad, by the ``unknown`` zone, if there is one."""
         if geography is None or geography.unknown is None:
             return code
         nowhere = [self._make_text_sql(value) for value in self._form.nowhere if value not in ("", *geography.zones)]
-        is_visible = self.matches(code, IS_USER_ID) if "" in self._form.nowhere else None
+        is_visible = self.make_match_sql(code, IS_USER_ID) if "" in self._form.nowhere else None
         return _SQL["placed"](code, nowhere, is_visible, self._make_text_sql(geography.unknown))
 
-    def _count(self, name: ColumnName) -> str:
+    def _make_count_sql(self, name: ColumnName) -> str:
         """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
         column, kind = self._require_column_type(
             name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}"
@@ -251,42 +257,47 @@ class RecordQuery(ABC):
                 text = self._make_category_sql(source)
             case _:
                 names = DAYS if source.derive == "day_of_week" else DAY_TYPES
-                days = ((str(number), name) for number, name in enumerate(names, start=1))
-                number = Template(self._rules["weekday"]).substitute(column=self._make_time_sql("day", source.column))
-                text = self._make_case_sql(number, days)
+                cases = [(str(number), name) for number, name in enumerate(names, start=1)]
+                day = self._make_time_sql("day", source.column)
+                text = self._make_case_sql(Template(self._rules["weekday"]).substitute(column=day), cases)
         if not source.lookup:
             return text
-        return self._make_case_sql(text, ((self._make_text_sql(value), category) for value, category in source.lookup))
+        cases = [(self._make_text_sql(value), category) for value, category in source.lookup]
+        return self._make_case_sql(text, cases)
 
     def _make_category_sql(self, source: SegmentSource) -> str:
         """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
-        types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
-        meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
-        must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
+        words = self._rules["must_be"]
+        if source.lookup:
+            types, allowed, step = "looked_up", words["looked_up"], ""
+        else:
+            types, allowed, step = "category_texts", words["categories"], words["no_lookup"]
+        must_be = f"; the categories of breakdown {source.breakdown!r} must be {allowed}"
         column, kind = self._require_column_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step)
         self._refuse_never_given(source.column, kind, (text for text, _ in source.lookup), "OD-SEGMENT-SOURCE")
         return _SQL["as_text"](column, kind)
 
     def _make_band_sql(self, source: SegmentSource) -> str:
+        """Return SQL for the band of a number as text, NULL for a value that is not a finite number."""
         column, _ = self._require_column_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
-        *lower, last = map(self._make_text_sql, source.bands)
-        return _SQL["band"](column, list(zip(source.breaks, lower, strict=True)), last)
+        *lower_bands, last_band = map(self._make_text_sql, source.bands)
+        return _SQL["band"](column, list(zip(source.breaks, lower_bands, strict=True)), last_band)
 
-    def _is_category(self, name: str, values: tuple[str, ...]) -> str:
+    def _make_category_condition(self, name: str, values: tuple[str, ...]) -> str:
+        """Return the SQL condition that a column has one of some values, of which "" also stands for NULL."""
         column, kind = self._require_column_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
         self._refuse_never_given(name, kind, filter(None, values), "OD-TRIPS-CATEGORY")
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._make_text_sql, values))})"
 
     def _refuse_never_given(self, name: ColumnName, kind: str, texts: Iterable[str], code: str) -> None:
-        """Raise OdError if a declared text is none that a column of this type gives, such as ``True`` or ``1.0``."""
+        """Raise OdError if a column of a type never has one of the declared texts, such as ``True`` or ``1.0``."""
         pattern = self._rules["given_texts"].get(kind, self._rules["given_texts"]["others"])
-        never = next((text for text in texts if not re.fullmatch(pattern, text)), None)
-        if never is not None:
-            message = (
-                f"column {self._find_column(name)[1]!r} holds {kind}, which never gives the declared text {never!r}"
-            )
-            step = "write true and false for Booleans, and numbers without leading zeros or a final .0"
-            raise self._make_column_error(code, message, step)
+        for text in texts:
+            if not re.fullmatch(pattern, text):
+                _, own_name, _ = self._find_column(name)
+                message = f"column {own_name!r} holds {kind}, which never gives the declared text {text!r}"
+                step = "write true and false for Booleans, and numbers without leading zeros or a final .0"
+                raise self._make_column_error(code, message, step)
 
     def _make_case_sql(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
@@ -310,14 +321,17 @@ class FileQuery(RecordQuery):
         return f"SELECT {', '.join(fields)} FROM records WHERE {self.make_condition_sql(period)}"  # noqa: S608  # checked types, quoted names and texts
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """Return the OdError for a missing column of the file; ``expected`` are all columns that are needed."""
         return self._file.make_missing_column_error(name, expected)
 
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        """Return the OdError for a column of the file that has a wrong type."""
         return self._file.make_file_error(code, message, next_step=next_step or CORRECT)
 
-    _name, _make_text_sql = staticmethod(quote_identifier), staticmethod(quote_literal)
+    _quote_name, _make_text_sql = staticmethod(quote_identifier), staticmethod(quote_literal)
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        """Raise OdError if neither the file nor its format says whether times are instants or local times."""
         if kind == UNSTATED_TIME:
             raise self._file.make_unstated_time_error(found)
 
@@ -326,21 +340,22 @@ TimePart = Literal["time", "day", "hour"]
 
 
 def make_time_part_sql(
-    dialect: str, what: TimePart, column: str, kind: str, time_zone: str | None, quoted: Callable[[str], str]
+    dialect: str, what: TimePart, column: str, kind: str, time_zone: str | None, quote: Callable[[str], str]
 ) -> str | None:
     """Return SQL for the local time, the day or the hour of a column; NULL without a valid one.
 
     Return None for a type of column that has none, or for times with a time zone if no time zone is declared.
+    ``column`` is the SQL of the column, ``kind`` its type, and ``quote`` returns a text as an SQL literal.
     """
     rules = _DIALECTS[dialect]
     if kind not in rules[what] or (kind in rules["zoned"] and time_zone is None):
         return None
-    patterns = {name: quoted(pattern) for name, pattern in rules["patterns"].items()}
-    return Template(rules[what][kind]).substitute(patterns, column=column, zone=quoted(str(time_zone)))
+    patterns = {name: quote(pattern) for name, pattern in rules["patterns"].items()}
+    return Template(rules[what][kind]).substitute(patterns, column=column, zone=quote(str(time_zone)))
 
 
-def as_count(column: str, kind: str = "VARCHAR") -> str:
-    """Return the SQL of a count in a column of a type; see ``fields.sql``."""
+def make_count_sql(column: str, kind: str = "VARCHAR") -> str:
+    """Return SQL for the number of trips in a column of a type; infinity above 2^53, NULL if it is not a number."""
     return _SQL["as_count"](column, kind)
 
 
@@ -365,18 +380,22 @@ def find_likely_count_columns(source: Path, columns: list[str], form: RecordForm
     return [name for name, is_number in zip(columns, found, strict=True) if is_number]
 
 
-def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
-    """Confidential: return whether the first rows, at least 100, each have another pair of places, as tables of flows.
+def has_no_repeated_pair(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
+    """Confidential: return whether no pair of places occurs twice in the first rows, as in a table of flows.
+
+    There must be at least 100 rows.
 
     The columns of codes must be there. Raises OdError if the file cannot be read.
     """
     with open_record_file(source, form) as file:
-        ends = [quote_identifier(str(find_column(end, list(file.types)))) for end in [*columns.codes.values()][:2]]
+        first_two = list(columns.codes.values())[:2]
+        ends = [quote_identifier(str(find_column(name, list(file.types)))) for name in first_two]
         rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(ends)}))")
     return rows >= _MANY_ROWS and pairs == rows
 
 
 def _aggregate_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
+    """Return the results of SQL aggregates over the first rows of a file."""
     return tuple(file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0])
 
 
@@ -429,14 +448,14 @@ def load_records(
             zone is unknown; or the disk is full.
     """
     form = record_format
-    refuse_absent(source)
+    refuse_absent_file(source)
     if time_zone is not None:
         check_time_zone(time_zone)
     with open_record_file(source, form, target.parent, whole=True) as file:
         query = FileQuery(file, columns, time_zone).make_query_sql(
             Period(period), geography, destination_geography or geography
         )
-        temporary = spill_folder(target.parent) / target.name
+        temporary = locate_spill_folder(target.parent) / target.name
         file.connection.register("records", file.relation)
         file.connection.sql(query).write_parquet(str(temporary))
         write_durably(target, temporary.replace)
@@ -445,15 +464,15 @@ def load_records(
 _CONTAINER = re.compile(r"(\.(csv|tsv|txt|parquet))?(\.gz)?$", re.IGNORECASE)
 
 
-def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:
+def refuse_repeated_tables(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:
     """Raise OdError if two files of a period hold the same table, whose records would be counted twice.
 
     The files exist, each with the name of a table in it, since a file may have several. A table without rows may occur
     again.
     """
-    # Of thousands without rows.
-    has_rows = cache(lambda source, table: _has_rows(source, form.with_options(table=table)))
-    sizes, seen = Counter(file.stat().st_size for file, _ in files), dict[tuple[object, ...], Path]()
+    has_rows = cache(lambda source, table: _has_rows(source, form.with_options(table=table)))  # each is opened once
+    sizes = Counter(file.stat().st_size for file, _table in files)
+    seen: dict[tuple[object, ...], Path] = {}
     for file, table in files:
         state = file.stat()
         alike: dict[str, tuple[object, ...]] = {
@@ -471,12 +490,14 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
 
 
 def _has_rows(source: Path, form: RecordFormat) -> bool:
+    """Return whether a file of records has a row. Raises OdError if it cannot be read."""
     with open_record_file(source, form) as file:
         return bool(file.relation.limit(1).fetchall())
 
 
-def refuse_absent(source: Path) -> None:
+def refuse_absent_file(source: Path) -> None:
     """Raise OdError if a file of records is missing or may not be read."""
-    if (absent := find_file_fault(source)) is not None:
+    absent = find_file_fault(source)
+    if absent is not None:
         step = "wait for the file of records, or correct its path or the rights to read it"
         raise OdError("OD-FILE-MISSING", absent, next_step=step)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, TypeVar, cast
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from od_core.errors import InputError, OdError, raise_alone, suggest_known_names, suggest_similar_name
+from od_core.errors import InputError, OdError, raise_without_context, suggest_known_names, suggest_similar_name
 from od_core.files.data_frame import format_column_names
 from od_core.files.duckdb_session import (
     SqlMacros,
@@ -96,32 +96,43 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
 
     The path is taken as it is given, and as its links lead. ``inner`` are folders from which files are read, too.
     """
-    ends = [Path(to(place)) for place in (path, *inner) for to in (os.path.abspath, os.path.realpath)]
-    folders = {folder for end in ends for folder in (end, *end.parents)}
+    folders: set[Path] = set()
+    for place in (path, *inner):
+        for end in (Path(os.path.abspath(place)), Path(os.path.realpath(place))):  # noqa: PTH100  # links are kept
+            folders.update((end, *end.parents))
 
-    def finds(folder: Path, logs: Sequence[str]) -> bool:
-        return os.path.isdir(folder) and any(_has(folder, log) for log in logs)  # noqa: PTH112  # it raises nothing
+    def has_log(folder: Path, patterns: Sequence[str]) -> bool:
+        is_folder = os.path.isdir(folder)  # noqa: PTH112  # it raises nothing
+        return is_folder and any(_has_file(folder, pattern) for pattern in patterns)
 
-    refuse_logs(path.name, folders, finds)
+    refuse_folders_with_log(path.name, folders, has_log)
 
 
-def _has(folder: Path, log: str) -> bool:
-    """Return whether a folder has a file of a pattern. Its list, if it tells, is read once until it changes."""
-    if glob.has_magic(log.partition("/")[0]):
-        return _has_match(folder, log, *read_file_state(folder))
-    return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207  # it takes half the time
+def _has_file(folder: Path, pattern: str) -> bool:
+    """Return whether a folder has a file of a pattern.
+
+    If the folder must be listed, because the pattern has wildcards in its first part, the result is kept until the
+    folder changes.
+    """
+    if glob.has_magic(pattern.partition("/")[0]):
+        return _list_and_match(folder, pattern, *read_file_state(folder))
+    return any(glob.iglob(pattern, root_dir=folder))  # noqa: PTH207  # it takes half the time
 
 
 @lru_cache(maxsize=4096)
-def _has_match(folder: Path, log: str, *_state: int) -> bool:
-    return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207
+def _list_and_match(folder: Path, pattern: str, *_state: int) -> bool:
+    """Return whether a folder in a state (:func:`read_file_state`) has a file of a pattern."""
+    return any(glob.iglob(pattern, root_dir=folder))  # noqa: PTH207
 
 
-def refuse_logs(named: str, folders: Iterable[T], finds: Callable[[T, Sequence[str]], bool]) -> None:
-    """Raise OdError if ``finds`` finds a file of one of some patterns, those of a table's log, in a folder."""
+def refuse_folders_with_log(named: str, folders: Iterable[T], has_log: Callable[[T, Sequence[str]], bool]) -> None:
+    """Raise OdError if a folder has a log of a table, which says which of the table's files and rows are valid.
+
+    ``named`` begins the message. ``has_log`` returns whether a folder has a file of one of some patterns.
+    """
     for folder in folders:
-        for table, logs in _TABLE_LOGS.items():
-            if finds(folder, logs):
+        for table, patterns in _TABLE_LOGS.items():
+            if has_log(folder, patterns):
                 message = f"{named} is in a table of {table}, whose log is not read: some files or rows may be invalid"
                 step = "let the asset, or an export, write plain Parquet files outside that table, and name these"
                 raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
@@ -140,14 +151,18 @@ def find_file_kind(source: Path) -> str | None:
     Raises OSError if the file cannot be read.
     """
     with source.open("rb") as file:
-        first = file.read(64)
-    container = next(
-        (kind for kind, facts in _KINDS.items() if re.match(facts["marks"].encode(), first, re.DOTALL)), None
-    )
-    if container == _ZIP:
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(source) as archive:
-            return WORKBOOK if any(name.startswith("xl/workbook.") for name in archive.namelist()) else _ZIP
-    return container
+        first_bytes = file.read(64)
+    for kind, facts in _KINDS.items():
+        if re.match(facts["marks"].encode(), first_bytes, re.DOTALL):
+            return WORKBOOK if kind == _ZIP and _is_workbook(source) else str(kind)
+    return None
+
+
+def _is_workbook(source: Path) -> bool:
+    """Return whether a zip archive is an Excel workbook; False if it is damaged."""
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(source) as archive:
+        return any(name.startswith("xl/workbook.") for name in archive.namelist())
+    return False
 
 
 def is_compressed(source: Path) -> bool:
@@ -162,7 +177,10 @@ def open_bytes(source: Path) -> IO[bytes]:
 
 def has_nul(text: bytes, *, is_wide: bool = False) -> bool:
     """Return whether a text has a NUL character; ``is_wide`` says whether it is in UTF-16."""
-    return not np.frombuffer(text, "<u2", len(text) // 2).all() if is_wide else b"\0" in text
+    if not is_wide:
+        return b"\0" in text
+    characters = np.frombuffer(text, "<u2", len(text) // 2)
+    return not characters.all()
 
 
 def make_incomplete_file_error(what: str) -> OdError:
@@ -214,14 +232,20 @@ class RecordFile:
 
         The text of ``error`` becomes the confidential detail.
         """
-        if (absent := find_file_fault(self.source)) is not None:
+        absent = find_file_fault(self.source)
+        if absent is not None:
             step = "leave the file in its place until it is read, or correct the rights to read it"
             return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
-        if (other := make_machine_error(error, f"{self.source.name} cannot be read")) is not None:
-            return other
-        fields = f"lines of {len(self.form.fields)} fields"
-        texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": fields}
-        message = f"cannot be read as {texts.get(self.container, f'CSV in {self.form.text_encoding.upper()}')}"
+        machine_error = make_machine_error(error, f"{self.source.name} cannot be read")
+        if machine_error is not None:
+            return machine_error
+        expected = {
+            "parquet": "Parquet",
+            "duckdb": "a DuckDB file",
+            "lines": f"lines of {len(self.form.fields)} fields",
+            "csv": f"CSV in {self.form.text_encoding.upper()}",
+        }
+        message = f"cannot be read as {expected[self.container]}"
         reason, step = self._find_reason_and_step(error)
         return self.make_file_error("OD-FILE-UNREADABLE", message + reason, next_step=step, detail=str(error))
 
@@ -237,23 +261,30 @@ class RecordFile:
             return ": a program has it open to write to it", "wait until that program closes it"
         if "crypt" in text and self.container in ("parquet", "duckdb"):
             return ": it is encrypted", "decrypt it"
-        known = _KINDS_OF_FAULT.items() if self.container in ("csv", "lines") else ()
-        return next((f": {kind}" for words, kind in known if words in text), ""), step
+        if self.container in ("csv", "lines"):
+            for words, kind in _KINDS_OF_FAULT.items():
+                if words in text:
+                    return f": {kind}", step
+        return "", step
 
     def _advise_on_encoding(self) -> str:
-        """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
+        """Return the next step for a text that is invalid in its encoding."""
         if self.form.text_encoding == "utf-16":
             return "save the file as UTF-8"
-        if self.form.text_encoding == "utf-8":
-            not_latin_1 = re.compile(rb"[\x80-\x9f]").search
-            with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
-                if not any(map(not_latin_1, iter(partial(text.read, _PIECE), b""))):
-                    step = "write encoding: latin-1 next to the path of the files if they are Latin-1"
-                    return f"{step}, or correct the file"
+        if self.form.text_encoding == "utf-8" and self._may_be_latin_1():
+            step = "write encoding: latin-1 next to the path of the files if they are Latin-1"
+            return f"{step}, or correct the file"
         return (
             "correct the file: save it as UTF-8 or, if it is in Windows-1252, as Western European spreadsheets write"
             " it, convert it: iconv -f WINDOWS-1252 -t UTF-8"
         )
+
+    def _may_be_latin_1(self) -> bool:
+        """Return whether a text has none of the bytes 128 to 159, which Latin-1 does not use; False if unreadable."""
+        find_unused_byte = re.compile(rb"[\x80-\x9f]").search
+        with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
+            return not any(map(find_unused_byte, iter(partial(text.read, _PIECE), b"")))
+        return False
 
     def refuse_incomplete(self) -> None:
         """Read a text to its end, and check that nothing is missing that DuckDB would not miss.
@@ -264,14 +295,17 @@ class RecordFile:
         Raises OdError if the text contains a NUL character, as does a copy that stopped after its space was reserved,
         or a file with a hole; or if the last line is longer than any record. Raises ``GZIP_ERRORS``.
         """
-        since_end = 0  # bytes since the last end of a line
+        last_line = 0  # bytes since the last end of a line
         with open_bytes(self.source) as text:
             for piece in iter(partial(text.read, _PIECE), b""):
                 if has_nul(piece, is_wide=self.form.text_encoding == "utf-16"):
                     raise make_incomplete_file_error(f"{self.named} contains NUL characters")
-                last = piece.rfind(b"\n" if b"\n" in piece else b"\r")
-                since_end = since_end + len(piece) if last < 0 else len(piece) - last - 1
-        if since_end > _LONGEST_LINE:
+                position = piece.rfind(b"\n" if b"\n" in piece else b"\r")
+                if position < 0:
+                    last_line += len(piece)
+                else:
+                    last_line = len(piece) - position - 1
+        if last_line > _LONGEST_LINE:
             raise make_incomplete_file_error(
                 f"{self.named} ends with more than {_LONGEST_LINE:,} bytes without an end of a line"
             )
@@ -284,35 +318,34 @@ class RecordFile:
         read; and ``GZIP_ERRORS``.
         """
         self.form.refuse_options_of_text(self.source)
-        container, usual = find_file_kind(self.source), _GZIP if is_compressed(self.source) else None
-        expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
-        if container != expected:
-            message = f"is not {expected}" if container is None else f"is {container}"
-            step = (
-                "correct its name, or the reader in the declaration"
-                if container is None
-                else advise_on_file_kind(container)
-            )
-            if self.form.container != "named" and container in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
+        kind = find_file_kind(self.source)
+        kind_of_text = _GZIP if is_compressed(self.source) else None
+        expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, kind_of_text)
+        if kind != expected:
+            if kind is None:
+                message, step = f"is not {expected}", "correct its name, or the reader in the declaration"
+            else:
+                message, step = f"is {kind}", advise_on_file_kind(kind)
+            if self.form.container != "named" and kind in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
             raise self.make_file_error("OD-FILE-UNREADABLE", message, next_step=step)
         if self.container in ("csv", "lines"):
             self._refuse_other_encoding()
 
     def _refuse_other_encoding(self) -> None:
-        """Check the byte order mark of a text; see :meth:`refuse_other_kinds`."""
+        """Raise OdError if a text has the byte order mark of another encoding, or is UTF-16 and has none."""
         with open_bytes(self.source) as text:
-            first = text.read(3)
-        mark = next((meaning for mark, meaning in _TEXT_MARKS.items() if first.startswith(mark)), None)
+            first_bytes = text.read(3)
+        marked = next((encoding for mark, encoding in _TEXT_MARKS.items() if first_bytes.startswith(mark)), None)
         encoding = self.form.text_encoding
-        if mark == encoding or (mark is None and encoding != "utf-16"):
+        if marked == encoding or (marked is None and encoding != "utf-16"):
             return
         message = "does not begin with the byte order mark of little-endian UTF-16"
-        if mark is not None:
-            message = f"has the byte order mark of {mark.upper()}"
+        if marked is not None:
+            message = f"has the byte order mark of {marked.upper()}"
         step = "save the file as UTF-8"
-        if mark in ("utf-8", "utf-16") and "encoding" in self.form.takes:
-            step = f"write encoding: {mark} next to the path of the files"
+        if marked in ("utf-8", "utf-16") and "encoding" in self.form.takes:
+            step = f"write encoding: {marked} next to the path of the files"
         raise self.make_file_error(
             "OD-FILE-UNREADABLE", f"{message}, but is read as {encoding.upper()}", next_step=step
         )
@@ -324,7 +357,10 @@ class RecordFile:
         """
         if self.container == "parquet":
             return list(pq.read_schema(self.source).names)
-        return [*chain(*self.read_first_lines(self.form.delimiter or ",", 1))] if self.container == "csv" else []
+        if self.container != "csv":
+            return []
+        lines = self.read_first_lines(self.form.delimiter or ",", 1)
+        return lines[0] if lines else []
 
     def read_first_lines(self, delimiter: str, most: int) -> list[list[str]]:
         """Return the fields of the first lines of a CSV file, at most ``most`` lines."""
@@ -336,11 +372,8 @@ class RecordFile:
         """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
         names = self.read_header()
         if not names:
-            fault = (
-                "begins with an empty line, and not with its"
-                if self.read_first_lines(",", 1)
-                else "is empty and has no"
-            )
+            has_lines = bool(self.read_first_lines(",", 1))
+            fault = "begins with an empty line, and not with its" if has_lines else "is empty and has no"
             raise self.make_file_error("OD-FILE-UNREADABLE", f"{fault} header line")
         return _SQL["csv"](self, make_column_names(names))
 
@@ -354,7 +387,8 @@ class RecordFile:
         "Deprecated timestamp ConvertedType".
         """
         with pq.ParquetFile(self.source) as file:
-            names, stored = make_column_names(file.schema_arrow.names), list(file.schema)
+            names = make_column_names(file.schema_arrow.names)
+            stored = list(file.schema)
         relation = connection.sql(
             f"FROM {make_parquet_sql(self.source)} AS t({', '.join(map(quote_identifier, names))})"
         )
@@ -362,9 +396,7 @@ class RecordFile:
         if not without_zone or self.form.timestamps is None:
             return relation, without_zone
         if self.form.timestamps == "utc":
-            instants = (
-                f"timezone('UTC', {quote_identifier(name)}) AS {quote_identifier(name)}" for name in without_zone
-            )
+            instants = [f"timezone('UTC', {column}) AS {column}" for column in map(quote_identifier, without_zone)]
             relation = relation.project(f"* REPLACE ({', '.join(instants)})")
         return relation, ()
 
@@ -377,17 +409,25 @@ class RecordFile:
         tables_found = connection.sql(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
         ).fetchall()
-        tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables_found}
+        tables: dict[str, tuple[str, str]] = {}
+        for schema, name in tables_found:
+            tables[name if schema == "main" else f"{schema}.{name}"] = (schema, name)
         if self.form.table not in tables:
             tables_named = suggest_known_names(self.form.table, tuple(tables)) if tables else "it has no tables"
             raise self.make_file_error(
                 "OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT
             )
-        schema, name = tables[self.form.table]
+        schema, name = tables[str(self.form.table)]
         table = connection.sql(f"SELECT * FROM source.{quote_identifier(schema)}.{quote_identifier(name)}")  # noqa: S608  # quoted
-        of_text = (name for name, kind in zip(table.columns, table.types, strict=True) if kind.id == "varchar")
-        texts = ", ".join(f"CAST({name} AS VARCHAR) COLLATE C AS {name}" for name in map(quote_identifier, of_text))
-        return table.project(f"* REPLACE ({texts})") if texts else table
+        of_text = [
+            quote_identifier(name)
+            for name, kind in zip(table.columns, table.types, strict=True)
+            if kind.id == "varchar"
+        ]
+        if not of_text:
+            return table
+        texts = ", ".join(f"CAST({column} AS VARCHAR) COLLATE C AS {column}" for column in of_text)
+        return table.project(f"* REPLACE ({texts})")
 
 
 @dataclass(frozen=True)
@@ -425,12 +465,14 @@ class OpenFile(RecordFile):
         does not list them: the header may be missing, and the names may be values of the first record.
         """
         columns = self.relation.columns
-        if (repeated := self.find_repeated_column_error(name)) is not None:
+        repeated = self.find_repeated_column_error(name)
+        if repeated is not None:
             return repeated
         if self.container == "csv" and not _has_any(expected, columns):
             return self._make_missing_header_error(name, expected)
         near = suggest_similar_name(name, tuple(columns)) if isinstance(name, str) else ""
-        message, step = f"has no column {quote_column_name(name)}{near}; it has {format_column_names(columns)}", CORRECT
+        message = f"has no column {quote_column_name(name)}{near}; it has {format_column_names(columns)}"
+        step = CORRECT
         folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
         if find_column(name, folders) is not None:
             message += "; only the name of a folder holds it, and names of folders are no columns"
@@ -438,35 +480,53 @@ class OpenFile(RecordFile):
         return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=step)
 
     def _make_missing_header_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a column that is missing, as all others are that the first line should name."""
+        """Return the OdError for a column that is missing, as all others are that the first line should name.
+
+        The message says on which line, and with which delimiter, the names are instead, if they are on an early one.
+        """
         message = f"has no column {quote_column_name(name)}: its first line contains none of the expected columns"
-        own = self.form.delimiter or ","
-        lines = {sign: self.read_first_lines(sign, _MOST_TITLE_LINES) for sign in (own, *",;\t|:")}
-        places = ((k, sign) for k in range(_MOST_TITLE_LINES) for sign, rows in lines.items() if k < len(rows))
-        place, other = next((at for at in places if _has_any(expected, lines[at[1]][at[0]])), (0, own))
-        steps = []
-        if (for_excel := FOR_EXCEL.fullmatch(own.join(lines[own][0]))) is not None:
+        own_delimiter = self.form.delimiter or ","
+        first_line = own_delimiter.join(self.read_first_lines(own_delimiter, 1)[0])
+        if FOR_EXCEL.fullmatch(first_line):
             message = (
-                f"has no column {quote_column_name(name)}: its first line is {for_excel[0]!r}, which is for Excel alone"
+                f"has no column {quote_column_name(name)}: its first line is {first_line!r}, which is for Excel alone"
             )
-        if place:
-            message += f", but line {place + 1} contains them"
-            steps.append(f"remove what is above line {place + 1}")
-        if other != own:
-            message += f"{' if' if place else ', but it does if'} {other!r} separates the fields"
+        line, delimiter = self._find_header(expected, own_delimiter)
+        steps = []
+        if line > 1:
+            message += f", but line {line} contains them"
+            steps.append(f"remove what is above line {line}")
+        if delimiter != own_delimiter:
+            message += f"{' if' if line > 1 else ', but it does if'} {delimiter!r} separates the fields"
             where = "next to the path of the files" if "delimiter" in self.form.takes else "with reader: table"
-            steps.append(f"write delimiter: {json.dumps(other)} {where}")  # JSON is valid YAML, also for a tab
-        add = "add a header line with the column names, or correct the columns named in the configuration"
+            steps.append(f"write delimiter: {json.dumps(delimiter)} {where}")  # JSON is valid YAML, also for a tab
+        add_header = "add a header line with the column names, or correct the columns named in the configuration"
+        step = ", and ".join(steps) or add_header
         detail = f"first line: {self.read_header()!r}"
-        return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=", and ".join(steps) or add, detail=detail)
+        return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=step, detail=detail)
+
+    def _find_header(self, expected: Sequence[ColumnName], own_delimiter: str) -> tuple[int, str]:
+        """Return the number, from 1, and the delimiter of the first line that names an expected column.
+
+        Without such a line among the first, return 1 and ``own_delimiter``.
+        """
+        lines_by = {
+            delimiter: self.read_first_lines(delimiter, _MOST_TITLE_LINES) for delimiter in (own_delimiter, *",;\t|:")
+        }
+        for position in range(_MOST_TITLE_LINES):
+            for delimiter, lines in lines_by.items():
+                if position < len(lines) and _has_any(expected, lines[position]):
+                    return position + 1, delimiter
+        return 1, own_delimiter
 
     def find_repeated_column_error(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
-        requested = {column.lower() for column in ((name,) if isinstance(name, str) else name)}
-        places = [str(place) for place, column in enumerate(self.read_header(), start=1) if column.lower() in requested]
-        if len(places) < 2:
+        alternatives = {alternative.lower() for alternative in ((name,) if isinstance(name, str) else name)}
+        header = enumerate(self.read_header(), start=1)
+        numbers = [str(number) for number, column in header if column.lower() in alternatives]
+        if len(numbers) < 2:
             return None
-        named = f"{quote_column_name(name)} names its columns {' and '.join(places)}"
+        named = f"{quote_column_name(name)} names its columns {' and '.join(numbers)}"
         fault = f"has a column more than once (case is ignored): {named}"
         return self.make_file_error(
             "OD-FILE-UNREADABLE", fault, next_step="give each column that is used a name of its own"
@@ -474,6 +534,7 @@ class OpenFile(RecordFile):
 
 
 def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
+    """Return whether one of the expected columns is among the columns of a file."""
     return any(find_column(name, columns) is not None for name in expected)
 
 
@@ -514,7 +575,7 @@ def open_record_file(
                     relation = connection.sql(file.make_csv_sql())
             yield OpenFile(source, form, relation, connection, unstated)
     except list_reading_errors() as error:
-        raise_alone(file.make_unreadable_file_error(error))
+        raise_without_context(file.make_unreadable_file_error(error))
 
 
 def _lacks_zone(column: pq.ColumnSchema) -> bool:
@@ -523,7 +584,7 @@ def _lacks_zone(column: pq.ColumnSchema) -> bool:
     return column.physical_type == "INT96" or (kind["Type"] == "Timestamp" and bool(kind["is_from_converted_type"]))
 
 
-def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
+def read_column_types(source: Path, form: RecordFormat) -> dict[str, str]:
     """Return the DuckDB type of every column by name. Raises OdError if the file cannot be opened in its format.
 
     Treat the names as confidential if the file is CSV. If its header is missing, the names are the values of the first
@@ -536,7 +597,7 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
 _FIRST_ROWS = 1000  # number of rows with which the first line is compared
 
 
-def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
+def is_header(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
     """Return whether the first line of a file is certainly a header, judging by the next rows; None is an empty field.
 
     It is one if each of its fields begins with a letter and is no value of these rows, and if in one column every row
@@ -548,12 +609,17 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
     >>> is_header(["Rome", "Z01"], [["Rome", "Z02"]]), is_header(["from", "to"], [["Rome", "Milan"]])
     (False, False)
     """
-    values = [[row[place] or "" for row in rows] for place in range(len(first))]
-    values_of_rows = set().union(*values)
-    if not rows or not all(re.match(r"[^\W\d]", name) and name not in values_of_rows for name in first):
+    if not rows:
         return False
-    has_digit = re.compile(r"\d").search
-    return any(not has_digit(name) and all(map(has_digit, column)) for name, column in zip(first, values, strict=True))
+    columns = [[row[position] or "" for row in rows] for position in range(len(names))]
+    values = set().union(*columns)
+    if not all(re.match(r"[^\W\d]", name) and name not in values for name in names):
+        return False
+    find_digit = re.compile(r"\d").search
+    for name, column in zip(names, columns, strict=True):
+        if not find_digit(name) and all(map(find_digit, column)):
+            return True
+    return False
 
 
 def has_header(source: Path, form: RecordFormat) -> bool:

@@ -83,29 +83,35 @@ class Breakdown:
             )
         listed: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
         for category in self.categories:
-            category_text = f"category {category!r} of breakdown {self.name!r}"
-            if not category.strip() or category != category.strip() or not category.isprintable():
-                raise _make_breakdown_error(
-                    f"{category_text} is empty, or begins or ends with a space, or has an invisible character",
-                    "correct the list of categories",
-                )
-            if may_be_formula(category):
-                step = "choose another text, without a sign at its beginning or after a comma"
-                raise _make_breakdown_error(f"{category_text} could be run as a formula by a spreadsheet", step)
-            if (other := listed.get(fold_case(category))) is not None:
+            self._check_category(category)
+            folded = fold_case(category)
+            if folded in listed:
+                other = listed[folded]
                 raise _make_breakdown_error(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
                     " case or in how accents are encoded",
                     "list each category once",
                 )
-            listed[fold_case(category)] = category
+            listed[folded] = category
         if self.unknown is not None and self.unknown not in self.categories:
             near = suggest_known_names(self.unknown, self.categories)
             message = f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r} ({near})"
             raise _make_breakdown_error(message, "add it to the list of categories, or name one of them")
 
+    def _check_category(self, category: str) -> None:
+        """Raise OdError if a category is blank, has spaces around it or invisible characters, or may be a formula."""
+        category_text = f"category {category!r} of breakdown {self.name!r}"
+        if not category.strip() or category != category.strip() or not category.isprintable():
+            raise _make_breakdown_error(
+                f"{category_text} is empty, or begins or ends with a space, or has an invisible character",
+                "correct the list of categories",
+            )
+        if may_be_formula(category):
+            step = "choose another text, without a sign at its beginning or after a comma"
+            raise _make_breakdown_error(f"{category_text} could be run as a formula by a spreadsheet", step)
+
     def position(self, category: str) -> int:
-        """Return the position of a category in the list. Raises OdError if there is none."""
+        """Return the position of a category in the list, from 0. Raises OdError if it is not listed."""
         kind = f"category of {self.name}"
         refuse_unknown(kind, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
         return self.categories.index(category)
@@ -147,7 +153,7 @@ def make_breakdowns(
         )
     if len({str(name).casefold() for name in segments}) < len(segments):
         raise _make_breakdown_error("the names of two breakdowns differ only in case", "choose names that differ")
-    return tuple(Breakdown(name, listed, unknown.get(name)) for name, listed in segments.items())  # type: ignore[arg-type]  # checked by Breakdown
+    return tuple(Breakdown(name, categories, unknown.get(name)) for name, categories in segments.items())  # type: ignore[arg-type]  # checked by Breakdown
 
 
 def has_unknown_categories(declared: Sequence[Breakdown]) -> bool:
@@ -174,10 +180,11 @@ def split_by_category(
     ``code`` is the code of each record, at least 0; shape (records,).
     """
     sizes = [len(breakdown.categories) for breakdown in breakdowns]
-    category = (code // prod(sizes[position + 1 :]) % sizes[position]).astype(np.uint8)  # bytes sort in linear time
-    order = np.argsort(category, kind="stable")
+    digit = code // prod(sizes[position + 1 :]) % sizes[position]
+    category = digit.astype(np.uint8)  # bytes sort in linear time
+    records_by_category = np.argsort(category, kind="stable")
     ends = np.cumsum(np.bincount(category, minlength=sizes[position]))
-    yield from np.split(order, ends[:-1])
+    yield from np.split(records_by_category, ends[:-1])
 
 
 Derivation = Literal["text", "hour", "day_type", "day_of_week", "number"]
@@ -256,24 +263,28 @@ class SegmentSource:
             facts |= {"breaks": list(self.breaks), "bands": list(self.bands)}
         return facts
 
-    def check(self, breakdown: Breakdown) -> None:
+    def check_breakdown(self, breakdown: Breakdown) -> None:
         """Raise OdError if a category of ``lookup`` or ``bands`` is not listed, or a listed one is never derived."""
-        if self.given is None:
+        given = self.given
+        if given is None:
             return
-        is_chosen = bool(self.lookup or self.bands)
-        for category in self.given if is_chosen else breakdown.categories:
-            if is_chosen and category not in breakdown.categories:
-                near = suggest_known_names(category, breakdown.categories)
-                raise self._make_source_error(
-                    f"include {category!r}, which is not in its list ({near})", "correct one of them"
-                )
-            if not is_chosen and category not in (*self.given, breakdown.unknown):
-                near = suggest_known_names(category, self.given)
+        if self.lookup or self.bands:
+            for category in given:
+                if category not in breakdown.categories:
+                    near = suggest_known_names(category, breakdown.categories)
+                    raise self._make_source_error(
+                        f"include {category!r}, which is not in its list ({near})", "correct one of them"
+                    )
+            return
+        for category in breakdown.categories:
+            if category not in (*given, breakdown.unknown):
+                near = suggest_known_names(category, given)
                 raise self._make_source_error(
                     f"list {category!r}, which {self.derive} never gives ({near})", "correct the list"
                 )
 
     def _check_lookup(self) -> None:
+        """Raise OdError unless ``lookup`` has texts that ``derive`` gives, each once, and categories as texts."""
         texts = [text for text, _ in self.lookup]
         for text, category in self.lookup:
             if not isinstance(text, str) or not isinstance(category, str) or not text:
@@ -293,6 +304,7 @@ class SegmentSource:
             )
 
     def _check_bands(self) -> None:
+        """Raise OdError unless ``breaks`` ascend and ``bands`` are one more, for ``number``; none for all else."""
         if self.derive != "number":
             if self.breaks or self.bands:
                 raise self._make_source_error(
@@ -313,6 +325,7 @@ class SegmentSource:
             )
 
     def _make_source_error(self, message: str, next_step: str) -> OdError:
+        """Return the OdError for this source; ``message`` is the rest of a sentence on its categories."""
         return OdError("OD-SEGMENT-SOURCE", f"the categories of {self.breakdown!r} {message}", next_step=next_step)
 
 
@@ -329,7 +342,7 @@ def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdo
             raise source._make_source_error(
                 "are read, but it is no breakdown of the release", "list its categories, too"
             )
-        source.check(declared[source.breakdown])
+        source.check_breakdown(declared[source.breakdown])
 
 
 def name_segment_column(breakdown: str) -> str:

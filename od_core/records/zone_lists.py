@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError, raise_alone, suggest_known_names
+from od_core.errors import OdError, raise_without_context, suggest_known_names
 from od_core.files.duckdb_session import make_machine_error
 from od_core.files.durable import compute_file_digest, find_file_fault
 from od_core.geography.codes import (
@@ -22,7 +22,7 @@ from od_core.geography.codes import (
     check_named_levels,
     make_geography_error,
     make_missing_column_error,
-    name_column,
+    name_column_of_names,
     read_text_codes,
 )
 from od_core.geography.geography import (
@@ -53,9 +53,9 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 JOINT = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
 
-_fault = partial(make_geography_error, next_step="correct the geography's file or its path")
-_levels_fault = partial(make_geography_error, "OD-GEOGRAPHY-LEVELS")
-_declared = partial(_levels_fault, next_step="correct the declaration of the zone list")
+_make_list_error = partial(make_geography_error, next_step="correct the geography's file or its path")
+_make_levels_error = partial(make_geography_error, "OD-GEOGRAPHY-LEVELS")
+_make_declaration_error = partial(_make_levels_error, next_step="correct the declaration of the zone list")
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ class ZoneList:
         if self.names:
             check_named_levels(self.levels, self.names)
         if self.parents is not None and (self.prefixes or self.joined or self.coordinates or self.boundaries):
-            raise _declared(
+            raise _make_declaration_error(
                 "a list of areas and their parents cannot have prefixes, joined levels, coordinates or boundaries"
             )
         if self.unknown is not None and self.unknown_area is not None:
-            raise _declared("declare either a listed zone or an added area for unknown places, not both")
+            raise _make_declaration_error("declare either a listed zone or an added area for unknown places, not both")
         for name in ("unknown_area", "version"):
             if getattr(self, name) is not None:
                 check_codes([getattr(self, name)], name)
@@ -117,27 +117,31 @@ class ZoneList:
         ):
             for level in declared:
                 if level not in known:
-                    raise _declared(f"{level!r} {what} ({suggest_known_names(level, known)})")
+                    raise _make_declaration_error(f"{level!r} {what} ({suggest_known_names(level, known)})")
 
     def _check_joined(self) -> None:
         """Raise OdError if a level is not joined from several columns, or is a prefix, too."""
         for level, columns in self.joined.items():
             if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
-                raise _declared(f"level {level!r} must be joined from at least two columns, each named once")
+                raise _make_declaration_error(
+                    f"level {level!r} must be joined from at least two columns, each named once"
+                )
             if level in self.prefixes:
-                raise _declared(
+                raise _make_declaration_error(
                     f"level {level!r} is declared both as a prefix of a code and as joined from several columns"
                 )
 
     def _check_prefixes(self) -> None:
         """Raise OdError if a prefix is not longer than those of coarser levels."""
         above: str | None = None
-        for level in (level for level in self.levels if level in self.prefixes):
+        for level in self.levels:
+            if level not in self.prefixes:
+                continue
             size = self.prefixes[level]
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise _declared(f"the prefix of level {level!r} is not a whole number of at least 1")
+                raise _make_declaration_error(f"the prefix of level {level!r} is not a whole number of at least 1")
             if above is not None and size <= self.prefixes[above]:
-                raise _declared(
+                raise _make_declaration_error(
                     f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than"
                     f" the {self.prefixes[above]} characters of level {above!r} above it"
                 )
@@ -146,9 +150,8 @@ class ZoneList:
     def read_geography(self, folder: Path) -> Geography:
         """Return the geography in the file, whose path is relative to ``folder``. Raises OdError if it is faulty."""
         paths = tuple(folder / file for file in self.files)
-        return _read_geography(
-            self, paths, tuple(compute_file_digest(path) if path.is_file() else None for path in paths)
-        )
+        digests = tuple(compute_file_digest(path) if path.is_file() else None for path in paths)
+        return _read_geography(self, paths, digests)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -174,7 +177,7 @@ class ZoneList:
             version=self.version,
             coordinates=COORDINATES if self.has_coordinates else None,
             boundaries={level: ("", name_boundary_column(self.levels, level)) for level in self.boundaries},
-            names={level: name_column(level) for level in self.levels} if self.names else {},
+            names={level: name_column_of_names(level) for level in self.levels} if self.names else {},
         )
 
 
@@ -185,26 +188,29 @@ def add_level_columns(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
     missing or occurs twice; a code contains ``JOINT``, is shorter than a prefix, or is refused by
     :func:`od_core.geography.codes.check_codes`.
     """
-    joined = {}
-    for level, columns in listed.joined.items():
-        parts = [_read_codes(zones, column, columns) for column in columns]
-        for column, codes in zip(columns, parts, strict=True):
-            holding = next((code for code in codes if JOINT in code), None)
-            if holding is not None:
-                message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
-                raise _levels_fault(message, f"code {holding!r}")
-        joined[level] = [JOINT.join(row) for row in zip(*parts, strict=True)]
+    joined = {level: _join_codes(zones, level, columns) for level, columns in listed.joined.items()}
     zones = _add_levels(zones, joined, "a level joined from several columns")
     if not listed.prefixes:
         return zones
     codes = _read_codes(zones, listed.levels[-1], listed.levels)
     longest = max(listed.prefixes, key=lambda level: listed.prefixes[level])
-    short = next((code for code in codes if len(code) < listed.prefixes[longest]), None)
-    if short is not None:
-        message = f"a zone's code is shorter than the {listed.prefixes[longest]} characters of level {longest!r}"
-        raise _levels_fault(message, f"zone {short!r}")
+    for code in codes:
+        if len(code) < listed.prefixes[longest]:
+            message = f"a zone's code is shorter than the {listed.prefixes[longest]} characters of level {longest!r}"
+            raise _make_levels_error(message, f"zone {code!r}")
     prefixes = {level: [code[:size] for code in codes] for level, size in listed.prefixes.items()}
     return _add_levels(zones, prefixes, "a prefix of the zone's code")
+
+
+def _join_codes(zones: pd.DataFrame, level: str, columns: Sequence[str]) -> list[str]:
+    """Return the codes of a level that is joined from several columns. Raises OdError as :func:`add_level_columns`."""
+    codes_of_columns = [_read_codes(zones, column, columns) for column in columns]
+    for column, codes in zip(columns, codes_of_columns, strict=True):
+        holding = next((code for code in codes if JOINT in code), None)
+        if holding is not None:
+            message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
+            raise _make_levels_error(message, f"code {holding!r}")
+    return [JOINT.join(codes_of_row) for codes_of_row in zip(*codes_of_columns, strict=True)]
 
 
 def _read_codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
@@ -217,12 +223,15 @@ def _read_codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> li
     return read_text_codes(zones[column], column)
 
 
-def _add_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: str) -> pd.DataFrame:
-    """Return a zone list with the codes of further levels. ``other`` says what they are, if one is also a column."""
-    both = [level for level in made if level in zones.columns]
-    if both:
-        raise _levels_fault(f"level {both[0]!r} is both a column of the zone list and {other}; rename the level")
-    return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
+def _add_levels(zones: pd.DataFrame, codes_of: Mapping[str, Sequence[str]], what: str) -> pd.DataFrame:
+    """Return a zone list with a column of codes for each further level.
+
+    Raises OdError if such a level is a column already. ``what`` says in the message where its codes come from.
+    """
+    for level in codes_of:
+        if level in zones.columns:
+            raise _make_levels_error(f"level {level!r} is both a column of the zone list and {what}; rename the level")
+    return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in codes_of.items()})
 
 
 def build_geography(
@@ -238,7 +247,7 @@ def build_geography(
             levels=listed.levels,
             unknown=listed.unknown,
             version=listed.version,
-            names={level: name_column(level) for level in listed.names},
+            names={level: name_column_of_names(level) for level in listed.names},
         )
     else:
         zones = add_level_columns(zones, listed)
@@ -261,7 +270,7 @@ def build_geography(
 def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
     """Return the columns ``area`` and ``parent``, None for a blank parent, and a column of names for each level."""
     check_columns(areas, "the area list", (area, parent, *names.values()))
-    names_of_areas = {name_column(level): areas[column] for level, column in names.items()}
+    names_of_areas = {name_column_of_names(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
     return pd.DataFrame({"area": areas[area], "parent": parents, **names_of_areas})
 
@@ -269,10 +278,12 @@ def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Map
 @lru_cache(maxsize=8)
 def _read_geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
     """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
-    path, *of_boundaries = paths
-    zones, in_files = read_zones(path), [item for item in listed.boundaries.items() if item[1][0]]
+    path, *boundary_paths = paths
+    zones = read_zones(path)
+    code_column = {level: column for level, (file, column) in listed.boundaries.items() if file}  # of other files
     boundaries = {
-        level: read_boundaries(file, code) for (level, (_, code)), file in zip(in_files, of_boundaries, strict=True)
+        level: read_boundaries(boundary_path, column)
+        for (level, column), boundary_path in zip(code_column.items(), boundary_paths, strict=True)
     }
     try:
         return build_geography(zones, listed, boundaries)
@@ -287,54 +298,59 @@ def read_zones(path: Path) -> pd.DataFrame:
     of them. Raises OdError if the file is missing, may not be read, is not UTF-8, uses a delimiter other than the
     comma, is not a table, or is of a table whose log is not read.
     """
-    if (absent := find_file_fault(path)) is not None:
-        raise _fault("OD-FILE-MISSING", absent)
+    absent = find_file_fault(path)
+    if absent is not None:
+        raise _make_list_error("OD-FILE-MISSING", absent)
     refuse_table_log(path)
     try:
-        container, is_parquet = find_file_kind(path), path.suffix == ".parquet"
+        container = find_file_kind(path)
+        is_parquet = path.suffix == ".parquet"
         if container is not None and not is_compressed(path) and not (is_parquet and container == PARQUET):
-            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=advise_on_file_kind(container))
+            raise _make_list_error(
+                "OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=advise_on_file_kind(container)
+            )
         if is_parquet:
             with pq.ParquetFile(path) as file:
                 return pd.DataFrame(file.read().to_pandas(ignore_metadata=True))
         _refuse_other_text(path)
         table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
         if len(table) == 0:
-            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is empty")
+            raise _make_list_error("OD-FILE-UNREADABLE", f"{path.name} is empty")
         return table[1:].set_axis(list(table.iloc[0]), axis="columns").reset_index(drop=True)
     except UnicodeDecodeError:
         message = f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1"
         step = "correct the encoding of the geography's file: iconv -f WINDOWS-1252 -t UTF-8"
-        raise_alone(_fault("OD-FILE-NOT-UTF8", message, next_step=step))
+        raise_without_context(_make_list_error("OD-FILE-NOT-UTF8", message, next_step=step))
     except GZIP_ERRORS:
-        raise_alone(_fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file"))
+        raise_without_context(_make_list_error("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file"))
     except (OSError, MemoryError, ValueError, pa.ArrowException) as error:
         message = f"{path.name} cannot be read as a table"
         if "crypt" in str(error):
             message += ": it is encrypted, so decrypt it"
         if "fields in line" in str(error):
             message += ": a line has more fields than the first, which must be the header, and no title"
-        unreadable = _fault("OD-FILE-UNREADABLE", message, str(error))
-        raise_alone(make_machine_error(error, f"{path.name} cannot be read") or unreadable)
+        unreadable = _make_list_error("OD-FILE-UNREADABLE", message, str(error))
+        raise_without_context(make_machine_error(error, f"{path.name} cannot be read") or unreadable)
 
 
 def _refuse_other_text(path: Path) -> None:
     """Raise OdError if a text is incomplete or UTF-16, or if its first line has another delimiter and no comma."""
     with open_bytes(path) as file:
-        first = file.readline()
-        pieces = iter(partial(file.read, 1 << 20), b"")
-        has_hole = not first.startswith(_UTF16) and (has_nul(first) or any(map(has_nul, pieces)))
-    if has_hole:
-        raise make_incomplete_file_error(f"{path.name} contains NUL characters")
-    if first.startswith(_UTF16):
-        raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
-    header = first.decode("utf-8-sig").rstrip()
+        first_line = file.readline()
+        if first_line.startswith(_UTF16):
+            raise _make_list_error("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
+        further_pieces = iter(partial(file.read, 1 << 20), b"")
+        if has_nul(first_line) or any(map(has_nul, further_pieces)):
+            raise make_incomplete_file_error(f"{path.name} contains NUL characters")
+    header = first_line.decode("utf-8-sig").rstrip()
     if FOR_EXCEL.fullmatch(header):
         message = f"{path.name} begins with {header!r}, which is for Excel alone"
-        raise _fault("OD-FILE-DELIMITER", message, next_step="remove this line, and save the file with commas")
+        raise _make_list_error(
+            "OD-FILE-DELIMITER", message, next_step="remove this line, and save the file with commas"
+        )
     for sign, name in _OTHER_DELIMITERS.items():
         if sign in header and "," not in header:
-            raise _fault(
+            raise _make_list_error(
                 "OD-FILE-DELIMITER",
                 f"{path.name} is separated by {name}, not by commas",
                 f"its first line: {header[:80]!r}",

@@ -29,10 +29,10 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError, raise_alone, strip_type_parameters, suggest_similar_name
+from od_core.errors import OdError, raise_without_context, strip_type_parameters, suggest_similar_name
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.ledger.object_store import Store, keep_detail, read_details
+from od_core.ledger.object_store import Store, advise_to_read_details, store_error_detail
 from od_core.ledger.user_counters import SCHEMA, USER
 from od_core.periods import Period
 from od_core.records import faults
@@ -40,7 +40,7 @@ from od_core.records.counting import CountOptions, CountQuery, Tally, refuse_bad
 from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, quote_column_name
 from od_core.records.load import RecordQuery
-from od_core.records.open_file import refuse_logs, refuse_table_log
+from od_core.records.open_file import refuse_folders_with_log, refuse_table_log
 from od_core.records.segments import check_sources
 
 if TYPE_CHECKING:
@@ -82,22 +82,22 @@ class SparkQuery(RecordQuery):
         return self._frame.where(self.make_condition_sql(period)).selectExpr(*fields)
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """Return the OdError for a missing column of the table; the message does not list those that it has."""
         near = suggest_similar_name(name, tuple(self._types)) if isinstance(name, str) else ""
         message = f"the table of records has no column {quote_column_name(name)}{near}"
         return self._make_column_error("OD-TRIPS-COLUMN", message)
 
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        """Return the OdError for a column of the table that is missing or has a wrong type."""
         step = next_step or "correct the table of records, or the columns named in the configuration"
         return OdError(code, message, next_step=step)
 
-    def _name(self, name: str) -> str:
+    def _quote_name(self, name: str) -> str:
+        """Return a name of a column, quoted for Spark."""
         return f"`{name.replace('`', '``')}`"
 
     def _make_text_sql(self, value: str) -> str:
-        """See :meth:`RecordQuery._make_text_sql`.
-
-        Whether a quoted text has escapes depends on the settings of the session.
-        """
+        """Return a text as SQL: by its bytes, since the session's settings decide whether a quoted text has escapes."""
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
@@ -175,18 +175,18 @@ def count_in_spark(
             records = _select_records(session, query, count)
             spark_count = _SparkCount(session, count, {"records": records})
             spark_count.add_tables(tables)
-            ranked = spark_count.query("ranked").repartitionByRange("rank")
-            by_rank = _SparkCount(session, count, {"ranked": ranked}).query("by_rank", "ranked")
+            ranked = spark_count.run_query("ranked").repartitionByRange("rank")
+            by_rank = _SparkCount(session, count, {"ranked": ranked}).run_query("by_rank", "ranked")
             files, tally = _write_ranked_counts(by_rank.sortWithinPartitions("rank"), store, folder)
             faults.refuse_too_many_faults(
                 tally.faulty,
                 tally.counted,
                 count.fault_threshold,
-                most_unlisted=lambda: spark_count.query("most_unlisted").collect()[0],
+                most_unlisted=lambda: spark_count.run_query("most_unlisted").collect()[0],
             )
             if count.counters is not None:
-                counters = _collect_counters(spark_count.query("counters"), store, f"{folder}/{_USERS}")
-                count.counters.keep(counters.to_batches())
+                counters = _collect_counters(spark_count.run_query("counters"), store, f"{folder}/{_USERS}")
+                count.counters.store_or_compare(counters.to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)
@@ -196,15 +196,17 @@ def count_in_spark(
 def _select_records(session: SparkSession, query: SparkQuery, count: CountQuery) -> DataFrame:
     """Return the records to count, with the valid ids of users as ``person``. Raises OdError if they are unfit."""
     records = query.select_records(Period(count.period), count.tree.origin, count.tree.destination)
-    _refuse_unfit(session, records)
+    plans = _read_plans(records)
+    _refuse_unstable_source(records, plans)
+    _refuse_tables_with_log(session, records, plans)
     if count.unit.is_of_users:
         patterns = faults.list_id_patterns(count.unit)
-        is_id = " AND ".join(query.matches("`user`", pattern) for pattern in patterns)
+        is_id = " AND ".join(query.make_match_sql("`user`", pattern) for pattern in patterns)
         records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
     if count.counters is not None:  # counts and counters are two queries, which must see the same users
         records = records.localCheckpoint()
     if count.is_flows:
-        bad_counts = _SparkCount(session, count, {"flows": records}).query("bad_counts", "flows", "-1")
+        bad_counts = _SparkCount(session, count, {"flows": records}).run_query("bad_counts", "flows", "-1")
         refuse_bad_counts(*bad_counts.collect()[0])
     return records
 
@@ -217,7 +219,7 @@ class _SparkCount:
     count: CountQuery
     relations: dict[str, DataFrame]
 
-    def query(self, name: str, *arguments: object) -> DataFrame:
+    def run_query(self, name: str, *arguments: object) -> DataFrame:
         """Return the result of a query of ``count.sql``. Spark puts views of the relations in place of the braces."""
         views = [f"{relation} AS (SELECT * FROM {{{relation}}})" for relation in self.relations]  # noqa: S608  # our own
         text = self.count.render_sql(name, *arguments)
@@ -230,7 +232,7 @@ class _SparkCount:
         if self.count.counters is not None:
             allowances = self.count.counters.compute_allowances()
             self.relations["allowances"] = self.session.createDataFrame(allowances.table)
-            self.relations["users"] = self.query("users", allowances.others)
+            self.relations["users"] = self.run_query("users", allowances.others)
 
 
 _Batches = Iterator[pa.RecordBatch]
@@ -256,7 +258,7 @@ class _Task:
             part = TaskContext().partitionId()
             self.store.create_if_absent(f"{self.folder}/{part:06d}", self.content(batches, part))
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
-            keep_detail(self.store, traceback.format_exc())
+            store_error_detail(self.store, traceback.format_exc())
             outcome = _TASK_FAILED
         yield pa.record_batch({"outcome": pa.array([outcome], pa.string())})
 
@@ -267,7 +269,9 @@ def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeF
     files = task.store.list(f"{task.folder}/")
     if outcomes != [_DONE] * len(files):
         message = "a task of Spark could not write the counts of its part"
-        raise OdError(_TASK_FAILED, message, next_step=f"{read_details(task.store)}, then run the release again")
+        raise OdError(
+            _TASK_FAILED, message, next_step=f"{advise_to_read_details(task.store)}, then run the release again"
+        )
     for name in files:
         with task.store.read(name) as file:
             yield file
@@ -275,8 +279,9 @@ def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeF
 
 def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> bytes:
     """Write the counts of one partition to files, and return a summary that lists those to use."""
-    tally, stem = Tally(), f"{folder}/{part:06d}.{secrets.token_hex(6)}."
-    files = write_count_files(store, stem, tally.take(batches))
+    tally = Tally()
+    prefix = f"{folder}/{part:06d}.{secrets.token_hex(6)}."
+    files = write_count_files(store, prefix, tally.iterate_counts(batches))
     summary = {"counted": tally.counted, "faulty": tally.faulty, "files": [asdict(file) for file in files]}
     return json.dumps(summary).encode()
 
@@ -320,17 +325,17 @@ _UNSTABLE = re.compile(
 then; a limit, an offset or a row of each group, since rows may tie in any order; or an aggregate that depends on it."""
 
 
-def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
-    """Raise OdError if each query may read other records, or if files of a table are read without its log.
-
-    The plans show it, but Spark Connect shows no random values. A reader of a log has its own index of files.
-    If plain files are read, too, the files of both are looked at.
-    """
-    plan = getattr(records, "_jdf", None)
-    is_random = plan is not None and not plan.queryExecution().analyzed().deterministic()
+def _read_plans(records: DataFrame) -> str:
+    """Return the text of all plans of a query, from the parsed to the physical one, which contain no record."""
     with redirect_stdout(StringIO()) as printed:
         records.explain(extended=True)
-    plans = printed.getvalue()
+    return printed.getvalue()
+
+
+def _refuse_unstable_source(records: DataFrame, plans: str) -> None:
+    """Raise OdError if each query may read other records. The plans show it, but in Spark Connect no random values."""
+    java_frame = getattr(records, "_jdf", None)
+    is_random = java_frame is not None and not java_frame.queryExecution().analyzed().deterministic()
     if records.isStreaming or is_random or _UNSTABLE.search(plans.partition("== Optimized")[0]):
         raise OdError(
             "OD-SPARK-SOURCE",
@@ -338,21 +343,31 @@ def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
             " random values, with a sample without a seed, with a limit, or with the first or any of several values",
             next_step="write the records to a table or to files, and name these; or state the seed (REPEATABLE)",
         )
+
+
+def _refuse_tables_with_log(session: SparkSession, records: DataFrame, plans: str) -> None:
+    """Raise OdError if files of a table are read without its log.
+
+    A reader of a log has its own index of files, which the plans show. If plain files are read, too, the files of both
+    are looked at.
+    """
     if "Location: " in plans and not re.search(r"Location: (Pruned)?(InMemory|Catalog)FileIndex\b", plans):
         return
-    nearest = sorted({file.rpartition("/")[0] for file in records.inputFiles()})
-    for folder in nearest:
+    folders = sorted({file.rpartition("/")[0] for file in records.inputFiles()})
+    addresses: dict[str, None] = {}  # of the folders and those above them, in order, each once
+    for folder in folders:
         if folder.startswith("file:"):  # Spark does not say where links lead
             refuse_table_log(Path(unquote(urlsplit(folder).path)))
-    above = (place for folder in nearest for place in [*accumulate(folder.split("/"), "{}/{}".format)][2:])
-    refuse_logs("the source of the records", dict.fromkeys(above), partial(_finds, session))
+        for address in list(accumulate(folder.split("/"), "{}/{}".format))[2:]:
+            addresses[address] = None
+    refuse_folders_with_log("the source of the records", addresses, partial(_has_log_in_spark, session))
 
 
-def _finds(session: SparkSession, folder: str, logs: Sequence[str]) -> bool:
+def _has_log_in_spark(session: SparkSession, folder: str, patterns: Sequence[str]) -> bool:
     """Return whether Spark sees a file or folder of one of some patterns in a folder, whose address is quoted."""
-    place = re.sub(r"[\\{}\[\]*?,^]", r"\\\g<0>", unquote(folder))
+    address = re.sub(r"[\\{}\[\]*?,^]", r"\\\g<0>", unquote(folder))
     try:
-        _ = session.read.format("binaryFile").load(f"{place}/{{{','.join(logs)}}}").schema
+        _ = session.read.format("binaryFile").load(f"{address}/{{{','.join(patterns)}}}").schema
     except Exception as error:
         if re.search("PATH_NOT_FOUND|AccessDenied|AccessControl|Forbidden", str(error)):
             return False
@@ -374,4 +389,4 @@ def _replace_spark_errors() -> Iterator[None]:
             next_step="check that the source exists and is readable, and that the executors have this package",
             confidential_detail=str(error),
         )
-        raise_alone(failed)
+        raise_without_context(failed)

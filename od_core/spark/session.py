@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from od_core.errors import OdError, raise_alone, remove_address_secrets
+from od_core.errors import OdError, raise_without_context, remove_address_secrets
 from od_core.extras import require
 from od_core.flows.parts import Task
 from od_core.ledger.confidential import LOCK_NAME, lock_folder
@@ -80,13 +80,13 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
     """
     require("spark")
     silence_spark()
-    usual = _REMOTE if address.startswith("sc://") else {**_SAFE, "spark.master": address}
+    all_settings = dict(_REMOTE) if address.startswith("sc://") else {**_SAFE, "spark.master": address}
     if address.startswith("local"):  # it accepts connections from this machine only
-        usual = usual | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    chosen = usual | dict(settings or {})
-    _refuse_repetition(chosen.get)
+        all_settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    all_settings |= settings or {}
+    _refuse_repetition(all_settings.get)
     with _make_scratch_folder(folder) as scratch:
-        session = _start_session(address, scratch, chosen)
+        session = _start_session(address, scratch, all_settings)
         try:
             check_session(session)
             yield session
@@ -120,13 +120,13 @@ def check_session(session: SparkSession) -> None:
     silence_spark()
     from pyspark.errors import PySparkException
 
-    def setting(name: str) -> str | None:
+    def read_setting(name: str) -> str | None:
         with suppress(PySparkException):  # some platforms hide the cluster's settings
             value: str | None = session.conf.get(name, None)  # make lint also runs where PySpark is not installed
             return value
         return None
 
-    _refuse_repetition(setting)
+    _refuse_repetition(read_setting)
 
 
 def silence_spark() -> None:
@@ -142,18 +142,18 @@ def _start_session(address: str, scratch: Path, settings: Mapping[str, str]) -> 
     """Start a session, and return it. A classic session writes its temporary files to the folder ``scratch``."""
     from pyspark.sql import SparkSession
 
-    remote = address.startswith("sc://")
-    if not remote and SparkSession.getActiveSession() is not None:
+    is_remote = address.startswith("sc://")
+    if not is_remote and SparkSession.getActiveSession() is not None:
         message = "this process already has a Spark session with other settings"
         raise OdError("OD-SPARK-SESSION", message, next_step="stop that session, or pass it to SparkWorkers")
     try:
-        if remote:
+        if is_remote:
             return SparkSession.builder.remote(address).config(map={**settings}).create()
         os.environ["SPARK_LOCAL_DIRS"] = str(scratch)  # it takes precedence over spark.local.dir
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         options = f"{_NO_DUMPS} -Djava.io.tmpdir={scratch}"
-        places = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": options}
-        return SparkSession.builder.config(map={**places, **settings}).getOrCreate()
+        own_settings = {"spark.local.dir": str(scratch), "spark.driver.defaultJavaOptions": options}
+        return SparkSession.builder.config(map={**own_settings, **settings}).getOrCreate()
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
             "OD-SPARK-SESSION",
@@ -163,20 +163,21 @@ def _start_session(address: str, scratch: Path, settings: Mapping[str, str]) -> 
         ) from None
 
 
-def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
-    """Raise OdError if settings, by their names, let Spark start a task twice or retry a failed one.
+def _refuse_repetition(read_setting: Callable[[str], str | None]) -> None:
+    """Raise OdError if a session's settings let Spark start a task twice or retry a failed one.
 
     On a ``local`` master, a failed task runs once, or as often as the second number in a master such as ``local[4, 2]``
     says. On other masters, ``spark.task.maxFailures`` says it, whose default is 4. If the master cannot be read, the
     default is taken as 1.
     """
-    if (setting("spark.speculation") or "false").lower() != "false":
+    if (read_setting("spark.speculation") or "false").lower() != "false":
         message = "this session starts a task a second time while the first attempt still runs"
         step = "set spark.speculation to false for the application or cluster"
         raise OdError("OD-SPARK-SPECULATION", message, next_step=step)
-    master = setting("spark.master") or ""
-    local = re.fullmatch(r"local(\[[^,\]]*(,\s*(\d+)\s*)?\])?", master)
-    attempts = int(local[3] or 1) if local else int(setting("spark.task.maxFailures") or (4 if master else 1))
+    master = read_setting("spark.master")
+    local = re.fullmatch(r"local(\[[^,\]]*(,\s*(\d+)\s*)?\])?", master or "")
+    usual_attempts = 4 if master else 1
+    attempts = int(local[3] or 1) if local else int(read_setting("spark.task.maxFailures") or usual_attempts)
     if attempts > 1:
         message = f"this session retries a failed task, up to {attempts} attempts in total"
         step = "set spark.task.maxFailures to 1 for the application or cluster"
@@ -215,7 +216,7 @@ class SparkWorkers:
             parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
             rows = parts.mapInArrow(_make_executor_function(task), "part INT, outcome STRING").collect()
         except Exception as error:  # noqa: BLE001  # of classic Spark or Spark Connect
-            raise_alone(_make_failed_job_error(f"{type(error).__name__}: {error}"))
+            raise_without_context(_make_failed_job_error(f"{type(error).__name__}: {error}"))
         outcomes = dict(sorted((row.part, row.outcome) for row in rows))
         if len(rows) != count or list(outcomes) != list(range(count)):
             raise _make_failed_job_error(f"{len(rows)} outcomes of {count} tasks")
@@ -228,7 +229,7 @@ def _make_executor_function(task: Task) -> Callable[[_Batches], _Batches]:
     It passes on no exception of a task, because Spark would log it with the values that it quotes.
     """
 
-    def outcome(descriptor: str) -> pa.Scalar:
+    def run_task(descriptor: str) -> pa.Scalar:
         try:
             with use_one_thread():
                 return pa.scalar(task(descriptor), pa.string())
@@ -237,7 +238,7 @@ def _make_executor_function(task: Task) -> Callable[[_Batches], _Batches]:
 
     def run_batches(batches: _Batches) -> _Batches:
         for batch in batches:
-            outcomes = pa.array(map(outcome, batch["descriptor"].to_pylist()), pa.string())
+            outcomes = pa.array(map(run_task, batch["descriptor"].to_pylist()), pa.string())
             yield pa.RecordBatch.from_arrays([batch["part"], outcomes], ["part", "outcome"])
 
     return run_batches

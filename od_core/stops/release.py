@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measured, Measurements, release_table
+from od_core.ledger.measurements import Measured, Measurements, draw_laplace_release
 from od_core.noise.backends import NoiseSource, find_backend_name, require_laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import PlannedRelease
@@ -221,7 +221,7 @@ def release_stops(
         trips = Trajectories.from_cells(points, plan.grid, columns=columns, one_row_a_trip=one_row_a_trip)
     if trips.grid != plan.grid:
         raise OdError("OD-STOPS-GRID", "the trips belong to another grid", next_step="give the grid of the trips")
-    return release_table(run_plan, plan, trips, noise, ledger, release_id)
+    return draw_laplace_release(run_plan, plan, trips, noise, ledger, release_id)
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:

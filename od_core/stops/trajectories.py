@@ -32,7 +32,7 @@ from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import AS_DOUBLE, read_table
 from od_core.records.counting import query_loaded_records
-from od_core.records.load import as_count, refuse_unused
+from od_core.records.load import make_count_sql, refuse_unused_columns
 from od_core.stops.geometry import Counts, Grid, MapGrid, Points, compute_cell_numbers, compute_cells
 
 MAX_TRIPS = (1 << 31) - 1
@@ -203,7 +203,7 @@ def _read_columns(
     values: ArrayLike | TableOrFile,
     columns: Sequence[str] | None,
     *,
-    as_number: Callable[[str], str] | None = as_count,
+    as_number: Callable[[str], str] | None = make_count_sql,
     one_row_a_trip: bool,
 ) -> ArrayLike | pd.DataFrame:
     """Return the named columns of a table or a file as a data frame; an array is returned unchanged.
@@ -230,7 +230,8 @@ def _read_columns(
     table = read() if as_number is None else read(numbers=columns, as_number=as_number)
     if not one_row_a_trip:
         unused = [name for name in table.columns if name not in columns]
-        refuse_unused(unused, table.named, "give one_row_a_trip=True if each row is one trip; else repeat the rows")
+        step = "give one_row_a_trip=True if each row is one trip; else repeat the rows"
+        refuse_unused_columns(unused, table.named, step)
     return table.frame[list(columns)]
 
 

@@ -140,7 +140,7 @@ COUNTING = ("before the counters", "after the counters", "before the fingerprint
 def die_while_counting(point: str) -> None:
     """Let this process die when it has stored the counters of users, or their fingerprints, or is about to."""
     when, _, what = point.split()
-    name = {"counters": "keep", "fingerprints": "hold_to_input"}[what]
+    name = {"counters": "store_or_compare", "fingerprints": "hold_to_input"}[what]
     do = getattr(UserCounters, name)
 
     def dying(self, *given):

@@ -165,7 +165,7 @@ def test_ids_of_another_form_are_refused(released):
 def test_a_job_that_dies_between_counters_and_counts_counts_again(released, monkeypatch):
     released.write_records(users("2001-04", 200), "2001-04")
     with monkeypatch.context() as patch:
-        patch.setattr(StagedRelease, "keep_counted", dies)
+        patch.setattr(StagedRelease, "save_counts_for_plan", dies)
         assert not released.run(of_users(released), "2001-04").success
     released.publish(of_users(released), "2001-04")
     assert counted(released, "2001-04") == 198  # one of them has used up the year

@@ -162,9 +162,9 @@ def _run(root: Path, environment: dict[str, str], sound: Path | None, arguments:
         raise RuntimeError(
             "the copy is not what Python imports"
         )  # but the installed packages, which are the checkout's
-    from od_core.kernels import cache_folder
+    from od_core.kernels import make_cache_folder
 
-    kernels = cache_folder()
+    kernels = make_cache_folder()
     if sound is not None and kernels is not None and not any(kernels.iterdir()):
         shutil.copytree(sound, kernels, dirs_exist_ok=True)
     options = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=no", "-rfE")

@@ -13,7 +13,7 @@ import pytest
 
 import od_assets
 import od_core
-from od_core.errors import OdError, hide
+from od_core.errors import OdError, hide_in_errors
 from od_core.ledger.chain import make_chain
 from od_core.ledger.object_store import store_at
 
@@ -30,7 +30,7 @@ TEXTS = {"message", "args", "msg", "problem", "reason", "stderr", "stdout", "out
 
 ALLOWED = {
     # Passed on as it is, and not as text.
-    ("od_core/parallel.py", "mine.set_exception(error)"): "raised again where the result is taken",
+    ("od_core/parallel.py", "processed.set_exception(error)"): "raised again where the result is taken",
     ("od_core/files/durable.py", "self._failure = failure"): "raised again by the next call",
     (
         "od_assets/cli/app.py",
@@ -210,7 +210,7 @@ def test_no_error_shows_the_password_of_an_object_store(address: str) -> None:
 def test_no_error_shows_a_hidden_value() -> None:
     """In a sentence, in quotes and escaped; a word or a short text only where it is quoted."""
     for number, value in enumerate(["pass/word 7", 'it\'s \\ "8"', "plain", "12", "hunter2"]):
-        hide(value, f"{{{{ env.V{number} }}}}")
+        hide_in_errors(value, f"{{{{ env.V{number} }}}}")
         step = f"write another than '{value}'"
         error = OdError("OD-CONFIG", f"no {value!r}, {[value]}", next_step=step, file="a.yaml")
         for each in (error, error.with_file("b"), pickle.loads(pickle.dumps(error))):  # noqa: S301

@@ -17,7 +17,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def found():
-    return compiled.cache_folder.__wrapped__()
+    return compiled.make_cache_folder.__wrapped__()
 
 
 def test_the_folder_is_named_by_the_sources_and_closed(cache):
@@ -49,14 +49,16 @@ def test_no_home_is_no_fault(monkeypatch):
 def test_other_sources_are_another_folder(cache, monkeypatch):
     """Any change in a file with kernels; the digest is of what those files hold."""
     before = found()
-    monkeypatch.setattr(compiled, "_digest_of_sources", lambda: "0123456789abcdef")
+    monkeypatch.setattr(compiled, "_compute_sources_digest", lambda: "0123456789abcdef")
     assert found() != before
 
 
 def test_a_kernel_is_compiled_once_by_the_threads_that_call_it_first(cache, monkeypatch):
     started = threading.Barrier(4)
     compilations = []
-    monkeypatch.setattr(compiled, "cache_folder", lambda: cache)  # in that of the environment they may be from before
+    monkeypatch.setattr(
+        compiled, "make_cache_folder", lambda: cache
+    )  # in that of the environment they may be from before
     njit = compiled._wrap_with_numba
     monkeypatch.setattr(compiled, "_wrap_with_numba", lambda function: compilations.append(function) or njit(function))
 

@@ -17,7 +17,7 @@ export function pairCap({ trips, pair }: Bounds): number | null {
   return pair < trips ? pair : null;
 }
 
-/** The largest sum of squares of the counts of a user with some trips at a level; see `compute_largest_squares` in
+/** The largest sum of squares of the counts of a user with some trips at a level; see `compute_largest_square_sum` in
  * `od_core/privacy/neighbours.py`. */
 export function largestSquares(trips: number, cap: number | null, nodes: Nodes): number {
   if (cap === null) return trips ** 2;

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.files.table_writers import write_rows
+from od_core.files.table_writers import write_csv_rows
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.interval_ends import choose_reliability_words
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, iterate_measured_cells
@@ -151,7 +151,7 @@ class LevelPair:
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write these flows as one CSV table (RFC 4180) in UTF-8."""
-        write_rows(file, adapt_count_columns(self.tables.tree, pa.table(self.columns)), header=True)
+        write_csv_rows(file, adapt_count_columns(self.tables.tree, pa.table(self.columns)), header=True)
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class FlowTables:
     def write_csv(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8, for bundles of format 1."""
         for number, pair in enumerate(self.pairs):
-            write_rows(file, pair.make_table(FLOWS_SCHEMA), header=number == 0)
+            write_csv_rows(file, pair.make_table(FLOWS_SCHEMA), header=number == 0)
 
 
 def write_pairs(pairs: Iterable[LevelPair], schema: pa.Schema, file: BinaryIO) -> None:

@@ -25,7 +25,7 @@ import scipy  # its parts load at their first use
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.files.table_writers import write_rows
+from od_core.files.table_writers import write_csv_rows
 from od_core.flows.publishing.flow_tables import (
     FlowTables,
     add_area_names,
@@ -170,7 +170,7 @@ class DesireLines:
     def write_flowmap_flows(self, file: BinaryIO) -> None:
         """Write the flows as flowmap.gl reads them: origin, dest, count. Flows within a zone are included."""
         flows = self.flows.select(["origin", "destination", "trips"]).rename_columns(["origin", "dest", "count"])
-        write_rows(file, flows, header=True)
+        write_csv_rows(file, flows, header=True)
 
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36

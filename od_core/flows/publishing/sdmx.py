@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from od_core.files.table_writers import write_rows
+from od_core.files.table_writers import write_csv_rows
 from od_core.flows.publishing.flow_tables import FlowTables, repeat_text
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
@@ -147,7 +147,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
                 columns[dimension] = _map_to_identifiers(flows[name], identifier_of)
         columns["TIME_PERIOD"] = repeat_text(format_time_period(Period(key.period)), rows)
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
-        write_rows(file, pa.table(columns), header=number == 0)
+        write_csv_rows(file, pa.table(columns), header=number == 0)
 
 
 def _choose_version(tables: FlowTables) -> str:

@@ -28,7 +28,7 @@ from od_assets.project import DAGSTER_SETTINGS
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
 from od_core import OdError
-from od_core.kernels import cache_folder
+from od_core.kernels import make_cache_folder
 from od_core.ledger.confidential import lock_folder
 from od_core.ledger.ledger import Ledger
 from od_core.noise import backends as noise
@@ -79,11 +79,11 @@ def test_packages_are_those_that_are_required_and_pinned(checkout):
 
 def test_kernels_are_kept_and_give_what_they_should(tmp_path, monkeypatch):
     installation.intopt(np.array([3, -1]), 2)  # compiled, if nothing has been yet
-    assert installation.inspect_kernels(cache_folder()).ok
+    assert installation.inspect_kernels(make_cache_folder()).ok
     assert "no folder" in str(installation.inspect_kernels(None).fault)
     assert "none are compiled yet" in str(installation.inspect_kernels(tmp_path).fault)
     monkeypatch.setattr(installation, "intopt", lambda noisy, total: np.array([1, 1]))
-    assert "wrong numbers" in str(installation.inspect_kernels(cache_folder()).fault)
+    assert "wrong numbers" in str(installation.inspect_kernels(make_cache_folder()).fault)
 
 
 class Silent:

@@ -9,13 +9,13 @@ import pytest
 
 from od_core import FlowTree, OdError, open_release
 from od_core.files import duckdb_session
-from od_core.files.duckdb_session import connect_to_memory_database, make_parquet_sql, spill_folder
+from od_core.files.duckdb_session import connect_to_memory_database, locate_spill_folder, make_parquet_sql
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.publication.database import list_stored_releases
 from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns, load_records
-from od_core.records.open_file import record_schema
+from od_core.records.open_file import read_column_types
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import KEY, facts, release
 
@@ -111,8 +111,8 @@ def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
         path.write_text("a\n1\n")
     with duckdb_session.open_scratch_database(folder, source) as connection:
         assert connection.read_csv(f"{tmp_path}/trips[[]1].csv").fetchall() == [(1,)]
-        connection.sql("SELECT 1 AS one").write_parquet(str(spill_folder(folder) / "written.parquet"))
-        (spill_folder(folder) / "written.parquet").rename(folder / "kept.parquet")
+        connection.sql("SELECT 1 AS one").write_parquet(str(locate_spill_folder(folder) / "written.parquet"))
+        (locate_spill_folder(folder) / "written.parquet").rename(folder / "kept.parquet")
         for other in ("trips1.csv", "trips2.csv", "trips*.csv", f"{folder.name}/../trips2.csv"):
             with pytest.raises(duckdb.PermissionException):
                 connection.read_csv(f"{tmp_path}/{other}").fetchall()
@@ -122,7 +122,7 @@ def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
         with pytest.raises(duckdb.PermissionException):
             connection.sql(f"FROM {make_parquet_sql(folder / 'kept.parquet')}")
     assert pq.read_table(folder / "kept.parquet").to_pylist() == [{"one": 1}]
-    assert not spill_folder(folder).exists()
+    assert not locate_spill_folder(folder).exists()
 
 
 VIEWS = {
@@ -143,7 +143,7 @@ VIEWS = {
 def test_a_view_of_a_source_reaches_no_other_file_of_the_confidential_folder(tmp_path):
     """Nor any other file: what is released is what is in the source."""
     folder = tmp_path / "confidential"
-    spill_folder(folder).mkdir(parents=True)  # DuckDB looks at a view as it is made
+    locate_spill_folder(folder).mkdir(parents=True)  # DuckDB looks at a view as it is made
     measured = pd.DataFrame({"origin": ["aa"], "destination": ["ba"]})
     measured.to_parquet(folder / "measured.parquet")
     measured.to_csv(folder / "counts.csv", index=False)
@@ -219,6 +219,6 @@ def test_the_name_of_a_folder_is_no_column(tmp_path, name):
     table = "trips" if name.endswith("duckdb") else None
     load_records(source, RecordColumns(trips="trips"), "2001-06", target, record_format=TABLE.with_options(table=table))
     assert pd.read_parquet(target)["origin"].tolist() == FLOWS["origin"].tolist()
-    assert list(record_schema(source, TABLE.with_options(table=table))) == list(FLOWS.columns)
+    assert list(read_column_types(source, TABLE.with_options(table=table))) == list(FLOWS.columns)
     counts = count_records_in_memory(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()

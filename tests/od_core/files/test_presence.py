@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from od_core.errors import OdError
-from od_core.files.durable import find_file_fault, may_file_come
+from od_core.files.durable import find_file_fault, may_file_appear
 from od_core.geography.geography import read_boundaries
 from od_core.records.callers_table import read_table
 from od_core.records.zone_lists import read_zones
@@ -29,10 +29,10 @@ def test_what_is_no_file_is_said() -> None:
         with without_rights_of_root():
             assert find_file_fault(folder / "whole.csv") is None
             assert find_file_fault(folder) == f"{folder.name} is a folder, not a file"
-            assert not any(map(may_file_come, (folder, folder / "whole.csv", folder / "closed" / "within.csv")))
+            assert not any(map(may_file_appear, (folder, folder / "whole.csv", folder / "closed" / "within.csv")))
             for file in ("gone.csv", "dangling.csv"):
                 assert find_file_fault(folder / file) == f"there is no file {file}"
-                assert may_file_come(folder / file)
+                assert may_file_appear(folder / file)
             for path in (folder / "locked.csv", folder / "closed" / "within.csv"):
                 assert find_file_fault(path) == f"{path.name} cannot be read: the user of this process lacks permission"
                 with pytest.raises(OdError, match="cannot be read"):
@@ -60,7 +60,7 @@ def test_a_path_that_is_none_is_refused_with_its_cause_by_every_reader(path: str
             read(path)
         assert refused.value.code == "OD-FILE-MISSING"
         assert "hunter22" not in str(refused.value)
-    assert not may_file_come(Path(path))
+    assert not may_file_appear(Path(path))
 
 
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:

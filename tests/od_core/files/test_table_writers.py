@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.files import table_writers
-from od_core.files.table_writers import write_batches, write_rows
+from od_core.files.table_writers import write_batches, write_csv_rows
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('",é '), min_size=1, max_size=5)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -22,16 +22,16 @@ NAMES = ("origin", "trips", "distance", "destination")
 
 @given(ROWS, st.integers(1, 3))
 def test_rows_are_those_of_the_csv_module(rows, at_one_time):
-    whole, table_writers._ROWS = table_writers._ROWS, at_one_time
+    whole, table_writers._ROWS_AT_A_TIME = table_writers._ROWS_AT_A_TIME, at_one_time
     try:
         file = io.BytesIO()
         types = (pa.string(), pa.int64(), pa.float64(), pa.large_string())
         columns = [*zip(*rows, strict=True)] or [()] * 4
         table = pa.table([pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], NAMES)
-        write_rows(file, table, header=True)
-        write_rows(file, table, header=False)
+        write_csv_rows(file, table, header=True)
+        write_csv_rows(file, table, header=False)
     finally:
-        table_writers._ROWS = whole
+        table_writers._ROWS_AT_A_TIME = whole
     text = file.getvalue().decode("utf-8")
     head, *read = csv.reader(io.StringIO(text, newline=""))
     assert tuple(head) == NAMES
@@ -47,7 +47,7 @@ def test_rows_are_those_of_the_csv_module(rows, at_one_time):
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3))
 def test_a_table_may_have_texts_alone_and_the_same_in_every_row(rows):
     file, expected = io.BytesIO(), io.StringIO(newline="")
-    write_rows(file, pa.table([*zip(*rows, strict=True)], ["origin", "destination"]), header=False)
+    write_csv_rows(file, pa.table([*zip(*rows, strict=True)], ["origin", "destination"]), header=False)
     csv.writer(expected, lineterminator="\r\n").writerows(rows)
     assert file.getvalue().decode("utf-8") == expected.getvalue()
 

@@ -14,7 +14,7 @@ from od_core.flows import planning_page as module
 from od_core.flows.planning_page import build_planning_facts, list_level_subsets, render_planning_page, select_levels
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import round_up_to_float
-from od_core.privacy.neighbours import NO_FAULTS, compute_largest_squares
+from od_core.privacy.neighbours import NO_FAULTS, compute_largest_square_sum
 from od_core.publication.certify import render_clauses
 from tests.od_core.publication.examples import of_unit
 from tests.od_core.publication.reports import EVIL
@@ -115,7 +115,7 @@ def test_the_largest_nodes_of_a_level_suffice_for_any_bounds(monkeypatch, tree):
                 for pairs in every:
                     filled = min(left, trips, cap * pairs)
                     squares, left = squares + filled**2, left - filled
-                assert compute_largest_squares(trips, cap, nodes) == squares
+                assert compute_largest_square_sum(trips, cap, nodes) == squares
 
 
 @pytest.mark.parametrize("kind", ["user", "user_period", "user_year"])

@@ -169,12 +169,12 @@ def forget_the_year(patch: pytest.MonkeyPatch) -> None:
 
 def skip_the_check_of_the_year(patch: pytest.MonkeyPatch) -> None:
     """Let nothing but the allowances hold the bounds."""
-    patch.setattr(UserCounters, "hold_to_counted", lambda *_: None)
+    patch.setattr(UserCounters, "check_counts_and_bounds", lambda *_: None)
 
 
 def lose_the_counters(patch: pytest.MonkeyPatch) -> None:
     """Let a kill come before the counters are durable, and after they were believed to be."""
-    patch.setattr(UserCounters, "keep", lambda self, batches: [*batches] and None)
+    patch.setattr(UserCounters, "store_or_compare", lambda self, batches: [*batches] and None)
 
 
 def count_a_revision_afresh(patch: pytest.MonkeyPatch) -> None:

@@ -365,7 +365,7 @@ def test_a_ledger_of_a_later_version_is_refused(ledger, key):
 
 
 def test_a_look_makes_no_ledger(tmp_path):
-    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"), make_chain(tmp_path / "ledger.sqlite").look():
+    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"), make_chain(tmp_path / "ledger.sqlite").open_read_only():
         pass
     assert not list(tmp_path.iterdir())
 

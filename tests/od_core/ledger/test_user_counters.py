@@ -176,7 +176,7 @@ class Killed(BaseException):
     """As the end of the process, which nothing handles."""
 
 
-@pytest.mark.parametrize(("module", "name"), [(UserCounters, "keep"), (UserCounters, "hold_to_input")])
+@pytest.mark.parametrize(("module", "name"), [(UserCounters, "store_or_compare"), (UserCounters, "hold_to_input")])
 def test_one_call_that_dies_before_the_draw_is_made_again(year, monkeypatch, module, name):
     """The same trips are counted, and nothing is charged twice."""
     with monkeypatch.context() as patch:

@@ -10,7 +10,7 @@ import pytest
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, plan_release
 from od_core.privacy.domain import bound_rho_by_trips, compute_costs_by_trips
-from od_core.privacy.neighbours import compute_largest_squares, select_node_sizes
+from od_core.privacy.neighbours import compute_largest_square_sum, select_node_sizes
 from tests.od_core.published.test_verify_spending import verify_spending
 from tests.od_core.strategies import TREES, geography_of
 
@@ -36,8 +36,8 @@ def test_the_largest_squares_are_those_of_an_enumeration(m, c, pairs):
     """Also of the nodes that hold all trips alone, which are what a plan states."""
     nodes = sorted(Counter(pairs).items(), reverse=True)
     expected = enumerated(m, c, pairs)
-    assert compute_largest_squares(m, c, nodes) == expected
-    assert compute_largest_squares(m, c, select_node_sizes(m, c, nodes)) == expected
+    assert compute_largest_square_sum(m, c, nodes) == expected
+    assert compute_largest_square_sum(m, c, select_node_sizes(m, c, nodes)) == expected
 
 
 @pytest.mark.parametrize("order", TREES)

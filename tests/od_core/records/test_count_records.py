@@ -132,7 +132,7 @@ def spilled(tmp_path, monkeypatch) -> list[Path]:
     """Files put aside for lack of memory, seen while the counts come out, before they are removed."""
     monkeypatch.setattr(scratch, "MEMORY_LIMIT", "40MB")
     seen: list[Path] = []
-    take = counting.Tally.take
+    take = counting.Tally.iterate_counts
 
     def watched(self, batches):
         def looked_at():
@@ -142,7 +142,7 @@ def spilled(tmp_path, monkeypatch) -> list[Path]:
 
         return take(self, looked_at())
 
-    monkeypatch.setattr(counting.Tally, "take", watched)
+    monkeypatch.setattr(counting.Tally, "iterate_counts", watched)
     return seen
 
 

@@ -22,7 +22,7 @@ from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.counting import _replace_reading_errors, count_trips
 from od_core.records.formats import FORMATS, TABLE, find_column
 from od_core.records.load import RecordColumns, find_likely_count_columns, has_dates, load_records
-from od_core.records.open_file import RecordFile, has_header, record_schema
+from od_core.records.open_file import RecordFile, has_header, read_column_types
 from tests.od_core.records.published import istat_line
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -126,7 +126,7 @@ def test_a_type_is_named_without_the_values_and_names_that_it_holds(tmp_path, lo
         if form == "parquet":
             connection.execute(f"COPY t TO '{source}'")
     plain = TABLE.with_options(table="t" if form == "duckdb" else None)
-    found = record_schema(source, plain)["n"]
+    found = read_column_types(source, plain)["n"]
     assert found == kind or form == "parquet"  # which has neither enumerations nor unions
     for code, columns in ROLES.items():
         if found == "VARCHAR" or (found == "ENUM" and code in HOLDING_TEXT):
@@ -191,10 +191,10 @@ def readers(source, form, target):
     columns = RecordColumns(trips="n") if form is TABLE else form.columns
 
     def start():
-        return find_column(columns.origin, tuple(record_schema(source, form)))
+        return find_column(columns.origin, tuple(read_column_types(source, form)))
 
     yield "load", lambda: load_records(source, columns, "2001-06", target, record_format=form)
-    yield "schema", lambda: record_schema(source, form)
+    yield "schema", lambda: read_column_types(source, form)
     yield "header", lambda: has_header(source, form)
     yield "dates", lambda: has_dates(source, start(), form)
     yield "meaning", lambda: find_likely_count_columns(source, [str(start())], form)

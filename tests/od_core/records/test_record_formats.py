@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, OdError
 from od_core.records.counting import count_records_in_memory
-from od_core.records.formats import FORMATS, RecordColumns, format_named
+from od_core.records.formats import FORMATS, RecordColumns, find_format
 from od_core.records.load import load_records
 from tests.od_core.records.published import LODES_HEADER, PUBLISHED, Published, nomis_2021
 from tests.od_core.truth import pairs_of
@@ -227,6 +227,6 @@ def test_a_file_of_another_kind_is_named(tmp_path, target, published):
 )
 def test_options_that_a_reader_does_not_take(name, options, said):
     with pytest.raises(OdError, match="OD-READER-OPTIONS") as error:
-        format_named(name).with_options(**options)
+        find_format(name).with_options(**options)
     assert said in error.value.message
     assert "\n" not in str(error.value)

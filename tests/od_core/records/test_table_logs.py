@@ -13,8 +13,8 @@ import pytest
 from od_core import FlowTree, Geography, OdError
 from od_core.records.counting import count_trips
 from od_core.records.formats import TABLE
-from od_core.records.load import refuse_repeated
-from od_core.records.open_file import record_schema, refuse_table_log
+from od_core.records.load import refuse_repeated_tables
+from od_core.records.open_file import read_column_types, refuse_table_log
 from od_core.records.zone_lists import read_zones
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -63,7 +63,7 @@ def test_a_file_of_a_table_with_a_log_is_refused_by_every_reader(tmp_path, log):
     (tmp_path / "linked.parquet").symlink_to(file)
     (tmp_path / "linked").symlink_to(file.parent)
     for path in (file, tmp_path / "linked.parquet", tmp_path / "linked" / "a.parquet"):
-        for read in (lambda file: count_trips(file, TREE), lambda file: record_schema(file, TABLE), read_zones):
+        for read in (lambda file: count_trips(file, TREE), lambda file: read_column_types(file, TABLE), read_zones):
             with pytest.raises(OdError, match=f"OD-FILE-INCOMPLETE: {path.name} is in a table of {table}, ") as refused:
                 read(path)
             assert "write plain Parquet files outside that table" in refused.value.next_step
@@ -111,9 +111,9 @@ def test_a_duckdb_file_is_no_way_around_a_log(tmp_path):
         with duckdb.connect(str(place)) as database:
             database.execute(f"CREATE VIEW trips AS FROM read_parquet('{file}')")
     with pytest.raises(OdError, match=r"OD-FILE-UNREADABLE: trips\.duckdb"):
-        record_schema(tmp_path / "trips.duckdb", form)
+        read_column_types(tmp_path / "trips.duckdb", form)
     with pytest.raises(OdError, match="a table of Delta"):
-        record_schema(tmp_path / "lake" / "trips.duckdb", form)
+        read_column_types(tmp_path / "lake" / "trips.duckdb", form)
 
 
 NONE, ONE = b"origin,destination\n", b"origin,destination\n01,02\n"
@@ -145,10 +145,10 @@ def test_a_table_that_is_there_twice_is_refused_unless_it_has_no_rows(tmp_path, 
             os.link(tmp_path / content, tmp_path / name)
     files = [(tmp_path / name, None) for name in contents]
     if why is None:
-        refuse_repeated(files, TABLE)
+        refuse_repeated_tables(files, TABLE)
         return
     with pytest.raises(OdError, match=f"OD-FILE-REPEATED: {why}, so records would be counted twice"):
-        refuse_repeated(files, TABLE)
+        refuse_repeated_tables(files, TABLE)
 
 
 def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):
@@ -156,10 +156,10 @@ def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):
     with duckdb.connect(str(file)) as database:
         database.execute("CREATE TABLE one AS SELECT 1 AS a; CREATE TABLE two AS SELECT 2 AS a")
     files = [(file, "one"), (file, "two")]
-    refuse_repeated(files, TABLE)
+    refuse_repeated_tables(files, TABLE)
     os.link(file, tmp_path / "other.duckdb")
     with pytest.raises(OdError, match="OD-FILE-REPEATED"):
-        refuse_repeated([*files, (tmp_path / "other.duckdb", "two")], TABLE)
+        refuse_repeated_tables([*files, (tmp_path / "other.duckdb", "two")], TABLE)
 
 
 @pytest.mark.parametrize("log", ["ducklake-1.parquet", "delta_0000002_0000002/", "base_0000001/", "_delta_log/"])
