@@ -165,7 +165,7 @@ class OptimisedTables(Histogram):
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Any) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
         leaves = np.empty_like(noisy[-1])
-        for top, total in enumerate(frame.totals(1).tolist()):
+        for top, total in enumerate(frame.count_groups(1).tolist()):
             rows, first_child = make_tree_below_top(frame, top)
             columns = np.concatenate([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)]).T
             reach = int(np.ceil(self.REACH * (2**0.5) * float(scale)))

@@ -44,7 +44,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.places import compute_level_distances, has_distances
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
-from od_core.published.replicate_files import write_table
+from od_core.published.replicate_files import write_replicate_table
 
 REPLICATES, DEVIATIONS, BANDS, SMOOTH = 100, 1.6448536269514722, 10, 10
 OF_ALL = next(variant for variant in VARIANTS if variant.name == "refined")
@@ -194,7 +194,7 @@ def costs(data: KnownFlows, epsilon: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path, replicates = Path(folder) / "replicates.parquet", release.replicated
         size = write_checked(
-            path, lambda file: write_table(release.tree, replicates, REPLICATES, file), mode=PUBLIC_FILE_MODE
+            path, lambda file: write_replicate_table(release.tree, replicates, REPLICATES, file), mode=PUBLIC_FILE_MODE
         ).size
     return {
         "replicates": REPLICATES,

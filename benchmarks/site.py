@@ -57,7 +57,7 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
         FLOWS, release, key, SERIES, [CheckResult(subject="flows", check="sum to n", passed=True)], record=_RECORD
     )
     balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)
-    report = FLOWS.report(release, facts, ReleaseContext(balance, None))
+    report = FLOWS.render_report(release, facts, ReleaseContext(balance, None))
     with publish_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
         pass
 

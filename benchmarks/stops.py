@@ -241,11 +241,11 @@ def errors(
     seconds, boxes, bits = [], [], []
     rows = count_trips_by_cell(asked.data.points, grid) if case in CITIES else None
     try:
-        made.refuse(grid)
+        made.refuse_grid(grid)
         for _ in range(runs):
             points = asked.data.points.copy()
             start = time.perf_counter()
-            drawn = made.draw(points, grid, root(epsilon))
+            drawn = made.draw_boxes(points, grid, root(epsilon))
             seconds.append(time.perf_counter() - start)
             boxes.append(len(drawn.boxes))
             if rows is not None and len(drawn.boxes) == grid.cells:
@@ -304,18 +304,18 @@ def scale(name: str, contender: Contender, *, small: bool) -> dict[str, Any]:
     grid = Grid((side,) * 6)
     row: dict[str, Any] = {"case": name, "contender": contender.label, "trips": trips}
     try:
-        contender.made.refuse(grid)
+        contender.made.refuse_grid(grid)
     except OdError as error:
         return row | {"refused": error.message}
     ranges = random_ranges(grid, queries, SEED)
     few = gaussian(SEED, 6, 0.05, trips=500, side=4)
-    warm = contender.made.draw(few.points, few.grid, root("1")).boxes
+    warm = contender.made.draw_boxes(few.points, few.grid, root("1")).boxes
     BoxIndex.from_boxes(warm.lower, warm.upper).answer_queries(warm.noisy, random_ranges(few.grid, 3, SEED))
     points = gaussian(SEED, 6, 0.05, trips=trips, side=side).points
     reset_peak_memory()
     start = time.perf_counter()
     try:
-        boxes = contender.made.draw(points, grid, root("1")).boxes
+        boxes = contender.made.draw_boxes(points, grid, root("1")).boxes
     except OdError as error:
         return row | {"refused": error.message}
     row |= {"boxes": len(boxes), "seconds": time.perf_counter() - start}

@@ -221,7 +221,7 @@ def departures(folder: Path, month: str) -> KnownGroups:
     with tempfile.TemporaryDirectory() as temporary:
         records = Path(temporary, "records.parquet")
         load_records(folder / f"{month}.parquet", RecordColumns(date="date"), month, records)
-        groups = AreasByDay().count(records, geography, month)
+        groups = AreasByDay().count_records(records, geography, month)
     return KnownGroups(f"flights {month}", "public", geography, groups, FLIGHTS_TOP_CODE)
 
 

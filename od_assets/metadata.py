@@ -17,7 +17,7 @@ from od_core import Balance, ReleasePlan
 from od_core.errors import remove_address_secrets
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up, round_up_to_float
 from od_core.privacy.plan import GaussianStep
-from od_core.publication.bundle import ATLAS, REPORT
+from od_core.publication.bundle_files import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
 from od_core.publication.certify import describe_promise
 from od_core.publication.columns import Column

@@ -146,17 +146,17 @@ def equal_bundles_read_once() -> Iterator[None]:
     That is most of what it takes to write a small bundle, and to verify one is to write it again. Bundles are compared
     in one database, which has no limits: those of a database of its own are tested in tests/od_core/files.
     """
-    from od_core.publication import bundle, file_formats
+    from od_core.publication import bundle_differences, bundle_files, file_formats
 
-    opens, faulty_files = file_formats.opens, file_formats.check_file_rows
+    is_readable, faulty_files = file_formats.is_readable, file_formats.check_file_rows
     readable, faults = dict[tuple[str, bytes], bool](), dict[tuple[object, ...], list[tuple[str, str]]]()
 
-    def opens_once(path):
+    def is_readable_once(path):
         if not path.is_file():
-            return opens(path)
+            return is_readable(path)
         asked = (path.suffix, digest(path))
         if asked not in readable:
-            readable[asked] = opens(path)
+            readable[asked] = is_readable(path)
         return readable[asked]
 
     def faulty_files_once(folder, files):
@@ -167,8 +167,8 @@ def equal_bundles_read_once() -> Iterator[None]:
         yield from faults[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (bundle, file_formats):
-            patch.setattr(module, "opens", opens_once)
+        for module in (bundle_differences, bundle_files, file_formats):
+            patch.setattr(module, "is_readable", is_readable_once)
         patch.setattr(file_formats, "check_file_rows", faulty_files_once)
         patch.setattr(file_formats, "open_folder_database", in_shared_database)
         yield

@@ -35,7 +35,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_tables import make_flows_table
 from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.plan import GaussianStep
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_files import CERTIFICATE
 from od_core.publication.columns import (
     DESTINATION,
     FLOWS,

@@ -47,7 +47,7 @@ from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, make_fo
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
-from od_core.publication.bundle import CERTIFICATE, locate_table, read_checksums
+from od_core.publication.bundle_files import CERTIFICATE, locate_table, read_checksums
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column

@@ -34,7 +34,7 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import resolve_frame
-from od_core.publication.bundle import check_bundle
+from od_core.publication.bundle_files import check_bundle
 from od_core.publication.certificate import CheckResult, compute_certificate_digest
 from od_core.publication.read_back import read_bundle_certificate
 from od_core.records.zone_lists import read_zones
@@ -112,7 +112,7 @@ def count_group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str,
         [
             (level, area, None if level == 1 else int(parents[level][area]), groups)
             for level in frame.levels
-            for area, groups in enumerate(frame.totals(level).tolist())
+            for area, groups in enumerate(frame.count_groups(level).tolist())
         ],
         columns=["level", "area", "parent", "groups"],
     )

@@ -69,8 +69,8 @@ from od_core.ledger.user_counters import Allowances, UserCounters
 from od_core.noise.backends import BACKENDS, resolve_noise_source
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_up
-from od_core.publication.bundle import read_certified_entries
-from od_core.publication.database import read_whole
+from od_core.publication.database import read_every_row
+from od_core.publication.read_back import read_certified_entries
 from od_core.records.faults import make_zero_padding_sql
 from od_core.records.load import refuse_absent_file
 from od_core.records.open_file import add_file_to_error
@@ -605,7 +605,7 @@ def inspect_installation() -> list[Finding]:
         ledger(Warehouse()),
         inspect_fingerprint_key(Warehouse()),
         inspect_release_lock(var),
-        run_inspection("release database", partial(read_whole, Warehouse().database)),
+        run_inspection("release database", partial(read_every_row, Warehouse().database)),
         inspect_runs(var),
     ]
 

@@ -265,7 +265,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
     If ``explain``, the whole guarantee, the levels and the checks come first.
     """
     from od_core.meaning.subject import Subject  # imports NumPy
-    from od_core.publication.bundle import REPORT  # imports pandas
+    from od_core.publication.bundle_files import REPORT  # imports pandas
 
     facts, kind, release = outcome.facts, outcome.kind, outcome.release
     if kind is None:

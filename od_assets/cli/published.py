@@ -70,7 +70,7 @@ def find_newest_report(releases: Path, release: str | None, period: str | None, 
     report is missing.
     """
     from od_assets.series.section import read_key_prefix
-    from od_core.publication.bundle import REPORT
+    from od_core.publication.bundle_files import REPORT
     from od_core.publication.read_back import (
         make_damaged_bundle_error,
         make_missing_bundles_error,
@@ -129,7 +129,7 @@ def compare(
     as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_core.flows.publishing.changes import as_told, changes, describe_cautions
+    from od_core.flows.publishing.changes import changes, describe_cautions, use_numbers_per_day
     from od_core.geography.codes import WHOLE_SPACE
     from od_core.publication.certificate import read_subject
     from od_core.publication.columns import CONFIDENCE
@@ -161,7 +161,7 @@ def compare(
         return
     per_day = ", per day" if found.per_day else ""
     title = f"{second} against {first}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}"
-    rows = _label_changes(as_told(changed).head(top), new.plan.tree, origin, destination)
+    rows = _label_changes(use_numbers_per_day(changed).head(top), new.plan.tree, origin, destination)
     if not nouns.has_pairs:
         rows = rows.drop(columns="destination").rename(columns={"origin": "area"})
     print_frame(title, rows)

@@ -45,7 +45,7 @@ from od_assets.project import find_current_project
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
 from od_core.files.durable import lock_file
-from od_core.publication.bundle import ATLAS, CERTIFICATE, REPORT
+from od_core.publication.bundle_files import ATLAS, CERTIFICATE, REPORT
 from od_core.publication.certificate import read_certificate
 from od_core.published.opening import find_bundle_folders
 

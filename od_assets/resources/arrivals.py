@@ -17,7 +17,7 @@ from od_assets.series.series import G, P, Series
 from od_core import OdError, ReleaseKey
 from od_core.files.durable import compute_file_digest, find_file_fault, read_file_state, write_durably
 from od_core.periods import Period
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_files import CERTIFICATE
 from od_core.records.open_file import refuse_table_log
 
 _SOURCE = "source_file.json"

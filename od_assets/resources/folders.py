@@ -180,7 +180,7 @@ class Folders:
         Raises OdError if it is edited, damaged or missing, lacks an entry that its head file or a public certificate
         names, or a charge is not the cost of its noise.
         """
-        from od_core.publication.bundle import read_certified_entries  # it imports every format of a bundle
+        from od_core.publication.read_back import read_certified_entries  # it imports every format of a bundle
 
         ledger = self.open_existing_ledger()
         ledger.hold_to(read_certified_entries(self.releases))

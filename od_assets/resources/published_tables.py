@@ -12,7 +12,7 @@ from od_assets.series.partitions import SINGLE, list_partition_keys
 from od_core.errors import OdError
 from od_core.files.duckdb_session import make_parquet_sql, quote_literal
 from od_core.periods import LENGTHS, Period
-from od_core.publication.bundle import locate_table
+from od_core.publication.bundle_files import locate_table
 from od_core.publication.columns import PERIOD
 from od_core.published.opening import find_bundle_folders
 from od_core.registry import refuse_unknown

@@ -27,10 +27,15 @@ from od_core.noise.backends import resolve_noise_source
 from od_core.periods import Period
 from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, GaussianStep, Step
-from od_core.publication.bundle import read_certified_entries, restore_folder
+from od_core.publication.bundle import restore_folder
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.publication.database import list_stored_releases
-from od_core.publication.read_back import as_described, make_damaged_bundle_error, read_bundle_certificate
+from od_core.publication.read_back import (
+    describe_as_published,
+    make_damaged_bundle_error,
+    read_bundle_certificate,
+    read_certified_entries,
+)
 from od_core.published.verification import repair_release
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import add_file_to_error
@@ -105,7 +110,8 @@ class ReleaseWork(Generic[P, G]):
         """
         kept = self.series.read_stored_geography(self.warehouse.geographies)
         bundle = self.warehouse.locate_bundle(self.key)
-        return self.series.describe_geography(kept, partial(as_described, bundle=bundle, published=self.published))
+        describe = partial(describe_as_published, bundle=bundle, published=self.published)
+        return self.series.describe_geography(kept, describe)
 
     @property
     def published(self) -> str | None:

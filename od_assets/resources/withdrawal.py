@@ -8,8 +8,9 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_if_changed
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import KEPT, NOTICE, encode_json, locate_zip, restore_folder
-from od_core.publication.database import remove
+from od_core.publication.bundle import encode_json, restore_folder
+from od_core.publication.bundle_files import KEPT, NOTICE, locate_zip
+from od_core.publication.database import remove_release
 from od_core.publication.read_back import make_absent_release_error, read_bundle_certificate, read_withdrawals
 from od_core.published.opening import find_bundle_folders, list_derived_releases
 
@@ -73,7 +74,7 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
     write_if_changed(
         notice, encode_json({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why})
     )
-    remove(folders.database, key)
+    remove_release(folders.database, key)
     locate_zip(folder).unlink(missing_ok=True)
     for place in (folder, folders.var / "replicates" / key.folder):
         if place.is_dir():

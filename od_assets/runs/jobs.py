@@ -36,7 +36,7 @@ from od_core.periods import Period
 from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.domain import is_of_uncounted
 from od_core.privacy.plan import Step
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle_files import CERTIFICATE
 from od_core.publication.certificate import read_certificate
 from od_core.publication.kind import Kind
 

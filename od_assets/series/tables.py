@@ -164,7 +164,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     def count(self, records: Path, geography: Geography, period: str, *_of_users: Any) -> GroupSizes:
         """Count the members of every group; see :meth:`Series.count`."""
-        return self.grouping.count(records, geography, period, self.fault_threshold)
+        return self.grouping.count_records(records, geography, period, self.fault_threshold)
 
     @property
     def has_unknown_zone(self) -> bool:

@@ -23,7 +23,12 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets
-from od_core.evaluation.metrics import bound_of, compute_area_total_errors, make_leaf_nodes, sum_trips_by_zone
+from od_core.evaluation.metrics import (
+    bound_largest_errors,
+    compute_area_total_errors,
+    make_leaf_nodes,
+    sum_trips_by_zone,
+)
 from od_core.extras import require
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.mechanisms import InfTDA, Mechanism, StabilityHistogram
@@ -121,7 +126,8 @@ def list_runs(
 
     Each combination of the names ``data_sets``, contenders and epsilons (decimal text) has ``number`` runs.
     """
-    return [Run(*case) for case in product(data_sets, contenders, epsilons, range(1, number + 1))]
+    cases = product(data_sets, contenders, epsilons, range(1, number + 1))
+    return [Run(data_set, contender, epsilon, run) for data_set, contender, epsilon, run in cases]
 
 
 def compare(
@@ -154,7 +160,7 @@ def compare(
     context = get_context("spawn")
     ended = context.Event()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(ended,)) as pool:
-        waiting = {pool.submit(_make, run, folder, data_sets[run.data_set]): run for run in runs}
+        waiting = {pool.submit(_make_run, run, folder, data_sets[run.data_set]): run for run in runs}
         try:
             for done in as_completed(waiting):
                 made = done.result()
@@ -177,6 +183,7 @@ def _begin_worker(ended: Event) -> None:
 
 
 def _end_with_parent() -> None:
+    """Wait until the parent process ends, then end this process."""
     parent = parent_process()
     if parent is not None:
         parent.join()
@@ -193,14 +200,15 @@ _compiled: set[str] = set()
 """Digests of the plans that this process has run, and for which code and noise tables are therefore ready."""
 
 
-def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
+def _make_run(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     """Make a run in a worker process and write its file. Return False if it is written already, or nobody needs it."""
     if any(event.is_set() for event in _ended):
         return False
     if run.data_set not in _loaded:
         _loaded.clear()  # free memory before the next one is made
         _loaded[run.data_set] = make()
-    data, path, plan = _loaded[run.data_set], run.locate_result_file(folder), None
+    data, path = _loaded[run.data_set], run.locate_result_file(folder)
+    plan = None
     record: dict[str, object] = {
         "data_set": run.data_set,
         "data_digest": data.digest,
@@ -241,13 +249,12 @@ def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, object]:
     start = time.perf_counter()
     release = run_plan(plan, data.trips, noise, MemoryMeasurements())
     seconds = time.perf_counter() - start
-    true, own = (
-        sum_trips_by_zone(plan.tree, leaves) for leaves in (make_leaf_nodes(plan.tree, data.trips), release.leaves)
-    )
+    true = sum_trips_by_zone(plan.tree, make_leaf_nodes(plan.tree, data.trips))
+    own = sum_trips_by_zone(plan.tree, release.leaves)
     return {
         "mechanism": plan.mechanism.name,
         "rho": None if plan.has_threshold else str(plan.spent.rho),
-        "bound": bound_of(plan, data.trips.total),
+        "bound": bound_largest_errors(plan, data.trips.total),
         "threads": choose_thread_count(),
         "seconds": seconds,
         "peak_memory_gigabytes": read_peak_memory_gigabytes() if resets else None,
@@ -315,13 +322,13 @@ def read_comparison_results(folder: Path) -> pd.DataFrame:
     Raises:
         OdError: runs of the same data set, contender and epsilon have different plans or data.
     """
-    common = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
-    rows = [
-        {name: record.get(name, np.nan) for name in common} | {"bound": bound} | level
-        for record in _read_run_files(folder)
-        if "levels" in record
-        for level, bound in zip(record["levels"], record["bound"] or [None] * len(record["levels"]), strict=True)
-    ]
+    names = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
+    rows = []
+    for record in _read_run_files(folder):
+        if "levels" in record:  # otherwise, the mechanism refused the data set
+            common = {name: record.get(name, np.nan) for name in names}
+            bounds = record["bound"] or [None] * len(record["levels"])
+            rows += [common | {"bound": bound} | level for level, bound in zip(record["levels"], bounds, strict=True)]
     if not rows:
         return pd.DataFrame(columns=TABLE_COLUMNS)
     groups = pd.DataFrame(rows).groupby([*CASE, "level"], sort=False)
@@ -355,15 +362,15 @@ def read_refusals(folder: Path) -> pd.DataFrame:
 def _read_run_files(folder: Path) -> list[dict[str, Any]]:
     """Return all run files, sorted: known data sets and contenders are in the order of their lists, before others."""
 
-    def place(record: Mapping[str, Any]) -> tuple[object, ...]:
-        listed = [(*known, record[name]).index(record[name]) for name, known in _KNOWN.items()]
-        return (
-            *zip(listed, (record[name] for name in _KNOWN), strict=True),
-            Fraction(record["epsilon"]),
-            record["number"],
-        )
+    def make_sort_key(record: Mapping[str, Any]) -> tuple[object, ...]:
+        positions = []
+        for name, known in _KNOWN.items():
+            value = record[name]
+            positions.append((known.index(value) if value in known else len(known), value))
+        return (*positions, Fraction(record["epsilon"]), record["number"])
 
-    return sorted((json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")), key=place)
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    return sorted(records, key=make_sort_key)
 
 
 LEAVES = (*METRICS[1:], *BIASES, "seconds", "peak_memory_gigabytes")
@@ -403,9 +410,10 @@ def read_published_results() -> list[dict[str, Any]]:
 
 def _make_case_tables(rows: pd.DataFrame) -> dict[str, object]:
     """Return the contenders, and the lines of the two tables, of one data set and epsilon."""
-    contenders, errors = list(dict.fromkeys(rows["contender"])), []
-    for level, some in rows.groupby("level"):
-        cells = {row["contender"]: _format_spread(row, "max_abs_error") for _, row in some.iterrows()}
+    contenders = list(dict.fromkeys(rows["contender"]))
+    errors = []
+    for level, rows_of_level in rows.groupby("level"):
+        cells = {row["contender"]: _format_spread(row, "max_abs_error") for _, row in rows_of_level.iterrows()}
         errors.append([level, *(cells.get(contender, NOTHING) for contender in contenders)])
     leaves = []
     for _, row in rows[rows["level"] == rows["level"].max()].iterrows():
@@ -482,24 +490,25 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     from matplotlib import style
 
     folder.mkdir(parents=True, exist_ok=True)
-    there = list(dict.fromkeys(table["data_set"]))
+    data_sets = list(dict.fromkeys(table["data_set"]))
     figures: dict[str, Callable[[], Figure]] = {
-        f"figure-3-{name.replace(' ', '-')}": partial(make_figure_3, table, name) for name in there
+        f"figure-3-{name.replace(' ', '-')}": partial(make_figure_3, table, name) for name in data_sets
     }
-    if set(there) & set(SYNTHETIC):
+    if set(data_sets) & set(SYNTHETIC):
         figures |= {
             "figure-4-errors": partial(make_figure_by_level, table, SYNTHETIC, ERROR),
             "figure-6-times": partial(make_figure_6, table),
         }
-    if set(there) & set(SPARSE):
+    if set(data_sets) & set(SPARSE):
         figures["figure-5-false-discoveries"] = partial(make_figure_by_level, table, SPARSE, DISCOVERIES)
     paths = []
     with style.context(STYLE_SHEET):
         for name, draw in figures.items():
             figure = draw()
-            paths += [folder / f"{name}.svg", folder / f"{name}.png"]
-            figure.savefig(paths[-2], metadata={"Date": None})  # the date would change the bytes
-            figure.savefig(paths[-1], dpi=160, metadata={"Software": None})
+            vector, raster = folder / f"{name}.svg", folder / f"{name}.png"
+            figure.savefig(vector, metadata={"Date": None})  # the date would change the bytes
+            figure.savefig(raster, dpi=160, metadata={"Software": None})
+            paths += [vector, raster]
     return paths
 
 
@@ -523,10 +532,13 @@ def make_figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str
 
     It has one row per wanted data set in the table of :func:`draw_figures`, and one column per epsilon.
     """
-    names, panel = [name for name in wanted if name in set(table["data_set"])], partial(_draw_metric_by_level, metric)
-    return _draw_panels_by_epsilon(
-        [(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names]
-    )
+    panel = partial(_draw_metric_by_level, metric)
+    lines: list[tuple[str, pd.DataFrame, Panel]] = []
+    for name in wanted:
+        rows = table[table["data_set"] == name]
+        if len(rows):
+            lines.append((f"{name}\n{TITLES[metric]}", rows, panel))
+    return _draw_panels_by_epsilon(lines)
 
 
 def make_figure_6(table: pd.DataFrame) -> Figure:
@@ -548,7 +560,7 @@ def make_figure_6(table: pd.DataFrame) -> Figure:
             some = rows[rows["contender"] == label].drop_duplicates("epsilon")
             if len(some):
                 place = some["epsilon"].map(epsilons.index) + 1.5 * shift
-                _mark(axes, styles[label], some, SECONDS, place, linestyle="none")
+                _draw_marks(axes, styles[label], some, SECONDS, place, linestyle="none")
         axes.set_yscale("log")
         axes.set_xticks(range(len(epsilons)), [f"ε = {epsilon}" for epsilon in epsilons])
         axes.grid(visible=False, axis="x")
@@ -584,7 +596,7 @@ def _draw_metric_by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: S
     for label, shift in _iterate_shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")
         if len(some):
-            _mark(axes, styles[label], some, metric, some["level"] + shift)
+            _draw_marks(axes, styles[label], some, metric, some["level"] + shift)
         if len(some) and metric == ERROR and label in BOUNDED:
             bounds = some.dropna(subset="bound")
             axes.plot(bounds["level"], bounds["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1)
@@ -602,7 +614,7 @@ def _draw_times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.Da
     for place, (label, style) in enumerate(styles.items()):
         some = rows[rows["contender"] == label].head(1)
         if len(some):
-            _mark(axes, style, some, SECONDS, [place], across=True)
+            _draw_marks(axes, style, some, SECONDS, [place], across=True)
     labels = [label.replace(", ", ",\n") if len(label) > 20 else label for label in styles]
     axes.set_yticks(range(len(styles)), labels, fontsize=6.5, linespacing=1)
     axes.set_ylim(len(styles) - 0.5, -0.5)
@@ -612,7 +624,7 @@ def _draw_times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.Da
     axes.set_xlabel(TITLES[SECONDS])
 
 
-def _mark(
+def _draw_marks(
     axes: Axes,
     style: tuple[str, str],
     rows: pd.DataFrame,
@@ -625,9 +637,12 @@ def _mark(
     """Draw the medians of a metric with their bars at some places, upwards or, if ``across``, to the right."""
     factor = 100 if metric == DISCOVERIES else 1
     median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
-    line |= {"xerr" if across else "yerr": np.array([median - least, most - median])}
-    x, y = (median, place) if across else (place, median)
-    axes.errorbar(x, y, color=style[0], marker=style[1], **line, **MARKS)
+    bars = np.array([median - least, most - median])
+    look = {"color": style[0], "marker": style[1], **line, **MARKS}
+    if across:
+        axes.errorbar(median, place, xerr=bars, **look)
+    else:
+        axes.errorbar(place, median, yerr=bars, **look)
 
 
 def _iterate_shifts(styles: Styles) -> Iterator[tuple[str, float]]:

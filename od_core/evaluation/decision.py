@@ -25,7 +25,7 @@ from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import bound_right_of_100
+from od_core.publication.certificate import bound_right_guesses_of_100
 from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, render_clauses
 from od_core.publication.templates import render_template
 from od_core.published.explanation import iterate_choices
@@ -56,7 +56,7 @@ class Option:
     @cached_property
     def guess(self) -> int:
         """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
-        return 100 if self.plan is None else bound_right_of_100(Guarantee.from_spent(self.plan.spent))
+        return 100 if self.plan is None else bound_right_guesses_of_100(Guarantee.from_spent(self.plan.spent))
 
     def with_simulated_errors(self, table: KnownFlows, runs: int) -> Option:
         """Return the option of flows with the errors of simulated ones, unless the noise is too wide to be drawn.
@@ -67,18 +67,21 @@ class Option:
         if plan is None:
             return self
         try:
-            found = forecast(plan, table, runs)
+            errors = forecast(plan, table, runs)
         except OdError as error:
             if error.code != TOO_WIDE:
                 raise
             return self
-        found = found[~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
-        found = found[found["breakdown"] == TOTALS] if "breakdown" in found else found
+        errors = errors[~errors["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
+        if "breakdown" in errors:
+            errors = errors[errors["breakdown"] == TOTALS]
         levels = [*plan.compared_levels]
-        ends = [found[found["level"] == level] for level in sorted({levels[0], levels[-1]})]
-        totals = [] if plan.tree.has_one_side else [found[found["level"] > levels[-1]]]
-        means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in (*ends, *totals) if len(of))
-        return replace(self, errors=tuple(map(float, means)))
+        first_level, last_level = levels[0], levels[-1]
+        groups = [errors[errors["level"] == level] for level in sorted({first_level, last_level})]
+        if not plan.tree.has_one_side:  # the trips from and to each zone follow the levels
+            groups.append(errors[errors["level"] > last_level])
+        means = [float(np.average(rows["mean_abs_error"], weights=rows["cells"])) for rows in groups if len(rows)]
+        return replace(self, errors=tuple(means))
 
 
 def iterate_options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = None) -> Iterator[Option]:
@@ -91,18 +94,21 @@ def iterate_options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject |
     """
     yield Option("the decision", plan)
     promised = plan.budget.epsilon or plan.spent.epsilon
-    compared = [parse_exact_fraction("epsilon", each) for each in epsilons] or [promised / 2, 2 * promised]
+    compared = [promised / 2, 2 * promised]
+    if epsilons:
+        compared = [parse_exact_fraction("epsilon", epsilon) for epsilon in epsilons]
     cases: list[tuple[str, Callable[[], Plan], str]] = []
-    for each in compared:
-        budget = replace(plan.budget, rho=None, epsilon=each)
-        cases.append((f"a budget of epsilon {format_rounded_up(each)}", partial(plan.replan, plan.unit, budget), ""))
+    for epsilon in compared:
+        budget = replace(plan.budget, rho=None, epsilon=epsilon)
+        cases.append((f"a budget of epsilon {format_rounded_up(epsilon)}", partial(plan.replan, plan.unit, budget), ""))
     for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
         if decision in ("unit", "m") and not plan.protects_trips_alone:
             cases.append((choice, partial(plan.replan, unit, budget), note))
     for choice, make, note in (*cases, *plan.iterate_variants()):
         try:
             made = make()
-            yield Option(choice, made, "; ".join(filter(None, (note, made.detail_noise().note))))
+            notes = [text for text in (note, made.detail_noise().note) if text]
+            yield Option(choice, made, "; ".join(notes))
         except OdError as error:  # the library has no such release
             yield Option(choice, None, f"not defined: {error.message}")
 
@@ -117,17 +123,21 @@ def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[
     tree = plan.tree
     sums = [*sum_trips_by_level(tree, make_leaf_nodes(tree, arrange_counts_for_plan(table, plan)))]
     for level in plan.compared_levels:
-        first, trips = tree.find_leaf_pairs(sums[level][0]), sums[level][1]
+        ranks, trips = sums[level]
+        first = tree.find_leaf_pairs(ranks)  # the first leaf pair of each node
         nodes = tree.find_ancestors(Nodes(tree.depth, first.origin, first.destination, trips), level)
-        order = np.argsort(-trips, kind="stable")
+        descending = np.argsort(-trips, kind="stable")
         is_between = tree.same_geography & (nodes.origin != nodes.destination)
-        order = order[is_between[order]] if is_between.any() else order
+        if is_between.any():
+            descending = descending[is_between[descending]]
+        if not len(descending):
+            continue
         sides = [*zip(tree.listed_sides, tree.level_pair(level), (nodes.origin, nodes.destination), strict=False)]
+        levels = " to ".join(dict.fromkeys(side.level_names[side_level] for side, side_level, _ in sides))
         width = None if plan.has_threshold else plan.half_widths[level]
-        for place in dict.fromkeys(order[[0, len(order) // 10, len(order) // 2]].tolist() if len(order) else []):
-            areas = [side.labels[at][areas[place]] for side, at, areas in sides]
-            levels = " to ".join(dict.fromkeys(side.level_names[at] for side, at, _ in sides))
-            yield {"levels": levels, "areas": areas, "trips": int(trips[place]), "within": width}
+        for node in dict.fromkeys(descending[[0, len(descending) // 10, len(descending) // 2]].tolist()):
+            areas = [side.labels[side_level][numbers[node]] for side, side_level, numbers in sides]
+            yield {"levels": levels, "areas": areas, "trips": int(trips[node]), "within": width}
 
 
 def compute_risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
@@ -146,7 +156,7 @@ def compute_risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str
     elif unit.is_of_year:
         found["year"] = Guarantee.from_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
     found["cap"] = Guarantee.from_cap(domain.cap, release)
-    return {name: bound_right_of_100(each) for name, each in found.items()}
+    return {name: bound_right_guesses_of_100(each) for name, each in found.items()}
 
 
 def render_decision_page(

@@ -96,35 +96,33 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
     tree, trips = plan.tree, arrange_counts_for_plan(table, plan)
-    truths = {
-        name: Truth.from_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))
-    }
+    truths = {TOTALS: Truth.from_counts(tree, trips)}
+    truths |= {breakdown.name: Truth.from_counts(tree, trips, breakdown.name) for breakdown in plan.breakdowns}
     true_totals = sum_trips_by_zone(tree, make_leaf_nodes(tree, trips))
-    origin = tree.origin
-    destination = tree.destination
-    totals = [(origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, destination.level_names[-1])]
-    names, biases = [*tree.level_names, *totals[: len(true_totals)]], []
-    sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}
+    names_of_totals = [(tree.origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, tree.destination.level_names[-1])]
+    level_names = [*tree.level_names, *names_of_totals[: len(true_totals)]]
+    biases = []
+    sums = {name: np.zeros((len(level_names), 5, len(SIZE_CLASSES))) for name in truths}
     for release in simulate_releases(plan, trips, runs, 0):
-        for name, true in truths.items():
-            released = sum_trips_by_level(tree, release.leaves, release.segments.get(name))
-            for level, pair in enumerate(zip(true.levels, released, strict=True)):
-                sums[name][level] += _sum_by_size_class(*pair, tree.cells(level) * true.categories)
+        for name, truth in truths.items():
+            for level, released in enumerate(sum_trips_by_level(tree, release.leaves, release.segments.get(name))):
+                cells = tree.cells(level) * truth.categories
+                sums[name][level] += _sum_by_size_class(truth.levels[level], released, cells)
         own_totals = sum_trips_by_zone(tree, release.leaves)
         for level, side in enumerate(true_totals, tree.depth + 1):
             zones = np.arange(len(true_totals[side]))
             sums[TOTALS][level] += _sum_by_size_class((zones, true_totals[side]), (zones, own_totals[side]), len(zones))
         biases.append([row["largest_bias"] for row in compute_area_total_errors(true_totals, own_totals)])
-    errors = [
-        _compute_class_errors(own[level] / runs).assign(
-            level=level, origin_level=origin_level, destination_level=destination_level, breakdown=name
-        )
-        for name, own in sums.items()
-        for level, (origin_level, destination_level) in enumerate(names)
-    ]
+    errors = []
+    for name, sums_of_levels in sums.items():
+        for level, (origin_level, destination_level) in enumerate(level_names):
+            rows = _compute_class_errors(sums_of_levels[level] / runs)
+            errors.append(
+                rows.assign(level=level, origin_level=origin_level, destination_level=destination_level, breakdown=name)
+            )
     found = pd.concat(errors, ignore_index=True)
-    of_totals = (found["level"] > tree.depth) & (found["size_class"] == ALL_SIZES)
-    found.loc[of_totals, "largest_bias"] = np.mean(biases, axis=0)
+    is_total = (found["level"] > tree.depth) & (found["size_class"] == ALL_SIZES)
+    found.loc[is_total, "largest_bias"] = np.mean(biases, axis=0)
     columns = [*COLUMNS[:3], *(["breakdown"] if plan.breakdowns else []), *COLUMNS[3:]]
     return found[columns]
 
@@ -164,22 +162,29 @@ def make_synthetic_table(geography: Geography, destination_geography: Geography 
     geographies, they depend on random sizes of the zones alone, because it is not known how the two are related. Raises
     OdError if a single geography has fewer than 3 zones, or two geographies have different numbers of levels.
     """
+    if destination_geography is not None and destination_geography.digest != geography.digest:
+        return _draw_flows_by_size(FlowTree(geography, destination_geography))
     zones = len(geography.zones)
-    if destination_geography is None or destination_geography.digest == geography.digest:
-        pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
-        return KnownFlows.from_synthetic_flows(
-            make_gravity_flows(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones)
-        )
-    tree, width = FlowTree(geography, destination_geography), len(destination_geography.zones)
-    most = max(zones, width)
+    pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
+    return KnownFlows.from_synthetic_flows(
+        make_gravity_flows(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones)
+    )
+
+
+def _draw_flows_by_size(tree: FlowTree) -> KnownFlows:
+    """Return synthetic flows in proportion to random sizes of their origin and of their destination."""
+    origins, destinations = len(tree.origin.zones), len(tree.destination.zones)
+    most = max(origins, destinations)
     pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
     generator = make_generator(SEED)
-    sizes = [draw_pareto_numbers(generator, count, 1.2) for count in (zones, width)]
-    ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
-    cells = np.unique(ends[0].astype(np.int64) * width + ends[1])
+    origin_sizes = draw_pareto_numbers(generator, origins, 1.2)
+    destination_sizes = draw_pareto_numbers(generator, destinations, 1.2)
+    drawn_origins = generator.choice(origins, 4 * pairs, p=origin_sizes / origin_sizes.sum())
+    drawn_destinations = generator.choice(destinations, 4 * pairs, p=destination_sizes / destination_sizes.sum())
+    cells = np.unique(drawn_origins.astype(np.int64) * destinations + drawn_destinations)
     chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))
-    origin, destination = (zone.astype(np.int32) for zone in np.divmod(chosen, width))
-    weight = sizes[0][origin] * sizes[1][destination]
+    origin, destination = (zone.astype(np.int32) for zone in np.divmod(chosen, destinations))
+    weight = origin_sizes[origin] * destination_sizes[destination]
     counts = 1 + generator.multinomial(TRIPS_OF_A_ZONE * most - len(chosen), weight / weight.sum())
     return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
@@ -190,11 +195,11 @@ def _sum_by_size_class(true: Level, released: Level, cells: int) -> NDArray[np.f
     They are the number of cells, the absolute errors, the squared errors, the trips, and the number of cells with a
     released number above 0. ``cells`` is the number of all cells of the level.
     """
-    trips, found = align_trips(true, released)
-    size = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
-    error = np.abs(found - trips).astype(np.float64)
-    values = (np.ones(len(trips)), error, error**2, trips, found > 0)
-    sums = np.array([np.bincount(size, each, minlength=len(SIZE_CLASSES)) for each in values])
+    trips, released_trips = align_trips(true, released)
+    size_class = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
+    error = np.abs(released_trips - trips).astype(np.float64)
+    values_of_cells = (np.ones(len(trips)), error, error**2, trips, released_trips > 0)
+    sums = np.array([np.bincount(size_class, values, minlength=len(SIZE_CLASSES)) for values in values_of_cells])
     sums[0, 0] += cells - len(trips)  # cells that have trips in neither table
     return sums
 
@@ -203,7 +208,7 @@ def _compute_class_errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     """Return the errors of one level from its sums, first for all cells and then for each size class that has cells."""
     cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
     with np.errstate(divide="ignore", invalid="ignore"):
-        every = pd.DataFrame(
+        errors = pd.DataFrame(
             {
                 "size_class": [ALL_SIZES, *CLASS_NAMES],
                 "cells": np.rint(cells).astype(np.int64),
@@ -213,7 +218,7 @@ def _compute_class_errors(sums: NDArray[np.float64]) -> pd.DataFrame:
                 "share_released": positive / cells,
             }
         )
-    return every[every["cells"] > 0]
+    return errors[errors["cells"] > 0]
 
 
 TOO_WIDE = "OD-FORECAST-NOISE"
@@ -226,17 +231,18 @@ def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
     always gives the same categories. Raises OdError if the table is over another geography.
     """
-    tree, over = plan.tree, table.tree
-    if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
+    tree, own_tree = plan.tree, table.tree
+    if (tree.origin.digest, tree.destination.digest) != (own_tree.origin.digest, own_tree.destination.digest):
         message = f"the table {table.name!r} does not have the areas of the plan"
         step = "give a table with the same zone lists, or a synthetic table"
         raise OdError("OD-FORECAST-GEOGRAPHY", message, next_step=step)
     trips = table.trips
-    if tree.order != over.order:
-        leaves = make_leaf_nodes(over, trips)
+    if tree.order != own_tree.order:
+        leaves = make_leaf_nodes(own_tree, trips)
         trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
     generator = make_generator(SEED)
-    counts, by_segment = np.diff(trips.before), {}
+    counts = np.diff(trips.before)
+    by_segment = {}
     for breakdown in plan.breakdowns:
         categories = len(breakdown.categories)
         divided = generator.multinomial(counts, [1 / categories] * categories)
@@ -316,12 +322,14 @@ def parse_users(text: str) -> Users:
     ``60: 2x9 4x1`` are a share of 60 with 9 trips for each of 2 pairs of zones, such as to and from work, and 1 for
     each of 4 others. Raises OdError if the text has another form.
     """
-    share, _, pairs = text.partition(":")
-    parts = [re.fullmatch(r"([1-9]\d{0,2})x([1-9]\d{0,2})", part) for part in pairs.split()]
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", share) or float(share) == 0 or not parts or None in parts:
+    share, _, travel = text.partition(":")
+    matches = [re.fullmatch(r"([1-9]\d{0,2})x([1-9]\d{0,2})", part) for part in travel.split()]
+    pairs = [(int(match[1]), int(match[2])) for match in matches if match]
+    is_share = re.fullmatch(r"\d{1,9}(\.\d{1,9})?", share) and float(share) != 0
+    if not is_share or not pairs or len(pairs) < len(matches):
         step = "give a share of the users, and their pairs of zones x trips, such as '60: 2x9 4x1'"
         raise OdError("OD-BOUNDS-USERS", f"{text!r} does not describe users", next_step=step)
-    return float(share), [(int(part[1]), int(part[2])) for part in parts if part]
+    return float(share), pairs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -346,14 +354,18 @@ class UserTrips:
         if not trips.total:
             raise OdError("OD-BOUNDS-USERS", f"{known.name} has no trips", next_step="give a table with trips")
         shares = np.cumsum([share for share, _ in users])
-        mean = sum(share * pairs * of_pair for share, travel in users for pairs, of_pair in travel) / shares[-1]
-        ends = np.rint(shares / shares[-1] * max(round(trips.total / mean), 1)).astype(np.int64)
+        mean_trips = sum(share * pairs * of_pair for share, travel in users for pairs, of_pair in travel) / shares[-1]
+        number_of_users = max(round(trips.total / mean_trips), 1)
+        ends = np.rint(shares / shares[-1] * number_of_users).astype(np.int64)  # of the users who travel alike
         rank, user = list[Integers](), list[Integers]()
-        for (_, travel), first, end in zip(users, [0, *ends], ends, strict=False):
+        first = 0
+        for (_, travel), end in zip(users, ends, strict=True):
             for pairs, of_pair in travel:
-                one = generator.integers(0, trips.total, (end - first) * pairs)
-                rank.append(np.repeat(trips.rank[np.searchsorted(trips.before, one, side="right") - 1], of_pair))
+                drawn_trips = generator.integers(0, trips.total, (end - first) * pairs)
+                leaf = np.searchsorted(trips.before, drawn_trips, side="right") - 1
+                rank.append(np.repeat(trips.rank[leaf], of_pair))
                 user.append(np.repeat(np.arange(first, end), pairs * of_pair))
+            first = end
         return cls(plan.tree, np.concatenate(rank), np.concatenate(user))
 
     def mark_counted_trips(
@@ -378,9 +390,10 @@ class UserTrips:
         counted = self.mark_counted_trips(*unit.bounds)
         if unit.max_trips_year is None:
             return counted
-        of_user = np.bincount(self.user[counted], minlength=int(self.user.max()) + 1)
-        before = make_generator(SEED).permutation(len(of_user)) % periods
-        return self.mark_counted_trips(*unit.bounds, np.maximum(unit.max_trips_year - of_user * before, 0))
+        trips_of_user = np.bincount(self.user[counted], minlength=int(self.user.max()) + 1)
+        periods_before = make_generator(SEED).permutation(len(trips_of_user)) % periods
+        left = np.maximum(unit.max_trips_year - trips_of_user * periods_before, 0)
+        return self.mark_counted_trips(*unit.bounds, left)
 
     def count_flows(self, chosen: Mask) -> KnownFlows:
         """Return the flows of chosen trips; shape (trips,)."""
@@ -401,31 +414,41 @@ class UserTrips:
         return {}
 
     @cached_property
-    def _sorted(self) -> dict[str, tuple[Integers, Integers]]:
-        """Trips in a random order, by user and by user and pair, and the first of each group; shape (trips,) each."""
-        found, random = {}, make_generator(SEED).permutation(len(self.rank))
-        for name, groups in {"user": (self.user,), "pair": (self.user, self.rank)}.items():
-            order, is_first = np.lexsort((random, *groups)), np.zeros(len(random), dtype=np.bool_)
-            for group in groups:
-                is_first[1:] |= group[order[1:]] != group[order[:-1]]
-            found[name] = order, np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
-        return found
+    def _grouped(self) -> dict[str, tuple[Integers, Integers]]:
+        """Trips in the order of groups, which are users (``user``) or a user's pairs (``pair``), at random in a group.
+
+        With each is the position of the first trip of its group in this order; shape (trips,) each.
+        """
+        random = make_generator(SEED).permutation(len(self.rank))
+        grouped = {}
+        for name, keys in {"user": (self.user,), "pair": (self.user, self.rank)}.items():
+            order = np.lexsort((random, *keys))
+            is_first = np.zeros(len(order), dtype=np.bool_)
+            for key in keys:
+                is_first[1:] |= key[order[1:]] != key[order[:-1]]
+            grouped[name] = order, np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+        return grouped
 
     def _count_trips_before(self, among: Mask, group: str) -> Integers:
         """Return how many of the trips ``among`` some come before each trip in its group; shape (trips,)."""
-        order, first = self._sorted[group]
-        place, before = np.empty(len(order), dtype=np.int64), np.cumsum(among[order], dtype=np.int64) - among[order]
-        place[order] = before - before[first]
-        return place
+        order, first = self._grouped[group]
+        before = np.cumsum(among[order], dtype=np.int64) - among[order]  # in the order of the groups
+        before_in_group = np.empty(len(order), dtype=np.int64)
+        before_in_group[order] = before - before[first]
+        return before_in_group
 
 
 def iterate_candidate_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
     """Yield a unit with half, once and twice its m, some c and, if there is one, its M and one that never binds."""
-    declared, most = unit.contribution_bound, unit.max_trips_year
+    declared, declared_yearly = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
-        for of_year in (None,) if most is None else sorted({max(m, most), m * periods}):
-            for c in (None, *(c for c in (1, 2, 5) if c < m)):
-                yield replace(unit, max_trips=m, max_trips_pair=c, max_trips_year=of_year)
+        yearly_bounds: list[int | None] = [None]
+        if declared_yearly is not None:
+            yearly_bounds = [*sorted({max(m, declared_yearly), m * periods})]
+        pair_bounds = [None, *(c for c in (1, 2, 5) if c < m)]
+        for yearly in yearly_bounds:
+            for c in pair_bounds:
+                yield replace(unit, max_trips=m, max_trips_pair=c, max_trips_year=yearly)
 
 
 def with_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> ReleasePlan:
@@ -446,18 +469,22 @@ def simulate_errors_with_bounds(plan: ReleasePlan, trips: UserTrips, counted: Ma
         next), error (total absolute error against all trips, by their number) and error_of_counted (the same of the
         trips within c, which the table says that it counts).
     """
-    tree, true = trips.tree, [trips.make_flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
-    cells, sums = np.array([tree.cells(level) for level in range(tree.depth + 1)]), np.zeros((2, tree.depth + 1))
+    all_flows, flows_within = trips.make_flows_within(None), trips.make_flows_within(plan.unit.max_trips_pair)
+    levels = range(trips.tree.depth + 1)
+    cells = np.array([trips.tree.cells(level) for level in levels])
+    error, error_of_counted = np.zeros(len(levels)), np.zeros(len(levels))  # absolute errors, over all cells and runs
     for release in simulate_releases(plan, arrange_counts_for_plan(trips.count_flows(counted), plan), runs, 0):
-        sums += [
-            [row["mean_abs_error"] for row in flows.truth.compute_errors(release.leaves)] * cells for flows in true
-        ]
-    steps = (next(step for step in plan.totals if step.level >= level) for level in range(tree.depth + 1))
+        for sums, flows in ((error, all_flows), (error_of_counted, flows_within)):
+            sums += cells * [row["mean_abs_error"] for row in flows.truth.compute_errors(release.leaves)]
+    steps = [next(step for step in plan.totals if step.level >= level) for level in levels]
+    m, c = plan.unit.bounds
     return {
-        **dict(zip("mcM", (*plan.unit.bounds, plan.unit.max_trips_year), strict=True)),
+        "m": m,
+        "c": c,
+        "M": plan.unit.max_trips_year,
         "cut": 1 - float(counted.mean()),
-        "within_c": true[1].trips.total / true[0].trips.total,
+        "within_c": flows_within.trips.total / all_flows.trips.total,
         "noise": [float(step.variance) ** 0.5 for step in steps],
-        "error": (sums[0] / runs / true[0].trips.total).tolist(),
-        "error_of_counted": (sums[1] / runs / true[1].trips.total).tolist(),
+        "error": (error / runs / all_flows.trips.total).tolist(),
+        "error_of_counted": (error_of_counted / runs / flows_within.trips.total).tolist(),
     }

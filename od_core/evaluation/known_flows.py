@@ -203,7 +203,10 @@ def _find_largest_factor(most: float, fits: Callable[[float], bool]) -> float:
     least = 0.0
     for _ in range(100):
         factor = (least + most) / 2
-        least, most = (factor, most) if fits(factor) else (least, factor)
+        if fits(factor):
+            least = factor
+        else:
+            most = factor
     return least
 
 
@@ -283,14 +286,16 @@ def draw_gravity_flows(
         weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
     weight *= size[origin]
     weight *= size[destination]
-    own, other = np.flatnonzero(both), np.flatnonzero(~both)
+    own, other = np.flatnonzero(both), np.flatnonzero(~both)  # pairs within a town, and of different towns
     weight[other] *= draw_pareto_numbers(generator, len(other), 1.2)
-    left = trips - pairs
-    own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
+    further_trips = trips - pairs
+    further_own = further_trips
+    if len(other):
+        further_own = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), further_trips)
     counts = np.ones(pairs, dtype=np.int64)
-    for group, share in ((own, own_left), (other, left - own_left)):
+    for group, further in ((own, further_own), (other, further_trips - further_own)):
         if len(group):
-            counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
+            counts[group] += generator.multinomial(further, weight[group] / weight[group].sum())
     return SyntheticFlows(name, geography, origin, destination, counts)
 
 
@@ -299,9 +304,9 @@ def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int
     origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
     area = geography.ancestors(level)[origin]
     first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
-    before = np.concatenate(([0.0], np.cumsum(size)))
-    at = before[first] + generator.random(count) * (before[end] - before[first])
-    destination = np.clip(np.searchsorted(before, at, side="right") - 1, first, end - 1)
+    size_before = np.concatenate(([0.0], np.cumsum(size)))  # of each zone, and in total
+    drawn = size_before[first] + generator.random(count) * (size_before[end] - size_before[first])
+    destination = np.clip(np.searchsorted(size_before, drawn, side="right") - 1, first, end - 1)
     pair: Integers = origin.astype(np.int64) * len(size) + destination
     return pair
 
@@ -312,6 +317,7 @@ def draw_pareto_numbers(generator: np.random.Generator, count: int, exponent: fl
 
 
 def _split_pairs(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
+    """Return the origin and the destination of each pair, given as origin * zones + destination."""
     return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
 
 
@@ -321,6 +327,7 @@ def make_generator(seed: int) -> np.random.Generator:
 
 
 def _make_synthetic_data_error(message: str) -> OdError:
+    """Return the OdError for synthetic data that cannot be made."""
     return OdError("OD-SYNTHETIC", message, next_step="choose other sizes for the synthetic data")
 
 
@@ -395,8 +402,9 @@ class KnownFlows:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the name, the geographies and the trips of every pair, as hexadecimal text."""
-        other = self.tree.destination.digest
-        areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
+        areas = [self.geography.digest]
+        if self.tree.destination.digest != self.geography.digest:
+            areas.append(self.tree.destination.digest)
         digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
         for column in (self.trips.rank, self.trips.before):
             digest.update(column.astype("<i8").tobytes())

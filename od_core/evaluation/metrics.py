@@ -54,11 +54,11 @@ class Truth(Confidential):
 
     def compute_errors(self, leaves: Nodes, segments: Integers | None = None) -> list[dict[str, float]]:
         """Return the errors of released leaves: one row per level, as in :func:`od_core.evaluate`."""
-        pairs = zip(self.levels, sum_trips_by_level(self.tree, leaves, segments), strict=True)
-        return [
-            {"level": level, **compute_level_errors(*pair, self.tree.cells(level) * self.categories)}
-            for level, pair in enumerate(pairs)
-        ]
+        rows = []
+        for level, released in enumerate(sum_trips_by_level(self.tree, leaves, segments)):
+            cells = self.tree.cells(level) * self.categories
+            rows.append({"level": level, **compute_level_errors(self.levels[level], released, cells)})
+        return rows
 
 
 def make_leaf_nodes(tree: FlowTree, counts: TripCounts) -> Nodes:
@@ -95,26 +95,25 @@ def sum_trips_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None 
 
 def align_trips(true: Level, released: Level) -> tuple[Integers, Integers]:
     """Return the true and the released trips of all cells that have one of them; shape (cells,) each."""
-    keys = np.union1d(true[0], released[0])
-    trips, found = np.zeros((2, len(keys)), dtype=np.int64)
-    trips[np.searchsorted(keys, true[0])] = true[1]
-    found[np.searchsorted(keys, released[0])] = released[1]
-    return trips, found
+    (true_keys, true_trips), (released_keys, released_trips) = true, released
+    keys = np.union1d(true_keys, released_keys)
+    aligned_true, aligned_released = np.zeros((2, len(keys)), dtype=np.int64)
+    aligned_true[np.searchsorted(keys, true_keys)] = true_trips
+    aligned_released[np.searchsorted(keys, released_keys)] = released_trips
+    return aligned_true, aligned_released
 
 
 def compute_level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
     """Return the errors of one level with ``cells`` public pairs, by name."""
-    trips, found = align_trips(true, released)
-    errors = np.abs(found - trips)
-    is_there, is_released = trips > 0, found > 0
-    rates = {
-        "false_discovery_rate": (is_released & ~is_there, is_released),
-        "false_negative_rate": (is_there & ~is_released, is_there),
-    }
+    true_trips, released_trips = align_trips(true, released)
+    errors = np.abs(released_trips - true_trips)
+    is_true, is_released = true_trips > 0, released_trips > 0
+    false_discoveries, false_negatives = int((is_released & ~is_true).sum()), int((is_true & ~is_released).sum())
     return {
         "max_abs_error": int(errors.max(initial=0)),
         "mean_abs_error": float(errors.sum()) / cells,
-        **{name: int(part.sum()) / max(int(whole.sum()), 1) for name, (part, whole) in rates.items()},
+        "false_discovery_rate": false_discoveries / max(int(is_released.sum()), 1),
+        "false_negative_rate": false_negatives / max(int(is_true.sum()), 1),
     }
 
 
@@ -157,12 +156,12 @@ def compute_top_down_bounds(plan: ReleasePlan, beta: Fraction = BETA) -> list[fl
     above theta moves by |theta| <= d. Any other x_i lies between z_i - d >= -d and theta, and moves to 0, by at most d.
     For whole x and d, rounding theta up or down does not change this.
     """
-    part = beta / len(plan.steps)
-    maxima = [_compute_noise_bound(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
+    beta_of_level = beta / len(plan.steps)
+    maxima = [_compute_noise_bound(plan.tree.cells(step.level), step.variance, beta_of_level) for step in plan.steps]
     return accumulate_error_bounds(plan, maxima)
 
 
-def bound_of(plan: ReleasePlan, trips: int) -> list[float] | None:
+def bound_largest_errors(plan: ReleasePlan, trips: int) -> list[float] | None:
     """Return bounds of a release's largest absolute error at levels 0 (root) to T; None if no bound is known.
 
     All bounds hold together with probability 1 - ``BETA``. ``trips`` is the public number of trips.
@@ -181,8 +180,9 @@ def accumulate_error_bounds(plan: ReleasePlan, maxima: Sequence[float]) -> list[
 
     The nodes of a level that is not measured have one child each, so their errors are those of the level below.
     """
-    noises_root = plan.find_level_above(plan.steps[0]) is None
-    error, bounds = 0.0, [] if noises_root else [0.0]
+    measures_root = plan.find_level_above(plan.steps[0]) is None
+    bounds = [] if measures_root else [0.0]
+    error = 0.0
     for step, maximum in zip(plan.steps, maxima, strict=True):
         error += maximum if plan.find_level_above(step) is None else 2 * maximum
         bounds += [error] * (step.level + 1 - len(bounds))
@@ -201,11 +201,12 @@ def compute_gauss_bounds(tree: FlowTree, variance: Fraction, beta: Fraction = BE
 
     ``variance`` is sigma^2, that of the noise of a leaf.
     """
-    part = beta / (tree.depth + 1)
-    levels = range(tree.depth + 1)
-    return [
-        _compute_noise_bound(tree.cells(level), variance * find_most_leaf_pairs(tree, level), part) for level in levels
-    ]
+    beta_of_level = beta / (tree.depth + 1)
+    bounds = []
+    for level in range(tree.depth + 1):
+        variance_of_node = variance * find_most_leaf_pairs(tree, level)
+        bounds.append(_compute_noise_bound(tree.cells(level), variance_of_node, beta_of_level))
+    return bounds
 
 
 def compute_stability_bounds(
@@ -283,10 +284,11 @@ def evaluate(
         >>> errors.columns.tolist()  # a row for each level
         ['level', 'max_abs_error', 'mean_abs_error', 'false_discovery_rate', 'false_negative_rate']
     """
-    by = () if segment is None else (find(release.plan.breakdowns, segment),)
-    segments = None if segment is None else release.segments[segment]
-    counts = _count_true_trips(release, flows, by, columns=columns, one_row_a_trip=one_row_a_trip)
-    return pd.DataFrame(Truth.from_counts(release.plan.tree, counts, segment).compute_errors(release.leaves, segments))
+    breakdowns = () if segment is None else (find(release.plan.breakdowns, segment),)
+    counts = _count_true_trips(release, flows, breakdowns, columns=columns, one_row_a_trip=one_row_a_trip)
+    truth = Truth.from_counts(release.plan.tree, counts, segment)
+    released_segments = None if segment is None else release.segments[segment]
+    return pd.DataFrame(truth.compute_errors(release.leaves, released_segments))
 
 
 def _count_true_trips(release: Release, flows: TableOrFile, by: Sequence[Breakdown] = (), **reading: Any) -> TripCounts:

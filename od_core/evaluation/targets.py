@@ -35,6 +35,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.geography import Numbers
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import compute_table_share
 from od_core.records.counts import TripCounts
@@ -90,15 +91,16 @@ class Target:
         arguments, see :meth:`Quantity.parse`. Raises OdError if the text is not a target, a number is out of range, or
         the quantity is unknown.
         """
-        found = _TEXT.fullmatch(text.strip())
+        match = _TEXT.fullmatch(text.strip())
         try:
-            if found is None:
+            if match is None:
                 raise ValueError
-            least, within = int(found["least"].replace(",", "")), Fraction(found["within"])
-            share, is_relative = Fraction(found["share"]) / 100, found["unit"] == "%"
+            least = int(match["least"].replace(",", ""))
+            within, share = Fraction(match["within"]), Fraction(match["share"]) / 100
         except ValueError:
             raise _make_target_error(f"{text[:80]!r} is not a target") from None
-        quantity = Quantity.parse(found["quantity"], tree, breakdowns)
+        quantity = Quantity.parse(match["quantity"], tree, breakdowns)
+        is_relative = match["unit"] == "%"
         return cls(quantity, least, within / 100 if is_relative else within, is_relative, share)
 
     @property
@@ -107,21 +109,20 @@ class Target:
         return "" if self.quantity.breakdown is None else self.quantity.breakdown.name
 
     def __str__(self) -> str:
-        tolerance = (
-            f"{_format_decimal(100 * self.within)} %" if self.is_relative else f"{_format_decimal(self.within)} trips"
-        )
-        return (
-            f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {_format_decimal(100 * self.share)} %"
-        )
+        tolerance = f"{_format_decimal(self.within)} trips"
+        if self.is_relative:
+            tolerance = f"{_format_decimal(100 * self.within)} %"
+        share = f"{_format_decimal(100 * self.share)} %"
+        return f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {share}"
 
     def with_scaled_tolerance(self, factor: float) -> Target:
         """Return the target with a tolerance that is ``factor`` times as large, rounded up to three significant digits.
 
         Raises OdError if it would be above 100 % of a flow.
         """
-        wide = float(self.within) * factor
-        digits = 2 - math.floor(math.log10(wide))
-        return replace(self, within=Fraction(math.ceil(wide * 10**digits - 1e-9), 1) / Fraction(10) ** digits)
+        scaled = float(self.within) * factor
+        digits = 2 - math.floor(math.log10(scaled))  # decimal places of three significant digits
+        return replace(self, within=Fraction(math.ceil(scaled * 10**digits - 1e-9), 1) / Fraction(10) ** digits)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -178,7 +179,7 @@ class TargetClass:
         """Number of flows that must be within the tolerance."""
         return math.ceil(self.target.share * len(self.sizes))
 
-    def ratio(
+    def compute_ratio(
         self, tree: FlowTree, leaves: Nodes, segments: Integers | None, generator: np.random.Generator | None = None
     ) -> float:
         """Return the smallest factor of the limits for which a release meets the target. Up to 1, it does meet it.
@@ -205,28 +206,38 @@ def sum_positive_trips(
     For categories, it is multiplied by their number, and the position of the category is added.
     """
     by_category = leaves.trips[:, np.newaxis] if segments is None or quantity.breakdown is None else segments
-    levels = quantity.origin_level, quantity.destination_level
-    origin, destination, trips = tree.sum_values(leaves, by_category, *levels)
-    places = origin.astype(np.int64)
+    origin_level, destination_level = quantity.origin_level, quantity.destination_level
+    origin, destination, trips = tree.sum_values(leaves, by_category, origin_level, destination_level)
     if quantity.part == "all":
-        places = places * tree.destination.size(levels[1]) + destination
+        positions = origin.astype(np.int64) * tree.destination.size(destination_level) + destination
     else:
-        kept = (origin == destination) == (quantity.part == "within")
-        places = (destination if quantity.part == "inflow" else origin)[kept].astype(np.int64)
-        summed = np.zeros((tree.origin.size(levels[0]), by_category.shape[1]), dtype=np.int64)
-        np.add.at(summed, places, trips[kept])
-        places, trips = np.arange(len(summed)), summed
+        positions = np.arange(tree.origin.size(origin_level))
+        trips = _sum_by_area(quantity.part, origin, destination, trips, len(positions))
     categories = by_category.shape[1]
-    keys = (places[:, np.newaxis] * categories + np.arange(categories)).ravel()
-    positive = trips.ravel() > 0
-    return keys[positive], trips.ravel()[positive]
+    keys = (positions[:, np.newaxis] * categories + np.arange(categories)).ravel()
+    is_positive = trips.ravel() > 0
+    return keys[is_positive], trips.ravel()[is_positive]
+
+
+def _sum_by_area(part: str, origin: Numbers, destination: Numbers, trips: Integers, areas: int) -> Integers:
+    """Return the trips within each area, from it (``outflow``) or to it (``inflow``); shape (areas, categories).
+
+    ``trips`` are those of pairs of areas of one level; shape (pairs, categories).
+    """
+    is_counted = (origin == destination) == (part == "within")
+    area = destination if part == "inflow" else origin
+    sums = np.zeros((areas, trips.shape[1]), dtype=np.int64)
+    np.add.at(sums, area[is_counted].astype(np.int64), trips[is_counted])
+    return sums
 
 
 def _format_decimal(number: Fraction) -> str:
+    """Return a number as decimal text with at most 12 significant digits."""
     return f"{float(number):.12g}"
 
 
 def _make_target_error(message: str) -> OdError:
+    """Return the OdError for a target that is not valid."""
     return OdError("OD-TARGET", message, next_step=f"write targets as in '{FORM}'")
 
 
@@ -323,7 +334,7 @@ class _Problem:
     @cached_property
     def variances(self) -> list[Callable[[Reals], Reals]]:
         """For each target, the function from the shares to the variances of its flows for a rho of 1."""
-        return [self.model.make_cell_variance_function(one.target.quantity, one.cells) for one in self.classes]
+        return [self.model.make_cell_variance_function(flows.target.quantity, flows.cells) for flows in self.classes]
 
     def solve(self, chosen: Sequence[int]) -> _Solution:
         """Return the best shares for some of the targets.
@@ -334,8 +345,10 @@ class _Problem:
             chance = 1 - (1 - CHANCE) / binding
             shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
             for _ in range(_ROUNDS):
-                limits = [compute_variance_weights(self.classes[j], self.variances[j](shares), chance) for j in chosen]
-                weights = {j: self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)}
+                weights = {}  # of the variances, whose weighted sum is the rho that a target needs
+                for j in chosen:
+                    weights_of_model = compute_variance_weights(self.classes[j], self.variances[j](shares), chance)
+                    weights[j] = self.corrections[j] * weights_of_model
 
                 def compute_needed_rho(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
                     return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
@@ -363,44 +376,39 @@ _CORRECTIONS = 2
 """Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
 
 
-def compute_variance_weights(one: TargetClass, variances: Reals, chance: float) -> Reals:
+def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float) -> Reals:
     """Return the weights of the variances of a class whose weighted sum is the rho that its target needs.
 
     This is exact for the given variances, which are those for a rho of 1, and for their multiples. For other variances,
     it is the first-order approximation of the rho for which the release meets the target with the probability
     ``chance``. Weights and variances have the shape (flows,).
     """
-    limits = one.limits / np.sqrt(2 * variances)
+    limits = flows.limits / np.sqrt(2 * variances)
 
-    def excess(logarithm: float) -> float:
-        return compute_tail_probability(scipy.special.erf(limits * math.exp(logarithm / 2)), one.needed) - chance
+    def compute_excess(log_rho: float) -> float:
+        """Return by how much the probability that the release meets the target exceeds ``chance``."""
+        return compute_tail_probability(scipy.special.erf(limits * math.exp(log_rho / 2)), flows.needed) - chance
 
     low = high = -2 * math.log(float(np.median(limits)))
-    while excess(low) > 0:
+    while compute_excess(low) > 0:
         low -= 2
-    while excess(high) < 0:
+    while compute_excess(high) < 0:
         high += 2
-    rho = math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-9)))
+    rho = math.exp(float(scipy.optimize.brentq(compute_excess, low, high, xtol=1e-9)))
     scaled = limits * math.sqrt(rho)
-    effects = (
-        scaled
-        * np.exp(-(scaled**2))
-        / variances
-        * _compute_pivotal_probabilities(scipy.special.erf(scaled), one.needed)
-    )
+    pivotal = _compute_pivotal_weights(scipy.special.erf(scaled), flows.needed)
+    effects = scaled * np.exp(-(scaled**2)) / variances * pivotal  # of each variance on the probability, relatively
     return effects * rho / (effects @ variances)
 
 
-def _compute_pivotal_probabilities(probabilities: Reals, least: int) -> Reals:
+def _compute_pivotal_weights(probabilities: Reals, least: int) -> Reals:
     """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
 
     It decides if ``least - 1`` of the others happen. Above ``_MOST_PIVOTAL`` events, the normal distribution is used.
     """
     if len(probabilities) <= _MOST_PIVOTAL:
-        exactly = [
-            _compute_event_distribution(np.delete(probabilities, k))[least - 1] for k in range(len(probabilities))
-        ]
-        return np.array(exactly)
+        others = [np.delete(probabilities, k) for k in range(len(probabilities))]
+        return np.array([_compute_event_distribution(chances)[least - 1] for chances in others])
     spread = np.sqrt((probabilities * (1 - probabilities)).sum())
     distance = (least - 1 - (probabilities.sum() - probabilities)) / spread
     density: Reals = np.exp(-(distance**2) / 2)
@@ -451,18 +459,20 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
             to no budget; no flow of the table has the size of a target; the mechanism measures one level; no optimum is
             found; or the noise is too wide to simulate.
     """
-    _refuse_useless(plan, targets)
+    _refuse_useless_targets(plan, targets)
     trips = arrange_counts_for_plan(table, plan)
     classes = select_target_classes(plan, targets, trips)
     segments = None if plan.segments is None else _find_best_segments(plan, plan.segments, classes)
     problem = _Problem.from_plan(plan, segments, classes)
     model = problem.model
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
-    of_tree = float(compute_table_share(plan.uncounted) * (1 - (plan.area_totals or 0)))  # the others have the rest
+    share_of_levels = float(compute_table_share(plan.uncounted) * (1 - (plan.area_totals or 0)))  # of the budget
 
     def simulate_ratios(found: _Solution, number: int) -> Reals:
         budget = Budget(
-            rho=found.rho / of_tree, delta=plan.budget.delta, shares=model.fill_level_shares(found.optimum.shares)
+            rho=found.rho / share_of_levels,
+            delta=plan.budget.delta,
+            shares=model.fill_level_shares(found.optimum.shares),
         )
         releases = simulate_releases(with_budget(plan, budget, segments), trips, runs, number)
         try:
@@ -483,10 +493,10 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
             found = problem.solve(range(len(classes)))
         factor = float(np.quantile(simulate_ratios(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
     return TargetBudget(
-        rho=found.rho * factor / of_tree,
+        rho=found.rho * factor / share_of_levels,
         shares=model.fill_level_shares(found.optimum.shares),
         gap=found.optimum.gap,
-        costs=_compute_target_costs(problem, found, factor / of_tree),
+        costs=_compute_target_costs(problem, found, factor / share_of_levels),
         chance=found.chance,
         segment_share=None if segments is None else segments.share,
         factor=factor,
@@ -494,7 +504,7 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
     )
 
 
-def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
+def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> None:
     """Raise OdError if there is no target, if a target is stated twice, or if all of its numbers are exact."""
     if not targets:
         raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
@@ -512,31 +522,39 @@ def _find_best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[Ta
     """Return the breakdowns with the share, in twentieths, of the least rho, taken as a function with one minimum."""
 
     @cache
-    def rho(twentieths: int) -> float:
+    def compute_rho(twentieths: int) -> float:
         tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
         return _Problem.from_plan(plan, tried, classes).solve(range(len(classes))).rho
 
     grains = range(1, _SEGMENT_GRAIN - 1)
-    best = 1 + bisect_left(grains, True, key=lambda twentieths: rho(twentieths) <= rho(twentieths + 1))
+    best = 1 + bisect_left(grains, True, key=lambda twentieths: compute_rho(twentieths) <= compute_rho(twentieths + 1))
     return replace(segments, share=Fraction(best, _SEGMENT_GRAIN))
 
 
 def _compute_target_costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
     """Return the cost of each target, whose rho is multiplied by ``scale`` as that of the release is."""
-    every, costs = range(len(problem.classes)), []
-    for number, one in enumerate(problem.classes):
-        others = [other for other in every if other != number]
+    costs = []
+    for number, flows in enumerate(problem.classes):
+        others = [other for other in range(len(problem.classes)) if other != number]
         alone = problem.solve([number]).rho if others else found.rho
         without = problem.solve(others).rho if others else 0.0
-        needed, binds = scale * float(found.needed[number]), bool(found.binds[number])
-        costs.append(TargetCost(one.target, len(one.sizes), needed, scale * alone, scale * without, binds))
+        costs.append(
+            TargetCost(
+                flows.target,
+                flows=len(flows.sizes),
+                rho=scale * float(found.needed[number]),
+                alone=scale * alone,
+                without=scale * without,
+                binds=bool(found.binds[number]),
+            )
+        )
     return tuple(costs)
 
 
 def select_target_classes(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
     """Return the flows of a table to which each target applies."""
     leaves = make_leaf_nodes(plan.tree, trips)
-    by_category = {one.name: tabulate_trips_by_category(trips, one.name) for one in plan.breakdowns}
+    by_category = {breakdown.name: tabulate_trips_by_category(trips, breakdown.name) for breakdown in plan.breakdowns}
     return tuple(
         TargetClass.select_flows(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets
     )
@@ -545,6 +563,12 @@ def select_target_classes(plan: ReleasePlan, targets: Sequence[Target], trips: T
 def compute_target_ratios(
     classes: Sequence[TargetClass], release: Release, generator: np.random.Generator | None = None
 ) -> list[float]:
-    """Return :meth:`TargetClass.ratio` of a release for each target."""
-    tree, segments = release.plan.tree, release.segments
-    return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown), generator) for one in classes]
+    """Return, for each target, the smallest factor of its limits with which a release meets it.
+
+    See :meth:`TargetClass.compute_ratio`.
+    """
+    ratios = []
+    for flows in classes:
+        segments = release.segments.get(flows.target.breakdown)
+        ratios.append(flows.compute_ratio(release.plan.tree, release.leaves, segments, generator))
+    return ratios

@@ -107,7 +107,7 @@ def _pool_all(noisy: Counts, offsets: Counts, upper: Counts, first: Counts, leng
                 total += totals[end]
             lengths[end], totals[end] = length, total
             end += 1
-        end = _clip(begin, end, upper[row], lengths, totals)
+        end = _clip_steps(begin, end, upper[row], lengths, totals)
         first[row + 1] = end
 
 
@@ -123,7 +123,7 @@ def _is_mean_below(total: int, length: int, other_total: int, other_length: np.i
 
 
 @kernel
-def _clip(begin: int, end: int, upper: int, lengths: Counts, totals: Counts) -> int:
+def _clip_steps(begin: int, end: int, upper: int, lengths: Counts, totals: Counts) -> int:
     """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
     end_kept = begin
     for k in range(begin, end):
@@ -164,8 +164,8 @@ def _find_least_solution(row: Counts, lower: int, upper: int, heap: Counts, leas
     for k in range(len(row)):
         value = min(max(row[k], lower), upper)  # the cost within the bounds changes by a constant
         if k > 0 and heap[0] > value:
-            _replace_top(heap, k, value)
-        _push(heap, k, value)
+            _replace_top_of_heap(heap, k, value)
+        _add_to_heap(heap, k, value)
         least[k] = heap[0]
     answer = upper
     for k in range(len(row) - 1, -1, -1):
@@ -174,7 +174,7 @@ def _find_least_solution(row: Counts, lower: int, upper: int, heap: Counts, leas
 
 
 @kernel
-def _push(heap: Counts, size: int, value: int) -> None:
+def _add_to_heap(heap: Counts, size: int, value: int) -> None:
     """Add a value to a heap of ``size`` values with the largest on top."""
     at = size
     while at > 0:
@@ -187,7 +187,7 @@ def _push(heap: Counts, size: int, value: int) -> None:
 
 
 @kernel
-def _replace_top(heap: Counts, size: int, value: int) -> None:
+def _replace_top_of_heap(heap: Counts, size: int, value: int) -> None:
     """Replace the largest value of a heap of ``size`` values by a smaller value."""
     at, below = 0, 1
     while below < size:
@@ -227,10 +227,10 @@ class Smoothed(NamedTuple):
 
 def compute_powers(scale: Fraction, most: int) -> Reals:
     """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,)."""
-    ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
-    first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
-    values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
-    return np.asarray(values[values > 1e-300], dtype=np.float64)
+    exponent = Decimal(-scale.denominator) / Decimal(scale.numerator)
+    a = float(Context(prec=40).exp(exponent))  # correctly rounded on every machine
+    powers = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), a)]))
+    return np.asarray(powers[powers > 1e-300], dtype=np.float64)
 
 
 class _Model(NamedTuple):
@@ -485,8 +485,9 @@ class NoisyAreas:
 
     def estimate_histograms(self) -> Counts:
         """Return the estimated histograms of all areas; integers, shape (areas, K + 1)."""
-        histograms, areas_done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
-        for smoothed in self.smooth_in_pieces(np.arange(len(self.totals)), self.fit_chain()):
+        histograms = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64)
+        areas_done = 0
+        for smoothed in self.iterate_posteriors(np.arange(len(self.totals)), self.fit_chain()):
             block = slice(areas_done, areas_done + len(smoothed.means))
             histograms[block] = _round_to_histograms(smoothed.means, self.totals[block])
             areas_done = block.stop
@@ -499,18 +500,19 @@ class NoisyAreas:
         probabilities (see :class:`Smoothed`). One chance is added to the chances, and the initial probability is added
         to the events. This keeps the ratio strictly between 0 and 1.
         """
-        first = chain = make_initial_chain(classify_sizes(self.top_code))
+        initial = make_initial_chain(classify_sizes(self.top_code))
+        chain = initial
         for rounds, areas in _ROUNDS:
             sample = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
             for _ in range(rounds):
-                chances, events = np.ones_like(first), first.copy()
-                for smoothed in self.smooth_in_pieces(sample, chain):
+                chances, events = np.ones_like(initial), initial.copy()
+                for smoothed in self.iterate_posteriors(sample, chain):
                     chances += smoothed.chances
                     events += smoothed.events
                 chain = events / chances
         return chain
 
-    def smooth(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
+    def compute_posterior(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
         """Return the posterior of areas with some numbers, for the class of every size and a chain's probabilities."""
         smoothed = Smoothed(np.zeros((len(areas), self.top_code)), *np.zeros((2, len(chain), 4)))
         model = _Model(self.of_sizes, self._decay, classes, chain)
@@ -519,6 +521,7 @@ class NoisyAreas:
 
     @cached_property
     def _decay(self) -> Reals:
+        """Factors by which the probability of a curve falls with its distance; see :func:`compute_powers`."""
         return compute_powers(self.scale, int(self.totals.max(initial=0)))
 
     @cached_property
@@ -526,14 +529,15 @@ class NoisyAreas:
         """Noisy cumulative counts, or ascending sizes near the noisy ones, near which counts are likely."""
         if not self.of_sizes:
             return self.noisy
-        return fit_least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]
+        least, _ = fit_least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))
+        return least
 
-    def smooth_in_pieces(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
+    def iterate_posteriors(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
         """Yield the posterior of some areas, in consecutive pieces of areas."""
         classes = classify_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
         pieces = np.split(areas, range(rows, len(areas), rows))
-        yield from map_in_order(partial(self.smooth, classes=classes, chain=chain), pieces)
+        yield from map_in_order(partial(self.compute_posterior, classes=classes, chain=chain), pieces)
 
 
 def _round_to_histograms(means: Reals, totals: Counts) -> Counts:

@@ -83,12 +83,12 @@ def compute_relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
     rows = [frame.geography.size(level) for level in frame.levels]
     prices = Prices([np.zeros(areas) for areas in rows], [np.zeros((areas, sizes)) for areas in (*rows[:-1], 1)])
     for _ in range(MOST_SWEEPS):
-        off = 0.0
+        deviation = 0.0
         for k in reversed(range(len(rows))):
-            off = max(off, _meet_totals(frame, noisy, prices, k))
+            deviation = max(deviation, _update_total_prices(frame, noisy, prices, k))
             if k > 0:
-                _meet_children(frame, noisy, prices, k)
-        if off < _TOLERANCE:
+                _update_child_prices(frame, noisy, prices, k)
+        if deviation < _TOLERANCE:
             break
     return prices
 
@@ -107,29 +107,29 @@ def compute_real_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices,
     return np.asarray(y, dtype=np.float64)
 
 
-def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
-    """Set m (see :class:`Prices`) of level k + 1, and return the largest deviation from a number of groups before."""
+def _update_total_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
+    """Update m (see :class:`Prices`) of level k + 1, and return the largest deviation of a sum from G before that."""
     parents = frame.geography.parents[k + 1]
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
-    totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
+    totals, leaves = frame.count_groups(k + 1), k + 1 == len(noisy)
 
-    def work(areas: slice) -> Any:
+    def update_prices(areas: slice) -> Any:
         own = prices.children[k] if leaves else prices.children[k][areas]
         return compute_total_prices(
             noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas]
         )
 
-    return max(map_in_order(work, iterate_row_ranges(len(parents), frame.top_code + 1)), default=0.0)
+    return max(map_in_order(update_prices, iterate_row_ranges(len(parents), frame.top_code + 1)), default=0.0)
 
 
-def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
-    """Set t (see :class:`Prices`) of level k."""
+def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
+    """Update t (see :class:`Prices`) of level k."""
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
     parents = frame.geography.parents[k]
 
-    def work(areas: slice) -> None:
+    def update_prices(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
             target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
             below = slice(first_child[area], first_child[area + 1])
@@ -139,7 +139,7 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
             )
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
-    process_all(work, iterate_row_ranges(len(noisy[k - 1]), children * (frame.top_code + 1)))
+    process_all(update_prices, iterate_row_ranges(len(noisy[k - 1]), children * (frame.top_code + 1)))
 
 
 def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
@@ -217,7 +217,8 @@ def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: l
     :func:`fit_histograms_to_totals`; for the proof, the module. Raises OdError if the solver finds no optimum, or one
     that breaks a constraint when it is rounded to integers.
     """
-    flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
+    flat = np.concatenate([values.ravel() for values in histograms])
+    target = np.concatenate([values.ravel() for values in noisy])
     conditions = _make_condition_matrix(frame)
     while True:
         cost_of_adding, cost_of_removing = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # for one unit
@@ -229,8 +230,9 @@ def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: l
             options={"mip_rel_gap": 0.0},
         )
         units = round_optimum(result)
-        change = units[: len(flat)] - units[len(flat) :]
-        if int(cost_of_adding @ units[: len(flat)] + cost_of_removing @ units[len(flat) :]) >= 0:
+        added, removed = units[: len(flat)], units[len(flat) :]
+        change = added - removed
+        if int(cost_of_adding @ added + cost_of_removing @ removed) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
         if np.any(conditions @ units) or np.any(flat + change < 0):
@@ -244,11 +246,12 @@ def _make_condition_matrix(frame: Frame) -> scipy.sparse.csc_array:
     Then children still sum to their parents, and leaf areas keep their numbers of groups.
     """
     sizes, leaves = frame.top_code + 1, len(frame.groups)
-    first = np.cumsum([0, *map(frame.geography.size, frame.levels)])  # areas are numbered level by level, top first
-    inner, areas = first[-2:]
-    parents = [first[level - 1] + frame.geography.parents[level + 1] for level in frame.levels[:-1]]
-    pairs = np.concatenate([np.empty(0, dtype=np.int64), *parents]), np.arange(first[1], areas)
-    sums = scipy.sparse.csr_array((np.ones(len(pairs[1])), pairs), shape=(inner, areas))
+    first_areas = np.cumsum([0, *map(frame.geography.size, frame.levels)])  # numbered level by level, top first
+    inner, areas = first_areas[-2], first_areas[-1]  # numbers of areas with children, and of all areas
+    parents = [first_areas[level - 1] + frame.geography.parents[level + 1] for level in frame.levels[:-1]]
+    parents.insert(0, np.empty(0, dtype=np.int64))  # if there is one level
+    children = np.arange(first_areas[1], areas)
+    sums = scipy.sparse.csr_array((np.ones(len(children)), (np.concatenate(parents), children)), shape=(inner, areas))
     add_up = scipy.sparse.kron(scipy.sparse.eye_array(inner, areas) - sums, scipy.sparse.eye_array(sizes))
     totals = scipy.sparse.kron(scipy.sparse.eye_array(leaves, areas, k=inner), np.ones((1, sizes)))
     conditions = scipy.sparse.vstack([add_up, totals], format="csc")
@@ -264,6 +267,7 @@ def round_optimum(result: Any) -> Counts:
 
 
 def _make_solver_error(code: str, message: str) -> OdError:
+    """Return the OdError for a solver that failed, or whose result cannot be used."""
     return OdError(code, message, next_step="report this", spent="draws already made stay charged")
 
 
@@ -296,7 +300,7 @@ def fit_histograms_to_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
 
 _STEPS = 1024
-"""Number of buckets per group when :func:`_give` sorts cells by their distance from the real solution y."""
+"""Number of buckets per group when :func:`_add_units` sorts cells by their distance from the real solution y."""
 
 
 def round_relaxed_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
@@ -306,13 +310,11 @@ def round_relaxed_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices
     :func:`compute_relaxed_prices`, the result is further from the noisy histograms, but still meets all constraints.
     """
     tops = compute_real_solution(frame, noisy, prices, 0, slice(0, len(noisy[0])))
-    histograms = [
-        np.array([round_by_largest_remainders(y, total) for y, total in zip(tops, frame.totals(1), strict=True)])
-    ]
+    rounded_tops = [round_by_largest_remainders(y, total) for y, total in zip(tops, frame.count_groups(1), strict=True)]
+    histograms = [np.array(rounded_tops)]
     for k in range(1, len(noisy)):
-        histograms.append(
-            divide_among_children(frame, partial(compute_real_solution, frame, noisy, prices, k), k, histograms[-1])
-        )
+        solution = partial(compute_real_solution, frame, noisy, prices, k)
+        histograms.append(divide_among_children(frame, solution, k, histograms[-1]))
     return histograms
 
 
@@ -322,21 +324,24 @@ def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
     They have the numbers of groups of their areas, and are ``near`` the real numbers that are returned for a range of
     areas of level k + 1.
     """
-    first_child, totals = frame.geography.first_child[k], frame.totals(k + 1)
+    first_child, totals = frame.geography.first_child[k], frame.count_groups(k + 1)
     below = np.empty((len(totals), above.shape[1]), dtype=np.int64)
 
-    def work(area: int) -> None:
+    def divide_area(area: int) -> None:
         children = slice(int(first_child[area]), int(first_child[area + 1]))
         _round_to_sums(near(children), totals[children], above[area].copy(), below[children])
 
-    process_all(work, range(len(above)))
+    process_all(divide_area, range(len(above)))
     return below
 
 
 def round_by_largest_remainders(y: Reals, total: int) -> Counts:
     """Round real numbers y to integers of at least 0, in the shape of y, that sum to ``total``, which is at least 0."""
     shared: Counts = np.maximum(np.floor(y), 0).astype(np.int64)
-    while missing := total - int(shared.sum()):
+    while True:
+        missing = total - int(shared.sum())
+        if missing == 0:
+            return shared
         step = max(1, abs(missing) // len(y))  # more than 1 only if y is far from the sum
         if missing > 0:
             shared[np.argsort(shared - y, kind="stable")[: missing // step]] += step
@@ -344,7 +349,6 @@ def round_by_largest_remainders(y: Reals, total: int) -> Counts:
             order = np.argsort(y - shared, kind="stable")
             order = order[shared[order] > 0][: -missing // step]
             shared[order] -= np.minimum(shared[order], step)
-    return shared
 
 
 @kernel
@@ -361,13 +365,13 @@ def _round_to_sums(y, rows, columns, shared):  # type: ignore[no-untyped-def]  #
             shared[child, j] = max(np.int64(np.floor(y[child, j])), 0)
             rows[child] -= shared[child, j]
             columns[j] -= shared[child, j]
-    _remove(y.T, shared.T, columns, rows)
-    _remove(y, shared, rows, columns)
-    _give(y, rows, columns, shared)
+    _remove_units(y.T, shared.T, columns, rows)
+    _remove_units(y, shared, rows, columns)
+    _add_units(y, rows, columns, shared)
 
 
 @kernel
-def _remove(y: Reals, shared: Counts, rows: Counts, columns: Counts) -> None:
+def _remove_units(y: Reals, shared: Counts, rows: Counts, columns: Counts) -> None:
     """Remove units from the rows with too large sums (``rows`` below 0): those of the cells that exceed y most."""
     for row in range(len(rows)):
         while rows[row] < 0:
@@ -384,7 +388,7 @@ def _remove(y: Reals, shared: Counts, rows: Counts, columns: Counts) -> None:
 
 
 @kernel
-def _give(y: Reals, rows: Counts, columns: Counts, shared: Counts) -> None:
+def _add_units(y: Reals, rows: Counts, columns: Counts, shared: Counts) -> None:
     """Add units to ``shared`` until no unit is missing. ``rows`` and ``columns`` have the missing units of each sum.
 
     Each round visits the cells whose row and column both lack units, those furthest below y first, by buckets and then

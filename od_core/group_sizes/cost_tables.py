@@ -79,7 +79,7 @@ def _sum_child_values(price: int | np.int64, node: int, tables: _Tables) -> np.i
 
 
 @kernel
-def _price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) -> int | np.int64:
+def _find_price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) -> int | np.int64:
     """Return the least price at which the children's values sum to at least ``value``, from ``near`` on."""
     below = above = near
     step = np.int64(1)
@@ -97,7 +97,7 @@ def _price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) ->
 
 
 @kernel
-def _fill(node: int, cut: int, tables: _Tables, merged: Counts) -> None:
+def _compute_table(node: int, cut: int, tables: _Tables, merged: Counts) -> None:
     """Compute a node's cost table of at most ``cut`` values on either side of its minimum from its children's."""
     first_child, noisy, total, low, size, slopes = tables
     inner, x, skipped = len(first_child) - 1, noisy[node], np.int64(0)
@@ -114,7 +114,7 @@ def _fill(node: int, cut: int, tables: _Tables, merged: Counts) -> None:
         least, below, above = _find_minimum(node, begin, end, tables)
         begin, end = max(begin, least - cut), min(end, least + cut)
         if begin < end:
-            lowest, highest = _price(begin, below, node, tables), _price(end, above, node, tables)
+            lowest, highest = _find_price(begin, below, node, tables), _find_price(end, above, node, tables)
             _merge_child_slopes(node, lowest, highest, tables, merged)
             skipped = begin - _sum_child_values(lowest - 1, node, tables)  # equal slopes before that of begin + 1
     low[node], size[node] = begin, max(end - begin, 0)  # the root detects a begin above the total
@@ -185,7 +185,7 @@ def compute_root_tables(first_child: Counts, columns: Counts, cut: int, total: i
     for column in range(len(columns)):
         tables = _Tables(first_child, columns[column], total, low, size, slopes)
         for node in range(len(low) - 1, -1, -1):
-            _fill(node, cut, tables, merged)
+            _compute_table(node, cut, tables, merged)
         lows[column], sizes[column] = low[0], size[0]
         values[column, : size[0]] = slopes[0, : size[0]]
     return lows, sizes, values
@@ -207,7 +207,7 @@ def compute_leaf_values(
     for column in range(len(columns)):
         tables = _Tables(first_child, columns[column], total, low, size, slopes)
         for node in range(len(low) - 1, -1, -1):
-            _fill(node, cut, tables, merged)
+            _compute_table(node, cut, tables, merged)
         values[0] = roots[column]
         for node in range(inner):
             _divide_node_value(values, node, tables)
@@ -222,7 +222,7 @@ def compute_leaf_values(
 @kernel
 def _divide_node_value(values: Counts, node: int, tables: _Tables) -> None:
     """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
-    price = _price(values[node], 0, node, tables)
+    price = _find_price(values[node], 0, node, tables)
     remaining = values[node] - _sum_child_values(price - 1, node, tables)
     for child in range(tables.first_child[node], tables.first_child[node + 1]):
         values[child] = _compute_value(price - 1, child, tables)
@@ -257,11 +257,11 @@ def find_optimal_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> 
     """
     refuse_too_large(frame, noisy)
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)
-    totals = frame.totals(1)
+    totals = frame.count_groups(1)
     for top in range(len(totals)):
         rows, first_child = make_tree_below_top(frame, top)
         columns, which = find_distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
-        leaves[rows[-1]] = _solve(first_child, columns, which, int(totals[top]), cut)
+        leaves[rows[-1]] = _solve_tree(first_child, columns, which, int(totals[top]), cut)
     return frame.sum_every_level(leaves)
 
 
@@ -281,12 +281,14 @@ def make_tree_below_top(frame: Frame, top: int) -> tuple[list[slice], NDArray[np
         the areas ``first_child[a]:first_child[a + 1]`` of the tree are the children of its area a; shape (areas with
         children + 1,). The areas with children come first, because all leaf areas are at the last level.
     """
-    rows, first_child, nodes = [slice(top, top + 1)], [], 1
+    rows = [slice(top, top + 1)]
+    first_child, nodes = [], 1
     for level in frame.levels[:-1]:
-        first = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
-        first_child.append(first[:-1] - first[0] + nodes)
-        rows.append(slice(int(first[0]), int(first[-1])))
-        nodes += int(first[-1] - first[0])
+        of_level = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
+        first, end = int(of_level[0]), int(of_level[-1])  # the tree's areas of the next level
+        first_child.append(of_level[:-1] - first + nodes)
+        rows.append(slice(first, end))
+        nodes += end - first
     return rows, np.concatenate([*first_child, [nodes]]).astype(np.int64)
 
 
@@ -296,11 +298,13 @@ def find_distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.
     A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
     solved once. The columns are returned as rows; shape (distinct columns, areas of the tree).
     """
-    numbers, which = dict[bytes, int](), list[int]()
+    numbers: dict[bytes, int] = {}  # of the distinct columns
+    which: list[int] = []
     for first in range(0, levels[0].shape[1], _PIECE):
         piece = np.concatenate([values[:, first : first + _PIECE] for values in levels])
         which += [numbers.setdefault(column.tobytes(), len(numbers)) for column in piece.T]
-    return np.frombuffer(b"".join(numbers), dtype=np.int64).reshape(len(numbers), -1), np.array(which)
+    columns = np.frombuffer(b"".join(numbers), dtype=np.int64)
+    return columns.reshape(len(numbers), -1), np.array(which)
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,39 +325,43 @@ class _Tree:
     def iterate_root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
         """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
 
-        def tables(piece: Counts) -> tuple[Counts, Counts, Counts]:
+        def compute_tables(piece: Counts) -> tuple[Counts, Counts, Counts]:
             return compute_root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
 
         pieces = [chosen[piece] for piece in _split_by_cut(self.cuts[chosen])]
-        for piece, (low, size, slopes) in zip(pieces, map_in_order(tables, pieces), strict=True):
+        for piece, (low, size, slopes) in zip(pieces, map_in_order(compute_tables, pieces), strict=True):
             for column, first, length, table in zip(piece.tolist(), low.tolist(), size, slopes, strict=True):
                 yield column, first, table[:length].copy()
 
     def iterate_leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
         """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end."""
 
-        def leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
+        def compute_leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
             cut = self.cuts[piece[0, 0]]
             return compute_leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
 
         pieces = [pairs[piece] for piece in _split_by_cut(self.cuts[pairs[:, 0]])]
-        for piece, (histograms, ends) in zip(pieces, map_in_order(leaves, pieces), strict=True):
-            yield from zip(map(tuple, piece.tolist()), histograms, ends.tolist(), strict=True)
+        for piece, (histograms, at_cut) in zip(pieces, map_in_order(compute_leaves, pieces), strict=True):
+            column_values = [(column, value) for column, value in piece.tolist()]
+            yield from zip(column_values, histograms, at_cut.tolist(), strict=True)
 
 
-def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
+def _solve_tree(
+    first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int
+) -> Counts:
     """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (areas, sizes)."""
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     tree = _Tree(first_child, columns, total, cuts)
-    lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
+    lows = np.zeros(len(columns), dtype=np.int64)  # with `root_slopes`, the cost table of the root, by column
+    root_slopes = [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
     widened = np.arange(len(columns))
     while True:
         for column, low, slopes in tree.iterate_root_tables(widened):
-            lows[column], tops[column] = low, slopes
-        values, ended = choose_root_values(lows, tops, which, total)
+            lows[column], root_slopes[column] = low, slopes
+        values, too_narrow = choose_root_values(lows, root_slopes, which, total)
         if values is None:
-            widened = np.array([column for column in ended if cuts[column] < total])
+            widened = np.array([column for column in too_narrow if cuts[column] < total])
         else:
             of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
             unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
@@ -386,11 +394,11 @@ def choose_root_values(
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)
-    times = np.bincount(which, minlength=len(tables))
+    times = np.bincount(which, minlength=len(tables))  # number of sizes that have each column
     highs = lows + np.diff(offsets)
-    if int(times @ lows) > total:
+    if int(times @ lows) > total:  # smaller values are needed, of the tables that are cut below
         return None, np.flatnonzero(lows > 0).tolist()
-    if int(times @ highs) < total:
+    if int(times @ highs) < total:  # larger values are needed, of the tables that are cut above
         return None, np.flatnonzero(highs < total).tolist()
     price, beyond = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
     while beyond - price > 1:  # find the largest price at which the root values sum to at most the total
@@ -403,7 +411,7 @@ def choose_root_values(
     takes_more = _compute_root_values(lows, slopes, offsets, price + 1) > of_columns
     values = of_columns[which]
     missing = total - int(values.sum())
-    tied_sizes = np.flatnonzero(takes_more[which])
+    tied_sizes = np.flatnonzero(takes_more[which])  # with a next slope of the same price, of which the first are taken
     values[tied_sizes[:missing]] += 1
     return values, []
 

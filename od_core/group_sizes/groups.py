@@ -70,7 +70,7 @@ class Frame:
         """Levels of the table, 1 to L, top first."""
         return range(1, self.geography.depth + 1)
 
-    def totals(self, level: int) -> Counts:
+    def count_groups(self, level: int) -> Counts:
         """Return G_r, the number of groups, of every area of a level; shape (areas,)."""
         return self.sum_at_level(self.groups, level)
 
@@ -89,7 +89,7 @@ class Frame:
         """
         if level == 0:
             return np.ones(1, dtype=np.int64)
-        totals = self.totals(level)
+        totals = self.count_groups(level)
         return totals if query == "sizes" else np.full(len(totals), self.top_code + (query == "histogram"))
 
     def reshape_to_rows(self, query: Query, flat: Counts) -> Counts:
@@ -102,6 +102,7 @@ class Frame:
 
 
 def _make_frame_error(message: str) -> OdError:
+    """Return the OdError for a frame that is not valid."""
     return OdError("OD-GROUPS-FRAME", message, next_step="correct the group list or the geography")
 
 
@@ -129,10 +130,10 @@ class GroupSizes(Confidential):
     def __post_init__(self) -> None:
         if self.groups is None:
             object.__setattr__(self, "groups", np.broadcast_to(np.int64(1), self.size.shape))  # takes no memory
-        matching = len(self.area) == len(self.size) == len(self.groups)
-        in_range = matching and (self.size >= 0).all() and (self.groups >= 1).all()
+        have_same_length = len(self.area) == len(self.size) == len(self.groups)
+        are_in_range = have_same_length and (self.size >= 0).all() and (self.groups >= 1).all()
         to_next = np.diff(self.area)
-        if not in_range or np.any((to_next < 0) | ((to_next == 0) & (np.diff(self.size) < 0))):
+        if not are_in_range or np.any((to_next < 0) | ((to_next == 0) & (np.diff(self.size) < 0))):
             raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
 
     @property
@@ -142,9 +143,11 @@ class GroupSizes(Confidential):
 
     def iterate_column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
         """Yield the area and the size of each group, for the fingerprint; see ``ledger.staged_files.Counted``."""
-        ends = np.cumsum(self.groups)
-        for first in range(0, int(ends[-1]) if len(ends) else 0, PIECE):
-            rows = np.searchsorted(ends, np.arange(first, min(first + PIECE, int(ends[-1]))), side="right")
+        ends = np.cumsum(self.groups)  # of each row, in the numbers of the groups
+        total = int(ends[-1]) if len(ends) else 0
+        for first in range(0, total, PIECE):
+            numbers = np.arange(first, min(first + PIECE, total))
+            rows = np.searchsorted(ends, numbers, side="right")
             yield self.area[rows].astype(np.int64), self.size[rows]
 
     @classmethod
@@ -163,22 +166,21 @@ class GroupSizes(Confidential):
         of groups (or their sum) is not an integer from 0 to 2^53. No message quotes a size or a number of groups.
         """
         name_of = resolve_column_names(columns, ("group", "area", "size", "groups"))
-        by_count, one_by_one = ([name_of[role], name_of["area"], name_of["size"]] for role in ("groups", "group"))
-        numbers = [name_of["size"], name_of["groups"]]
+        by_name, by_number = name_of["group"], name_of["groups"]
+        keys, numbers = [name_of["area"], name_of["size"]], [name_of["size"], by_number]
         read = partial(read_table, groups, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN")
-        frame, present, _ = read(by_count[1:], [name_of["groups"], name_of["group"]])
-        if {name_of["group"], name_of["groups"]} <= set(present):
-            both = f"both column {name_of['group']!r}, of single groups, and column {name_of['groups']!r}, of numbers"
+        frame, present, _ = read(keys, [by_number, by_name])
+        if {by_name, by_number} <= set(present):
+            both = f"both column {by_name!r}, of single groups, and column {by_number!r}, of numbers"
             raise _make_group_list_error("OD-GROUPS-COLUMN", f"the groups have {both}")
-        if name_of["groups"] in present:
-            number, areas, sizes = (frame[column] for column in by_count)
+        if not {by_name, by_number} & set(present):
+            read([by_name, *keys])  # raises the error of a missing column
+        areas, sizes = frame[name_of["area"]], frame[name_of["size"]]
+        if by_number in present:
             size = _convert_to_whole_numbers(sizes, *_SIZE)
-            return cls.from_counts(
-                _find_leaf_areas(areas, geography), size, _convert_to_whole_numbers(number, *_NUMBER)
-            )
-        if name_of["group"] not in present:
-            read(one_by_one)  # raises the error of a missing column
-        names, areas, sizes = (frame[column] for column in one_by_one)
+            area = _find_leaf_areas(areas, geography)
+            return cls.from_counts(area, size, _convert_to_whole_numbers(frame[by_number], *_NUMBER))
+        names = frame[by_name]
         if names.isna().any():
             raise _make_group_list_error("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
         twice = names.duplicated()
@@ -198,8 +200,8 @@ class GroupSizes(Confidential):
             raise _make_group_list_error("OD-GROUPS-TWICE", "the number of groups of an area and size is given twice")
         if groups.sum(dtype=np.float64) > MAX_COUNT:
             raise _make_group_list_error("OD-GROUPS-COUNT", "the numbers of groups sum to more than 2^53")
-        there = order[groups[order] > 0]
-        return cls(area[there], size[there], groups[there])
+        order = order[groups[order] > 0]
+        return cls(area[order], size[order], groups[order])
 
     @classmethod
     def from_areas_and_sizes(cls, area: Numbers, size: Counts) -> GroupSizes:
@@ -232,7 +234,8 @@ _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
 
 def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
     """Return the leaf area number of each code. Raises OdError if one is not that of a leaf area, or not text."""
-    if (kind := find_unexpected_type(areas)) is not None:
+    kind = find_unexpected_type(areas)
+    if kind is not None:
         message = f"column {areas.name!r} holds {kind}; codes must be text, because numbers lose leading zeros"
         raise _make_group_list_error("OD-GROUPS-AREA", message)
     area = geography.find_zone_numbers(areas)
@@ -248,12 +251,13 @@ def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
 def _convert_to_whole_numbers(column: pd.Series, code: str, named: str) -> Counts:
     """Return a column of sizes or numbers. Raises OdError if one is not an integer from 0 to 2^53."""
 
-    def fault(what: str, _: int | None) -> OdError:
-        no_number = what in (MISSING, NOT_NUMBERS)
-        says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
-        return _make_group_list_error(code, f"{named} in column {column.name!r} {says}")
+    def make_error(fault: str, _: int | None) -> OdError:
+        words = "is not a whole number from 0 to 2^53"
+        if fault in (MISSING, NOT_NUMBERS):
+            words = "is missing or is not a number"
+        return _make_group_list_error(code, f"{named} in column {column.name!r} {words}")
 
-    return convert_to_integers(column, fault)
+    return convert_to_integers(column, make_error)
 
 
 def _make_group_list_error(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
@@ -281,10 +285,11 @@ class Grouping:
 
     def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
-        listed = np.bincount(self.list_codes(geography)[1], minlength=len(geography.zones)).astype(np.int64)
-        return listed * days if self.by_day else listed
+        _, area = self.list_codes(geography)
+        codes_per_area = np.bincount(area, minlength=len(geography.zones)).astype(np.int64)
+        return codes_per_area * days if self.by_day else codes_per_area
 
-    def count(
+    def count_records(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
         """Count the records of every group in a period. The result is confidential.
@@ -391,29 +396,30 @@ class NumberedGroups(Grouping):
 
     def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area, the same for any days; see the base class."""
-        return _read_public_list(self.file, {"area": self.area, "groups": self.groups}, geography)[1].count_per_area(
-            geography
-        )
+        _, groups = _read_public_list(self.file, {"area": self.area, "groups": self.groups}, geography)
+        return groups.count_per_area(geography)
 
-    def count(
+    def count_records(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
-        """Return the groups of a period; see :meth:`Grouping.count`. Records have their size and number (as trips).
+        """Return the groups of a period; see :meth:`Grouping.count_records`.
+
+        Records have a size, and the number of groups of this size in the field of trips.
 
         Raises OdError also if sizes or numbers are not whole, a size of an area occurs twice, or an area has more
         groups than the list says. The share of faults is that of the groups.
         """
         codes = pa.table({"code": pa.array(geography.zones, pa.string()), "number": np.arange(len(geography.zones))})
         placed = "SELECT number, size, trips, in_period FROM records LEFT JOIN codes ON records.origin = codes.code"
-        wanted = "SELECT coalesce(number, -1) AS area, size, trips, coalesce(in_period, false) AS inside FROM placed"
-        rows = query_loaded_records(records, {"codes": codes}, placed, "false", wanted, fault_threshold).to_pandas()
+        query = "SELECT coalesce(number, -1) AS area, size, trips, coalesce(in_period, false) AS inside FROM placed"
+        rows = query_loaded_records(records, {"codes": codes}, placed, "false", query, fault_threshold).to_pandas()
         size = _convert_to_whole_numbers(rows["size"], *_SIZE)
         groups = _convert_to_whole_numbers(rows["trips"], *_NUMBER)
         area = rows["area"].to_numpy(dtype=np.int32)
-        sound = rows["inside"].to_numpy(dtype=np.bool_) & (area >= 0)
-        faulty, total = (int(some.sum(dtype=np.float64)) for some in (groups[~sound], groups))
+        is_sound = rows["inside"].to_numpy(dtype=np.bool_) & (area >= 0)
+        faulty, total = int(groups[~is_sound].sum(dtype=np.float64)), int(groups.sum(dtype=np.float64))
         refuse_too_many_faults(faulty, total, fault_threshold)
-        counted = GroupSizes.from_counts(area[sound], size[sound], groups[sound])
+        counted = GroupSizes.from_counts(area[is_sound], size[is_sound], groups[is_sound])
         empty = self.count_groups_per_area(geography, Period(period).days) - counted.count_per_area(geography)
         if (empty < 0).any():
             raise _make_group_list_error(

@@ -64,13 +64,14 @@ class NoisyGroups:
         ``measured`` has the number and the noisy values of each measured level, top first. Level 0 is the whole space.
         Noisy sizes are not numbers of groups, so they are not summed.
         """
-        source, values = next(of_level for of_level in measured if of_level[0] >= level)
+        measured_level, noisy = next((number, values) for number, values in measured if number >= level)
         geography = frame.geography
-        first_zones = geography.first_zone[level][:-1]
-        first_measured = np.searchsorted(geography.first_zone[source][:-1], first_zones)
-        summed = values if query == "sizes" else np.add.reduceat(values, first_measured, axis=0)
-        areas = np.diff(np.append(first_measured, geography.size(source)))
-        return cls(query, scale, frame.top_code, frame.totals(level), areas, summed)
+        # The measured areas within an area are consecutive, and the first of them begins with the same zone.
+        first_measured = np.searchsorted(geography.first_zone[measured_level][:-1], geography.first_zone[level][:-1])
+        areas = np.diff(np.append(first_measured, geography.size(measured_level)))
+        if query != "sizes":
+            noisy = np.add.reduceat(noisy, first_measured, axis=0)
+        return cls(query, scale, frame.top_code, frame.count_groups(level), areas, noisy)
 
     def bound_cumulative_counts(self, sizes: Counts, *, exact: bool = True) -> tuple[Counts, Counts]:
         """Return the bounds of the number of groups of at most each size; shape (areas, sizes) each.
@@ -79,6 +80,18 @@ class NoisyGroups:
         """
         if self.query == "sizes":
             return self._bound_from_noisy_sizes(sizes, _compute_exact_end if exact else _compute_wilson_end)
+        estimate, variance = self._estimate_cumulative_counts(sizes)
+        lower, upper = compute_lower_bound(estimate, variance), compute_upper_bound(estimate, variance)
+        if self.query == "cumulative":  # of one draw, the quantile of the noise is known exactly
+            is_single, reach = self.areas == 1, compute_laplace_reach(self.scale)
+            single_draws = self.noisy[np.ix_(is_single, sizes)]
+            lower[is_single] = np.maximum(single_draws - reach, 0)
+            upper[is_single] = np.maximum(single_draws + reach, 0)
+        groups = self.groups[:, np.newaxis]
+        return np.minimum(lower, groups), np.minimum(upper, groups)
+
+    def _estimate_cumulative_counts(self, sizes: Counts) -> tuple[Reals, Reals]:
+        """Return estimates of the numbers of groups of at most each size, and their variances; shape (areas, sizes)."""
         estimate: Reals
         variance: Reals
         if self.query == "cumulative":
@@ -89,13 +102,7 @@ class NoisyGroups:
             surplus = (self.noisy.sum(axis=1) - self.groups)[:, np.newaxis]
             estimate = np.cumsum(self.noisy, axis=1)[:, sizes] - surplus * (below / cells)
             variance = self._variance * np.multiply.outer(self.areas, below * (cells - below) / cells)
-        lower, upper = compute_lower_bound(estimate, variance), compute_upper_bound(estimate, variance)
-        if self.query == "cumulative":  # of one draw, the quantile of the noise is known exactly
-            single, reach = self.areas == 1, compute_laplace_reach(self.scale)
-            alone = self.noisy[np.ix_(single, sizes)]
-            lower[single], upper[single] = np.maximum(alone - reach, 0), np.maximum(alone + reach, 0)
-        groups = self.groups[:, np.newaxis]
-        return np.minimum(lower, groups), np.minimum(upper, groups)
+        return estimate, variance
 
     def bound_members(self) -> tuple[Counts, Counts]:
         """Return the bounds of the number of members of each area; shape (areas,) each.
@@ -104,20 +111,20 @@ class NoisyGroups:
         """
         top, groups = self.top_code, self.groups.astype(np.float64)
         estimate: NDArray[Any]
-        draws: NDArray[Any]
+        draws: NDArray[Any]  # of the variance of the noise, in all
         if self.query == "sizes":
             ends = np.concatenate([[0], np.cumsum(self.groups)])
             estimate = np.diff(np.concatenate([[0], np.cumsum(self.noisy)])[ends]).astype(np.float64)
             draws = groups
         elif self.query == "cumulative":  # the sizes of groups sum to the groups above each size
-            estimate, draws = top * groups - self.noisy.sum(axis=1), self.areas * float(top)
+            estimate = top * groups - self.noisy.sum(axis=1)
+            draws = self.areas * float(top)
         else:  # least squares, given the number of groups: the weights of the sizes sum to 0
             weights = np.arange(top + 1) - top / 2
-            estimate, draws = self.noisy @ weights + groups * top / 2, self.areas * float(weights @ weights)
-        lower, upper = (
-            bound(estimate, (self._variance * draws).astype(np.float64))
-            for bound in (compute_lower_bound, compute_upper_bound)
-        )
+            estimate = self.noisy @ weights + groups * top / 2
+            draws = self.areas * float(weights @ weights)
+        variance = (self._variance * draws).astype(np.float64)
+        lower, upper = compute_lower_bound(estimate, variance), compute_upper_bound(estimate, variance)
         most = top * self.groups
         return np.minimum(lower, most), np.minimum(upper, most)
 
@@ -127,18 +134,19 @@ class NoisyGroups:
         return float(compute_laplace_variance(self.scale))
 
     def _bound_from_noisy_sizes(
-        self, sizes: Counts, end: Callable[[Reals, Reals, int], Reals]
+        self, sizes: Counts, compute_end: Callable[[Reals, Reals, int], Reals]
     ) -> tuple[Counts, Counts]:
         """Return the bounds from noisy sizes; for the proof, see ``docs/explanation/group-sizes.md``, "Intervals"."""
         groups = self.groups[:, np.newaxis].astype(np.float64)
         lower = np.zeros((len(groups), len(sizes)))
         upper = lower + groups
-        up_to = self._make_size_counter()
+        count_up_to = self._make_size_counter()
         a = math.exp(-1 / self.scale)
         for shift in _SHIFTS:
             distance = math.ceil(shift * self.scale)
             beyond = a ** (distance + 1) / (1 + a)
-            least, most = (end(up_to(sizes + sign * distance), groups, sign) for sign in (-1, 1))
+            least = compute_end(count_up_to(sizes - distance), groups, -1)
+            most = compute_end(count_up_to(sizes + distance), groups, 1)
             lower = np.maximum(lower, (least - groups * beyond) / (1 - beyond))
             upper = np.minimum(upper, most / (1 - beyond))
         return np.ceil(lower - _ROUNDING).astype(np.int64), np.floor(upper + _ROUNDING).astype(np.int64)
@@ -168,8 +176,10 @@ def _compute_exact_end(successes: Reals, trials: Reals, sign: int) -> Reals:
 
     ``successes`` of ``trials`` independent indicators are 1; shapes (areas, sizes) and (areas, 1).
     """
-    below, above = (successes, trials - successes + 1) if sign < 0 else (successes + 1, trials - successes)
-    share = scipy.special.betaincinv(below, above, _TAIL if sign < 0 else 1 - _TAIL)
+    if sign < 0:
+        share = scipy.special.betaincinv(successes, trials - successes + 1, _TAIL)
+    else:
+        share = scipy.special.betaincinv(successes + 1, trials - successes, 1 - _TAIL)
     end: Reals = trials * np.nan_to_num(share, nan=float(sign > 0))  # without successes, or without failures
     return end
 

@@ -26,7 +26,7 @@ from od_core.group_sizes.area_totals import (
 )
 from od_core.group_sizes.cost_tables import compute_first_cut, find_optimal_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
-from od_core.group_sizes.merging import Runs, check_noisy, make_level_histograms, merge
+from od_core.group_sizes.merging import Runs, check_noisy, make_level_histograms, merge_levels
 from od_core.group_sizes.nearest_curves import Reals, fit_real_curves, fit_whole_curves, project_onto_intersection
 from od_core.parallel import map_in_order
 from od_core.privacy.plan import Mechanism
@@ -112,7 +112,7 @@ class MergedLevels(GroupSizeMechanism):
         4 / (n eps^2) [kuo2018countofcounts, section 5.1.2]. A noisy histogram is replaced by the nearest one with the
         area's number of groups. The ``scale`` of the noise is the same at all levels.
         """
-        totals = frame.totals(level)
+        totals = frame.count_groups(level)
         offsets = np.append(0, np.cumsum(frame.count_query_values(self.query, level)))
         if self.query == "sizes":
             first, lengths, sums = fit_least_squares(noisy, offsets, np.full_like(totals, frame.top_code))
@@ -127,10 +127,8 @@ class MergedLevels(GroupSizeMechanism):
         queries = self.list_level_queries(frame.geography.depth)
         levels = frame.levels[-len(queries) :]
         check_noisy(frame, queries, levels, noisy)
-        measured = zip(levels, noisy, strict=True)
-        return make_level_histograms(
-            frame, merge(frame, [self.estimate_level(frame, *level, scale) for level in measured])
-        )
+        runs = [self.estimate_level(frame, level, values, scale) for level, values in zip(levels, noisy, strict=True)]
+        return make_level_histograms(frame, merge_levels(frame, runs))
 
 
 def estimate_posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
@@ -140,7 +138,7 @@ def estimate_posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, n
     """
     offsets = np.append(0, np.cumsum(frame.count_query_values(mechanism.query, level)))
     of_sizes = mechanism.query == "sizes"
-    areas = NoisyAreas(noisy.reshape(-1), offsets, frame.totals(level), frame.top_code, of_sizes, scale)
+    areas = NoisyAreas(noisy.reshape(-1), offsets, frame.count_groups(level), frame.top_code, of_sizes, scale)
     return Runs.from_histograms(areas.estimate_histograms())
 
 
@@ -355,7 +353,9 @@ class WithAreaTotals(GroupSizeMechanism):
         histograms = noisy
         if self.query == "cumulative":
             levels = zip(frame.levels, noisy, strict=True)
-            histograms = [fit_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
+            histograms = [
+                fit_histograms(frame.count_groups(level), values, "least_squares") for level, values in levels
+            ]
         if self.area_totals:
             return fit_histograms_to_totals(frame, histograms)
         return find_optimal_histograms(frame, histograms, compute_first_cut(scale))
@@ -392,10 +392,11 @@ class HistogramRelaxed(GroupSizeMechanism):
         """Return the histograms of all levels, rounded half up; see :meth:`GroupSizeMechanism.estimate`."""
         refuse_too_large(frame, noisy)
         prices = compute_relaxed_prices(frame, noisy)
-        everywhere = (
-            compute_real_solution(frame, noisy, prices, k, slice(0, len(values))) for k, values in enumerate(noisy)
-        )
-        return [np.maximum(np.floor(y + 0.5), 0).astype(np.int64) for y in everywhere]
+        histograms = []
+        for k, values in enumerate(noisy):
+            y = compute_real_solution(frame, noisy, prices, k, slice(0, len(values)))
+            histograms.append(np.maximum(np.floor(y + 0.5), 0).astype(np.int64))
+        return histograms
 
 
 @dataclass(frozen=True)
@@ -434,7 +435,7 @@ class TopDown(WithAreaTotals):
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
         refuse_too_large(frame, noisy)
         sizes = frame.top_code + 1
-        tops = project_children_euclidean(noisy[0].ravel(), frame.totals(1), np.arange(len(noisy[0]) + 1) * sizes)
+        tops = project_children_euclidean(noisy[0].ravel(), frame.count_groups(1), np.arange(len(noisy[0]) + 1) * sizes)
         histograms = [tops.reshape(-1, sizes)]
         for level, values in enumerate(noisy[1:], start=2):
             above, first = histograms[-1], frame.geography.first_child[level - 1]
@@ -443,16 +444,14 @@ class TopDown(WithAreaTotals):
                 histograms.append(divide_among_children(frame, nearest.__getitem__, level - 1, above))
             else:
                 offsets = (np.arange(sizes)[:, np.newaxis] * len(values) + first[:-1]).ravel()
-                of_sizes = project_children_euclidean(
-                    values.T.ravel(), above.T.ravel(), np.append(offsets, values.size)
-                )
-                histograms.append(np.ascontiguousarray(of_sizes.reshape(sizes, -1).T))
+                by_size = project_children_euclidean(values.T.ravel(), above.T.ravel(), np.append(offsets, values.size))
+                histograms.append(np.ascontiguousarray(by_size.reshape(sizes, -1).T))
         return histograms
 
 
 def _project_children(frame: Frame, level: int, noisy: Counts, above: Counts) -> Reals:
     """Return nearly the nearest real histograms of a level with its numbers of groups and the sums ``above``."""
-    totals, parents = frame.totals(level), frame.geography.parents[level]
+    totals, parents = frame.count_groups(level), frame.geography.parents[level]
     first = frame.geography.first_child[level - 1]
     children = np.diff(first)[:, np.newaxis]
     nothing = np.zeros((1, noisy.shape[1]))
@@ -489,7 +488,7 @@ class CumulativeNearest(GroupSizeMechanism):
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
         check_noisy(frame, self.list_level_queries(frame.geography.depth), frame.levels, noisy)
-        levels = zip(self.estimate_curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
+        levels = zip(self.estimate_curves(frame, noisy), map(frame.count_groups, frame.levels), strict=True)
         return [np.diff(counts, prepend=0, append=totals[:, np.newaxis]) for counts, totals in levels]
 
 
@@ -546,9 +545,11 @@ def choose_default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction)
     """
     scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth
-    sizes = math.sqrt(frame.top_code)
+    root_of_top_code = math.sqrt(frame.top_code)
     groups = int(frame.groups.sum())
-    biased = scale * (leaves / tops) / depth**2 >= BIASED
-    if biased and depth > 1 and groups / tops / sizes >= SHARED:
+    has_large_biases = scale * (leaves / tops) / depth**2 >= BIASED
+    noise_averages_out = groups / tops / root_of_top_code >= SHARED
+    if depth > 1 and has_large_biases and noise_averages_out:
         return Cumulative() if groups / tops >= DENSE * frame.top_code else SizesPosterior()
-    return BottomUpPosterior("cumulative" if scale <= VISIBLE * groups / leaves / sizes else "sizes")
+    steps_stand_out = scale <= VISIBLE * groups / leaves / root_of_top_code
+    return BottomUpPosterior("cumulative" if steps_stand_out else "sizes")

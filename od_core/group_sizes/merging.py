@@ -55,11 +55,11 @@ class Runs:
         """
         order = np.lexsort((weights, *compute_size_keys(totals, weights), area))
         area, groups, totals, weights = area[order], groups[order], totals[order], weights[order]
-        starts = np.ones(len(area), dtype=np.bool_)
-        starts[1:] = (np.diff(area) != 0) | (np.diff(totals) != 0) | (np.diff(weights) != 0)
-        places = np.flatnonzero(starts)
-        groups_of_runs = np.add.reduceat(groups, places) if len(places) else groups
-        return cls(_find_first_runs(area[places], areas), groups_of_runs, totals[places], weights[places])
+        begins_run = np.ones(len(area), dtype=np.bool_)
+        begins_run[1:] = (np.diff(area) != 0) | (np.diff(totals) != 0) | (np.diff(weights) != 0)
+        starts = np.flatnonzero(begins_run)
+        groups_of_runs = np.add.reduceat(groups, starts) if len(starts) else groups
+        return cls(_find_first_runs(area[starts], areas), groups_of_runs, totals[starts], weights[starts])
 
     @classmethod
     def from_histograms(cls, histograms: Counts) -> Runs:
@@ -101,14 +101,14 @@ def _find_first_runs(area: Counts, areas: int) -> Counts:
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)
 
 
-def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
+def merge_levels(frame: Frame, levels: Sequence[Runs]) -> Runs:
     """Merge the estimates of all measured ``levels``, top first, and return the sizes of the groups of the leaf areas.
 
     Raises OdError if an area does not have its public number of groups, so that the matching would not end.
     """
     measured = frame.levels[-len(levels) :]
     for level, runs in zip(measured, levels, strict=True):
-        if not np.array_equal(np.diff(np.append(0, np.cumsum(runs.groups))[runs.first]), frame.totals(level)):
+        if not np.array_equal(np.diff(np.append(0, np.cumsum(runs.groups))[runs.first]), frame.count_groups(level)):
             message = "an area does not have its public number of groups before the merging"
             step = "correct the method of that level"
             raise OdError("OD-GROUPS-TOTALS", message, next_step=step, spent="draws already made stay charged")
@@ -131,7 +131,7 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
     most = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
     most = min(most, int(children.groups.sum()))
     pieces = tuple(np.empty(most, dtype=np.int64) for _ in range(4))
-    number = _match(
+    number = _match_groups(
         (parents.first, parents.groups, parents.totals, parents.weights),
         children.first[first_child],
         (area[order], children.groups[order], children.totals[order], children.weights[order]),
@@ -142,7 +142,7 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
 
 
 @kernel
-def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-untyped-def]  # compiled
+def _match_groups(parents, child_runs, children, tied, pieces):  # type: ignore[no-untyped-def]  # compiled
     """Match the groups of every parent to those of its children, and return the number of pieces.
 
     A piece is a number of groups of one child with the same merged size. The area, the number of groups, the total and

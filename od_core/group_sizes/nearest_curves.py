@@ -56,15 +56,19 @@ def project_onto_intersection(
         onto_sums: function that returns the nearest point in the affine set, as a new array.
         onto_rows: function that returns the nearest points of some rows in their set, given the range of the rows.
     """
-    moved = ahead = np.zeros_like(noisy)  # by which the rows were moved, before and after the momentum
+    moved = np.zeros_like(noisy)  # by how much the rows were moved into their set
+    ahead = moved  # the same, continued by the momentum
     momentum = 1.0
     for _ in range(MOST_ROUNDS):
         point, following = onto_sums(noisy - ahead), np.empty_like(noisy)
-        move = partial(_move, onto_rows, point, ahead, moved, following)
-        offs, uphills = zip(*map_in_order(move, iterate_row_ranges(*noisy.shape)), strict=True)
-        if max(offs) < TOLERANCE:
+        move = partial(_move_rows_into_set, onto_rows, point, ahead, moved, following)
+        largest_change, uphill = 0.0, 0.0
+        for change_of_rows, uphill_of_rows in map_in_order(move, iterate_row_ranges(*noisy.shape)):
+            largest_change = max(largest_change, change_of_rows)
+            uphill += uphill_of_rows
+        if largest_change < TOLERANCE:
             break
-        if sum(uphills) > 0:
+        if uphill > 0:
             momentum, ahead = 1.0, following
         else:
             next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
@@ -74,17 +78,20 @@ def project_onto_intersection(
     return point
 
 
-def _move(
+def _move_rows_into_set(
     onto_rows: Callable[[slice, Reals], Reals], point: Reals, ahead: Reals, moved: Reals, following: Reals, rows: slice
 ) -> tuple[float, float]:
-    """Move some rows of ``point`` into their set, and return the largest change, and above 0 if momentum misled."""
+    """Move some rows of ``point`` into their set, and write by how much into ``following``.
+
+    Return the largest change of a value, and a number that is above 0 in total if the momentum led away.
+    """
     free = point[rows] + ahead[rows]
     inside = onto_rows(rows, free)
     following[rows] = free - inside
-    off = float(np.abs(point[rows] - inside).max())
+    largest_change = float(np.abs(point[rows] - inside).max())
     uphill = float(((ahead[rows] - following[rows]) * (following[rows] - moved[rows])).sum())
     point[rows] = inside
-    return off, uphill
+    return largest_change, uphill
 
 
 def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
@@ -97,13 +104,13 @@ def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
     refuse_too_large(frame, noisy)
     upper = frame.groups.astype(np.float64)
 
-    def ascending(rows: slice, values: Reals) -> Reals:
+    def project_onto_ascending(rows: slice, values: Reals) -> Reals:
         pooled = np.empty_like(values)
-        _ascend(values, upper[rows], pooled)
+        _pool_rows(values, upper[rows], pooled)
         return pooled
 
     leaves = project_onto_intersection(
-        noisy[-1].astype(np.float64), partial(_fit_leaves_to_sums, frame, noisy), ascending
+        noisy[-1].astype(np.float64), partial(_fit_leaves_to_sums, frame, noisy), project_onto_ascending
     )
     return [np.add.reduceat(leaves, first[:-1]) for first in frame.geography.first_zone[1:]]
 
@@ -115,21 +122,22 @@ def _fit_leaves_to_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) ->
     the sum of their variances; it is averaged with the noisy value of the area, of variance 1. On the way down, the
     difference of an area's value from that sum is divided among the children in proportion to their variances.
     """
-    geography, below = frame.geography, []
+    geography = frame.geography
+    levels_below = []
     means, variances = leaves, np.ones((len(leaves), 1))
     for level in reversed(frame.levels[:-1]):
         first, parents = geography.first_child[level][:-1], geography.parents[level + 1]
         sums, sum_variances = np.add.reduceat(means, first), np.add.reduceat(variances, first)
-        below.append((means, sums, variances / sum_variances[parents], parents))
+        levels_below.append((means, sums, variances / sum_variances[parents], parents))
         means = (noisy[level - 1] * sum_variances + sums) / (1 + sum_variances)
         variances = sum_variances / (1 + sum_variances)
-    for child_means, sums, shares, parents in reversed(below):
+    for child_means, sums, shares, parents in reversed(levels_below):
         means = child_means + shares * (means - sums)[parents]
     return means if len(frame.levels) > 1 else leaves.copy()
 
 
 @kernel
-def _ascend(values: Reals, upper: Reals, pooled: Reals) -> None:
+def _pool_rows(values: Reals, upper: Reals, pooled: Reals) -> None:
     """Write the nearest ascending values from 0 to the row's entry of ``upper`` into ``pooled``, row by row."""
     sizes = values.shape[1]
     totals, lengths = np.empty(sizes), np.empty(sizes)
@@ -156,11 +164,13 @@ def round_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
 
     Arguments and result are those of :func:`fit_real_curves`. Curves that are no solutions are rounded, too.
     """
-    rounded = [np.floor(np.clip(curves[0], 0, frame.totals(1)[:, None]) + 0.5).astype(np.int64)]
+    rounded = [np.floor(np.clip(curves[0], 0, frame.count_groups(1)[:, None]) + 0.5).astype(np.int64)]
     np.maximum.accumulate(rounded[0], axis=1, out=rounded[0])
     for level, near in enumerate(curves[1:], start=2):
         children = np.empty(near.shape, dtype=np.int64)
-        _round_child_curves(rounded[-1], near, frame.geography.first_child[level - 1], frame.totals(level), children)
+        _round_child_curves(
+            rounded[-1], near, frame.geography.first_child[level - 1], frame.count_groups(level), children
+        )
         rounded.append(children)
     return rounded
 
@@ -208,8 +218,8 @@ def fit_whole_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
     """
     curves = round_curves(frame, fit_real_curves(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(np.abs(values).max()) for values in noisy))
-    small = sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT
-    return find_optimal_curves(frame, noisy, curves[-1]) if small else curves
+    is_small = sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT
+    return find_optimal_curves(frame, noisy, curves[-1]) if is_small else curves
 
 
 def find_optimal_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[Counts]:

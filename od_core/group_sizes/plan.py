@@ -68,8 +68,8 @@ class TopCodeEstimate:
     def __post_init__(self) -> None:
         share = parse_exact_fraction("the share of the top code", self.share)
         if not 0 < share < 1:
-            share_fault = "the share of the budget that estimates the top code must be between 0 and 1"
-            raise OdError("OD-GROUPS-TOP-CODE", share_fault, next_step="correct the share")
+            message = "the share of the budget that estimates the top code must be between 0 and 1"
+            raise OdError("OD-GROUPS-TOP-CODE", message, next_step="correct the share")
         if not is_top_code(self.most):
             message = "the bound of an estimated top code must be a whole number from 1 to 2^31 - 1"
             step = "give the largest size that may be distinguished"
@@ -165,17 +165,15 @@ class GroupSizePlan(Plan):
     def steps(self) -> tuple[LaplaceStep, ...]:
         """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first."""
         epsilon_left = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
-        drawn_first = []
+        steps = []
         if self.top_code_estimate is not None:
             share = self.top_code_estimate.share * epsilon_left
             epsilon_left -= share
-            drawn_first.append(_make_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
-        epsilon = epsilon_left / len(self.queries)
-        sensitivities = {level: SENSITIVITY[query] * self.unit.differing_units for level, query in self.queries.items()}
-        return (
-            *drawn_first,
-            *(_make_step(level, sensitivity, epsilon) for level, sensitivity in sensitivities.items()),
-        )
+            steps.append(_make_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
+        epsilon_of_level = epsilon_left / len(self.queries)
+        for level, query in self.queries.items():
+            steps.append(_make_step(level, SENSITIVITY[query] * self.unit.differing_units, epsilon_of_level))
+        return tuple(steps)
 
     @cached_property
     def queries(self) -> dict[int, Query]:
@@ -194,9 +192,15 @@ class GroupSizePlan(Plan):
 
     def replan(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
         """Return the plan with another unit and budget; see the base class."""
-        options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
-        options["top_code"] = self.top_code_estimate or self.frame.top_code
-        return plan_group_sizes(self.frame.geography, self.frame.groups, unit=unit, budget=budget, **options)
+        return plan_group_sizes(
+            self.frame.geography,
+            self.frame.groups,
+            unit=unit,
+            budget=budget,
+            mechanism=self.mechanism,
+            top_code=self.top_code_estimate or self.frame.top_code,
+            acceptance=self.acceptance,
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
@@ -222,9 +226,12 @@ class GroupSizePlan(Plan):
         return [describe_laplace_noise(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
 
     def _list_own_facts(self) -> dict[str, object]:
-        queries = dict.fromkeys(self.queries.values())
+        """Return the facts that only plans of group sizes have."""
+        queries = list(self.queries.values())
+        if len(set(queries)) == 1:
+            queries = queries[:1]
         return {
-            "query": ", ".join(self.queries.values() if len(queries) > 1 else queries),
+            "query": ", ".join(queries),
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
             "top_code": self.frame.top_code if self.top_code_estimate is None else self.top_code_estimate.facts,
@@ -300,4 +307,5 @@ def plan_group_sizes(
 
 
 def _make_step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
+    """Return the step that measures a level with a pure epsilon, whose noise has one scale."""
     return LaplaceStep(level, sensitivity, epsilon, (("", sensitivity / epsilon),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, takewhile, zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from od_core.geography.geography import Geography, find_finest_level
 from od_core.group_sizes.groups import Counts, GroupSizes
@@ -72,7 +71,7 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
     counted_name = "group_sizes"
     table_name = "histograms"
 
-    def read_counted_input(self, _plan: GroupSizePlan) -> GroupSizes:
+    def read_counted_input(self, _build_plan: GroupSizePlan) -> GroupSizes:
         """Read the true sizes of all groups; see :meth:`StagedTable.read_counted_input`."""
         table = pq.read_table(self.locate_file(self.counted_name))
         return GroupSizes(*(np.array(column) for column in table.columns))  # two columns in an earlier version
@@ -91,15 +90,15 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
 
 
 def _render_texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
-    interval = certificate is not None and has_intervals(certificate)
-    values = {
-        "plan": plan,
-        "margin": compute_top_code_margin,
-        "missed": MISSED,
-        "certificate": certificate,
-        "interval": interval,
-    }
-    texts: dict[str, str] = render_data("group_sizes_notes.yaml", **values)
+    """Return the texts on a plan, or on a release with a certificate, for the guarantee and the codebook, by name."""
+    texts: dict[str, str] = render_data(
+        "group_sizes_notes.yaml",
+        plan=plan,
+        margin=compute_top_code_margin,
+        missed=MISSED,
+        certificate=certificate,
+        interval=certificate is not None and has_intervals(certificate),
+    )
     return texts
 
 
@@ -107,7 +106,7 @@ FIRST_WITH_EXACT_ENDS = 7
 """Format of the first bundles with exact intervals from noisy sizes. Earlier ones are made again with Wilson's."""
 
 
-def _as_stated(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
+def _use_stated_interval_ends(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
     """Return a release with the intervals of the bundle format that its certificate states."""
     return with_fields(release, exact=read_bundle_format(certificate) >= FIRST_WITH_EXACT_ENDS)
 
@@ -122,7 +121,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     """
     names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
     certificate, (areas, groups, measurements, histogram) = read_certificate_and_tables(bundle, names)
-    plan = _plan(certificate["plan"], areas, groups, certificate.get("geography_versions", {}).get("areas"))
+    plan = _build_plan(certificate["plan"], areas, groups, certificate.get("geography_versions", {}).get("areas"))
     level_names = plan.frame.geography.level_names
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
@@ -136,7 +135,10 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     return release
 
 
-def _plan(facts: Mapping[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
+def _build_plan(
+    facts: Mapping[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None
+) -> GroupSizePlan:
+    """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
     geography = build_published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
     plan = GroupSizePlan.from_facts(facts, geography, per_area)
@@ -160,19 +162,19 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     """Return the chart of the share of groups of at most each size, on a logarithmic axis from 1, with intervals."""
     top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
     sizes = list_interval_sizes(top_code)
-    ends = int(release.histograms_of(0).sum()), groups, groups  # the released line may end elsewhere
-    bounds = release.bound_groups_at_most(0, sizes)
-    shares = np.array([np.append(values[0], end) / groups for values, end in zip(bounds, ends, strict=True)])
+    released_groups = int(release.histograms_of(0).sum())  # at which the released line ends
+    released, lower, upper = (values[0] for values in release.bound_groups_at_most(0, sizes))
 
-    def horizontal(sizes: Sequence[int]) -> list[float]:
+    def compute_positions(sizes: Sequence[int]) -> list[float]:
         positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()
         return positions
 
-    def points(shares_of_sizes: NDArray[np.float64]) -> list[str]:
-        heights = (_TOP + _HEIGHT * (1 - shares_of_sizes.clip(0, 1))).tolist()
-        return [f"{x:.1f},{y:.1f}" for x, y in zip(horizontal([*sizes.tolist(), top_code]), heights, strict=True)]
+    def format_points(numbers: Counts, end: int) -> list[str]:
+        shares = np.append(numbers, end) / groups
+        heights = (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
+        positions = compute_positions([*sizes.tolist(), top_code])
+        return [f"{x:.1f},{y:.1f}" for x, y in zip(positions, heights, strict=True)]
 
-    line, lower, upper = map(points, shares)
     steps = [0, *takewhile(lambda step: step <= top_code, iterate_one_three_ten())]
     return render_markup(
         "band_chart.svg",
@@ -181,9 +183,9 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
         right=_LEFT + _WIDTH,
         bottom=_TOP + _HEIGHT,
         heights={percent: _TOP + _HEIGHT * (1 - percent / 100) for percent in (0, 25, 50, 75, 100)},
-        steps=dict(zip(steps, horizontal(steps), strict=True)),
-        band=[*lower, *upper[::-1]],
-        line=line,
+        steps=dict(zip(steps, compute_positions(steps), strict=True)),
+        band=[*format_points(lower, groups), *format_points(upper, groups)[::-1]],
+        line=format_points(released, released_groups),
     )
 
 
@@ -210,8 +212,9 @@ def _describe_measured_queries(plan: GroupSizePlan) -> str:
 
 
 def _list_cumulative_counts(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
-    """Return the number of groups of at most each size, with its bounds."""
-    return list(zip(*(values[0].tolist() for values in release.bound_groups_at_most(0, np.array(sizes))), strict=True))
+    """Return the number of groups of at most each size in the whole space, with its bounds."""
+    released, lower, upper = (values[0].tolist() for values in release.bound_groups_at_most(0, np.array(sizes)))
+    return list(zip(released, lower, upper, strict=True))
 
 
 def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
@@ -221,7 +224,11 @@ def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
     """
     geography = release.frame.geography
     level = find_finest_level(geography, MOST_AREAS)
-    labels, histograms, groups = geography.labels[level], release.histograms_of(level), release.frame.totals(level)
+    labels, histograms, groups = (
+        geography.labels[level],
+        release.histograms_of(level),
+        release.frame.count_groups(level),
+    )
     members = release.bound_members(level)
     most_members = find_places_of_largest(members[0], MOST_AREAS)
     most_groups = find_places_of_largest(histograms.sum(axis=1), MOST_AREAS)
@@ -294,50 +301,55 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """
         frame, scales = release.frame, {step.level: step.scale for step in release.plan.steps}
         sizes = np.arange(frame.top_code + 1)
-        return pd.DataFrame(
-            [
+        rows = []
+        for level, histograms in zip(frame.levels, release.histograms, strict=True):
+            rows.append(
                 {
                     "level": frame.geography.levels[level - 1],
-                    "areas": len(table),
-                    "groups": int(table.sum()),
-                    "largest_size": int(sizes[table.any(axis=0)].max(initial=0)),
-                    "members": int(table.sum(axis=0) @ sizes),
-                    "noise_scale": "-" if level not in scales else f"{round_up_to_float(scales[level]):.6g}",
+                    "areas": len(histograms),
+                    "groups": int(histograms.sum()),
+                    "largest_size": int(sizes[histograms.any(axis=0)].max(initial=0)),
+                    "members": int(histograms.sum(axis=0) @ sizes),
+                    "noise_scale": f"{round_up_to_float(scales[level]):.6g}" if level in scales else "-",
                 }
-                for level, table in zip(frame.levels, release.histograms, strict=True)
-            ]
-        )
+            )
+        return pd.DataFrame(rows)
 
     def list_files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
-        release, frame = _as_stated(release, certificate), release.frame
+        release, frame = _use_stated_interval_ends(release, certificate), release.frame
         nouns = read_subject(certificate).nouns
-        groups = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
         tables = {"histogram": release.histogram}
         if has_intervals(certificate):
             tables |= {"cumulative": release.at_most(), "members": release.members}
-        tables |= {"groups_by_area": groups, "group_measurements": release.measurements}
-        files = chain.from_iterable(
-            make_table_files(make_public_table(key, nouns), rows) for key, rows in tables.items()
-        )
+        tables["groups_by_area"] = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
+        tables["group_measurements"] = release.measurements
+        files = []
+        for key, rows in tables.items():
+            files += make_table_files(make_public_table(key, nouns), rows)
         return [*files, *make_areas_files(make_areas_table(frame.geography))]
 
     def list_notes(self, release: GroupSizeRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the top code and on the intervals."""
         return _render_texts(release.plan, certificate)["notes"].splitlines()
 
-    def report(
+    def render_report(
         self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
     ) -> str:
-        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-        release = _as_stated(release, certificate)
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.render_report`."""
+        release = _use_stated_interval_ends(release, certificate)
         interval = format_confidence(certificate)
         histograms = release.histograms_of(0)
         top_code = release.frame.top_code
         groups = int(release.frame.groups.sum())
         median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
         names, ends, (by_class,) = _count_by_size_class(histograms)
-        up_to_ends = [] if interval is None else _list_cumulative_counts(release, ends[:-1])
+        up_to_ends, up_to_median, band = list[tuple[int, int, int]](), None, None
+        if interval is not None:
+            up_to_ends = _list_cumulative_counts(release, ends[:-1])
+            band = _render_band_chart(release)
+            if median < top_code:
+                (up_to_median,) = _list_cumulative_counts(release, [median])
         return render_template(
             "group_sizes_report.html",
             certificate=certificate,
@@ -346,11 +358,9 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             top_code=top_code,
             members=[int(values[0]) for values in release.bound_members(0)],
             middle=median,
-            up_to_middle=_list_cumulative_counts(release, [median])[0]
-            if interval is not None and median < top_code
-            else None,
+            up_to_middle=up_to_median,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
-            band=None if interval is None else _render_band_chart(release),
+            band=band,
             band_title=BAND,
             areas=_make_area_tables(release),
             measured=_describe_measured_queries(release.plan),
@@ -364,15 +374,14 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def render_pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return charts of the sizes of all groups as SVG by title: numbers and, with intervals, a band."""
-        title, (names, _, (classed,)) = "Groups by their size", _count_by_size_class(release.histograms_of(0))
-        lengths = _LONGEST_BAR * classed / (classed.max() or 1)
-        rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
-        drawn = {title: render_markup("bars.svg", title=title, rows=rows)}
-        return (
-            drawn
-            if format_confidence(certificate) is None
-            else drawn | {BAND: _render_band_chart(_as_stated(release, certificate))}
-        )
+        title = "Groups by their size"
+        names, _, (by_class,) = _count_by_size_class(release.histograms_of(0))
+        lengths = _LONGEST_BAR * by_class / (by_class.max() or 1)
+        rows = list(zip(names, by_class.tolist(), lengths.tolist(), strict=True))
+        pictures = {title: render_markup("bars.svg", title=title, rows=rows)}
+        if has_intervals(certificate):
+            pictures[BAND] = _render_band_chart(_use_stated_interval_ends(release, certificate))
+        return pictures
 
     def list_metadata(self, release: GroupSizeRelease) -> dict[str, object]:
         """Return the number of groups, the top code and the mechanism."""
@@ -387,14 +396,14 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return each step of a release with its noisy values."""
         return release.measured
 
-    def invariants(self, release: GroupSizeRelease) -> Iterator[str]:
+    def check_invariants(self, release: GroupSizeRelease) -> Iterator[str]:
         """Yield a message for each negative number of groups and for each sum that breaks the mechanism's guarantee."""
         mechanism, frame = release.plan.mechanism, release.frame
         for level, table in zip(frame.levels, release.histograms, strict=True):
             below = release.sum_child_histograms(level)
             if (table < 0).any():
                 yield f"level {level} has a negative number of groups"
-            if mechanism.keeps_totals and not np.array_equal(table.sum(axis=1), frame.totals(level)):
+            if mechanism.keeps_totals and not np.array_equal(table.sum(axis=1), frame.count_groups(level)):
                 yield f"level {level} has an area whose histogram does not sum to its number of groups"
             if mechanism.adds_up and below is not None and not np.array_equal(table, below):
                 yield f"level {level} differs from the sum of the level below"
@@ -410,7 +419,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def make_tables(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the tables of the release database, by table, without the column ``release``."""
-        release = _as_stated(release, certificate)
+        release = _use_stated_interval_ends(release, certificate)
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}
         if has_intervals(certificate):
             frames |= {"group_size_intervals": release.at_most(), "group_member_intervals": release.members}

@@ -48,6 +48,7 @@ class GroupSizeRelease(PlannedRelease):
     exact: bool = True
 
     def _describe_contents(self) -> tuple[str, str, str]:
+        """Return what the release is, its levels, and the calls that read it; see the base class."""
         return (
             f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
             f" sizes 0 to {self.frame.top_code:,}",
@@ -129,9 +130,10 @@ class GroupSizeRelease(PlannedRelease):
 
     def make_noisy_groups(self, level: int) -> NoisyGroups:
         """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
-        scale, levels = self.plan.level_steps[0].scale, _list_level_values(self.plan, self.frame, self.measured)
-        measured = list(zip(self.plan.queries, levels, strict=True))
-        query = next(query for source, query in self.plan.queries.items() if source >= level)
+        scale = self.plan.level_steps[0].scale
+        values_of_levels = _list_level_values(self.plan, self.frame, self.measured)
+        measured = list(zip(self.plan.queries, values_of_levels, strict=True))
+        query = next(query for measured_level, query in self.plan.queries.items() if measured_level >= level)
         return NoisyGroups.from_measured_levels(self.frame, query, scale, measured, level)
 
     @property
@@ -171,8 +173,9 @@ class GroupSizeRelease(PlannedRelease):
         geography = self.frame.geography
         if level == geography.depth:
             return None
-        children = self.histograms[level]  # the next level, because ``histograms[0]`` is level 1
-        return np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
+        histograms_below = self.histograms[level]  # of the next level, because ``histograms[0]`` is level 1
+        first_children = geography.first_child[level][:-1]  # of each area; the last entry is the end of the level below
+        return np.add.reduceat(histograms_below, first_children, axis=0)
 
     def list_cells(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the area number, the size and the number of groups of every histogram entry above 0 of a level."""
@@ -183,15 +186,18 @@ class GroupSizeRelease(PlannedRelease):
     def _make_size_table(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
         """Return a table of groups, and of bounds if given, whose values of a level have the shape (areas, sizes)."""
         rows = []
-        for level, columns in values:
-            flat = dict(zip(("groups", "lower", "upper"), map(np.ravel, columns), strict=False))
-            area, size = np.divmod(np.arange(columns[0].size), len(sizes))
-            rows.append((level, area, {"size": sizes[size], **flat}))
+        for level, numbers in values:
+            area, size = np.divmod(np.arange(numbers[0].size), len(sizes))
+            columns: dict[str, object] = {"size": sizes[size]}
+            for name, column in zip(("groups", "lower", "upper"), numbers, strict=False):  # bounds may be absent
+                columns[name] = column.ravel()
+            rows.append((level, area, columns))
         return self._make_table(rows)
 
     def _make_table(self, rows: Iterable[tuple[int, Counts, Mapping[str, object]]]) -> pd.DataFrame:
         """Return one table of the rows of several levels: each level, the area number of its rows, and the columns."""
-        geography, tables = self.frame.geography, []
+        geography = self.frame.geography
+        tables = []
         for level, area, columns in rows:
             codes = geography.codes_of(level, area.astype(np.int32))
             tables.append(pd.DataFrame({"area": codes, "level": geography.level_names[level], **columns}))
@@ -208,8 +214,8 @@ def _validate_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
     if sizes is None:
         return list_interval_sizes(top_code)
     array = np.atleast_1d(np.asarray(sizes))
-    valid = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
-    if not valid or array[0] < 0 or array[-1] >= top_code or (np.diff(array) <= 0).any():
+    are_integers = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
+    if not are_integers or array[0] < 0 or array[-1] >= top_code or (np.diff(array) <= 0).any():
         raise OdError(
             "OD-GROUPS-SIZES",
             f"sizes must be ascending whole numbers from 0 to {top_code - 1:,}: all groups have at most the top code",
@@ -283,7 +289,7 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
-        draw = partial(measure, resolve_frame(plan, measured), plan.query_of(step), step, counted, noise)
+        draw = partial(measure_step, resolve_frame(plan, measured), plan.query_of(step), step, counted, noise)
         measured.append((step, measurements.draw_once(step, draw)))
     return measured
 
@@ -297,8 +303,11 @@ def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, n
 
 def _list_level_values(plan: GroupSizePlan, frame: Frame, measured: Measured) -> list[Counts]:
     """Return the noisy values of each measured level, top first, in the shape that mechanisms take."""
-    levels = ((step, noisy) for step, noisy in measured if step.level != TOP_CODE_LEVEL)
-    return [frame.reshape_to_rows(plan.query_of(step), noisy.read_values()) for step, noisy in levels]
+    return [
+        frame.reshape_to_rows(plan.query_of(step), noisy.read_values())
+        for step, noisy in measured
+        if step.level != TOP_CODE_LEVEL
+    ]
 
 
 def resolve_frame(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
@@ -308,7 +317,8 @@ def resolve_frame(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVecto
     """
     if plan.top_code_estimate is None or not measured:
         return plan.frame
-    largest = int(measured[0][1].read_values()[0])
+    _, noisy = measured[0]  # the step that is drawn first
+    largest = int(noisy.read_values()[0])
     return replace(plan.frame, top_code=plan.top_code_estimate.compute_top_code(largest, plan.steps[0].scale))
 
 
@@ -319,7 +329,9 @@ CELLS = 1 << 20
 """Number of values that are processed at a time, with those of up to one more area."""
 
 
-def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
+def measure_step(
+    frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource
+) -> Iterator[Counts]:
     """Yield the true query values of a level plus noise, which are public, in pieces of whole areas.
 
     At ``TOP_CODE_LEVEL``, there is one value for all groups: the largest size, but at most ``frame.top_code``, the
@@ -398,10 +410,9 @@ def evaluate_group_sizes(
         raise OdError("OD-GROUPS-OTHER", message, next_step="give the list that was released")
     tables = []
     for level, released in zip(frame.levels, release.histograms, strict=True):
-        expected = frame.reshape_to_rows(
-            "histogram", np.concatenate([*iterate_true_values(frame, "histogram", level, true)])
-        )
-        difference, below = released - expected, release.sum_child_histograms(level)
+        true_values = np.concatenate([*iterate_true_values(frame, "histogram", level, true)])
+        difference = released - frame.reshape_to_rows("histogram", true_values)
+        below = release.sum_child_histograms(level)
         total_error = np.abs(difference.sum(axis=1))
         distance = np.abs(np.cumsum(difference, axis=1)).sum(axis=1).astype(np.float64)
         tables.append(
@@ -409,7 +420,7 @@ def evaluate_group_sizes(
                 {
                     "level": frame.geography.levels[level - 1],
                     "area": list(frame.geography.codes[level]),
-                    "groups": frame.totals(level),
+                    "groups": frame.count_groups(level),
                     "earth_movers_distance": np.where(total_error == 0, distance, np.nan),
                     "l1_error": np.abs(difference).sum(axis=1),
                     "total_error": total_error,

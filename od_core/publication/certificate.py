@@ -240,33 +240,39 @@ def read_guarantee(certificate: Certificate) -> Guarantee:
     That of derived flows is for all their releases together under units that span periods. Under other units,
     it is that of the release with the weakest promise, because the records of one unit are of one period.
     """
-    spent = certificate["spent"]
     if is_derived(certificate):
-        name: Literal["all_periods", "one_period"] = "one_period"
-        if RECORDS_OF[certificate["unit"]].spans_periods:
-            name = "all_periods"
-        loss = certificate.get("privacy_loss", {}).get(name, {})
-        rho, listed = loss.get("rho_exact"), loss.get("variances")
-        return Guarantee(
-            Fraction(spent[name]["epsilon"]),
-            Fraction(spent[name]["delta"]),
-            None if rho is None else Fraction(rho),
-            None if listed is None else tuple(map(Fraction, listed)),
-        )
-    steps = certificate["plan"]["steps"]
+        return _read_derived_guarantee(certificate)
+    spent, plan = certificate["spent"], certificate["plan"]
+    steps, epsilon = plan["steps"], Fraction(spent["epsilon"])
     if not all("variance" in step for step in steps):
-        delta = spent["delta"] if spent["lost_draws"] else certificate["plan"]["delta"]
-        return Guarantee(Fraction(spent["epsilon"]), Fraction(delta))
+        return Guarantee(epsilon, Fraction(spent["delta"] if spent["lost_draws"] else plan["delta"]))
     variances = None
     if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
         variances = tuple(Fraction(step["variance"]) for step in steps for _ in range(step["sensitivity_squared"]))
+    return Guarantee(epsilon, Fraction(plan["delta"]), Fraction(spent["rho_exact"]), variances)
+
+
+def _read_derived_guarantee(certificate: Certificate) -> Guarantee:
+    """Return the promise of derived flows for one privacy unit; see :func:`read_guarantee`."""
+    name: Literal["all_periods", "one_period"] = "one_period"
+    if RECORDS_OF[certificate["unit"]].spans_periods:
+        name = "all_periods"
+    promise = certificate["spent"][name]
+    loss = certificate.get("privacy_loss", {}).get(name, {})
+    rho, variances = loss.get("rho_exact"), loss.get("variances")
     return Guarantee(
-        Fraction(spent["epsilon"]), Fraction(certificate["plan"]["delta"]), Fraction(spent["rho_exact"]), variances
+        Fraction(promise["epsilon"]),
+        Fraction(promise["delta"]),
+        None if rho is None else Fraction(rho),
+        None if variances is None else tuple(map(Fraction, variances)),
     )
 
 
-def bound_right_of_100(guarantee: Guarantee | None) -> int:
-    """Return in how many of 100 cases the best guess between two equally likely ones is right at most; 100 without."""
+def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
+    """Return how often, at most, the best guess between two equally likely cases is right in 100 guesses.
+
+    Without a guarantee, every guess may be right.
+    """
     return 100 if guarantee is None else math.ceil(100 * guarantee.bound_guess_probability())
 
 

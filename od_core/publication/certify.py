@@ -26,8 +26,8 @@ from od_core.privacy.domain import bound_periods_per_year
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import CERTIFICATE, KEPT
-from od_core.publication.certificate import Certificate, CheckResult, bound_right_of_100, read_certificate
+from od_core.publication.bundle_files import CERTIFICATE, KEPT
+from od_core.publication.certificate import Certificate, CheckResult, bound_right_guesses_of_100, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import render_data
@@ -86,14 +86,15 @@ def build_certificate(
         )
     plan, spent = release.plan, release.spent
     planned, subject = plan.facts(), Subject.from_plan(plan, about or {})
-    of_kind, guarantee = kind.facts(release, subject), kind.describe_guarantee(plan, spent, subject)
+    guarantee = kind.describe_guarantee(plan, spent, subject)
     if plan.unit.max_trips_year is not None:
         periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
         guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
     if DRY_RUN in release.noise:
         guarantee = render_data("dry_run.yaml")
-    if "interval" in of_kind and not intervals:
-        of_kind["interval"] = None
+    facts_of_kind = kind.facts(release, subject)
+    if "interval" in facts_of_kind and not intervals:
+        facts_of_kind["interval"] = None
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -133,7 +134,7 @@ def build_certificate(
         "checks": checks,
         "software": dict(list_software_versions()),
         "known_limitations": render_data("limitations.yaml"),
-        **of_kind,
+        **facts_of_kind,
     }
     return cast("Certificate", facts)
 
@@ -144,19 +145,22 @@ def list_software_versions() -> Mapping[str, str]:
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            versions[name] = version(name) + (
-                f"+{compute_package_digest(Path(__file__).parents[1])}" if name == "od-release" else ""
-            )
+            versions[name] = version(name)
+    if "od-release" in versions:
+        versions["od-release"] += f"+{compute_package_digest(Path(__file__).parents[1])}"
     return versions
 
 
 def compute_package_digest(package: Path) -> str:
     """Return 12 hexadecimal digits that identify the names and bytes of a package's files, compiled ones excluded."""
-    digest, begin = sha256(), len(str(package)) + 1
-    walked = ((folder, names) for folder, _, names in os.walk(package) if "__pycache__" not in folder)
-    for path in sorted(f"{folder}/{name}" for folder, names in walked for name in names):
+    paths = []
+    for folder, _, names in os.walk(package):
+        if "__pycache__" not in folder:
+            paths += [f"{folder}/{name}" for name in names]
+    digest = sha256()
+    for path in sorted(paths):
         content = Path(path).read_bytes()
-        digest.update(f"{path[begin:]}\0{len(content)}\0".encode())
+        digest.update(f"{path.removeprefix(f'{package}/')}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()[:12]
 
@@ -170,15 +174,17 @@ def read_release_context(
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
-    previous, facts = None, dict[str, object]()
-    if earlier := select_earlier_releases(key, ledger.list_compared_releases(key)):
+    previous, previous_certificate = None, cast("Certificate", {})
+    earlier = select_earlier_releases(key, ledger.list_compared_releases(key))
+    if earlier:
         newest = earlier[0]
-        kept, folder = releases.parent / KEPT / newest.folder, releases / newest.folder
-        folder = kept if kept.exists() else folder  # it was withdrawn after this release was published
+        folder = releases.parent / KEPT / newest.folder  # if it was withdrawn after this release was published
+        if not folder.exists():
+            folder = releases / newest.folder
         try:
             certificate = read_certificate(folder / CERTIFICATE)
             if certificate["format"] == kind.format:
-                previous, facts = (newest, kind.open(folder)), dict(certificate)
+                previous, previous_certificate = (newest, kind.open(folder)), certificate
         except (OdError, OSError, ValueError, KeyError, TypeError):
             raise OdError(
                 "OD-PREVIOUS-ABSENT",
@@ -186,7 +192,7 @@ def read_release_context(
                 next_step=REPAIR,
                 spent=STAYS_CHARGED,
             ) from None
-    return ReleaseContext(ledger.balance(data_set, key.period, until), previous, cast("Certificate", facts))
+    return ReleaseContext(ledger.balance(data_set, key.period, until), previous, previous_certificate)
 
 
 TRIPS_OF_A_PERSON = 40
@@ -215,12 +221,10 @@ def describe_guarantee(
         public: what is public beforehand, beside the period and the settings, as clauses.
         states_total: whether the release publishes the total exactly, as an invariant.
     """
-    known = [f"{clause}, which was public beforehand" for clause in public]
-    known.append(
-        "the period and all settings of the release"
-        if public
-        else "the period, the areas and all settings of the release"
-    )
+    settings = "the period and all settings of the release"
+    if not public:
+        settings = "the period, the areas and all settings of the release"
+    public_facts = [*(f"{clause}, which was public beforehand" for clause in public), settings]
     filled = render_data(
         "guarantee.yaml",
         subject=subject,
@@ -231,7 +235,7 @@ def describe_guarantee(
         in_words=_format_guarantee,
         many=TRIPS_OF_A_PERSON,
         periods=PERIODS_OF_A_YEAR,
-        public=known,
+        public=public_facts,
         unprotected=[f"{clause}, which is public beforehand" for clause in public],
         states_total=states_total,
         acceptance=acceptance,
@@ -252,7 +256,7 @@ def _format_guarantee(guarantee: Guarantee | None) -> str:
     text = f"epsilon {format_rounded_up(guarantee.epsilon, digits=4)}"
     if guarantee.delta:
         text += f" with delta {format_rounded_up(guarantee.delta, digits=4)}"
-    return f"{text}, so a guess is right at most {bound_right_of_100(guarantee)} times in 100"
+    return f"{text}, so a guess is right at most {bound_right_guesses_of_100(guarantee)} times in 100"
 
 
 def describe_promise(guarantee: Mapping[str, str]) -> str:

@@ -48,7 +48,7 @@ class Column:
     required: bool = True
     minimum: int | None = None
 
-    def bound(self, end: Literal["lower", "upper"]) -> Column:
+    def make_bound_column(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
         bound, sentences = f"{end.capitalize()} bound of", _make_text_values(USUAL)["bounded"]
         return replace(
@@ -93,7 +93,7 @@ class Table:
     key: tuple[str, ...]
     code_lists: tuple[CodeList, ...] = ()
 
-    def column(self, name: str) -> Column:
+    def find_column(self, name: str) -> Column:
         """Return the column with that name. Raises KeyError if there is none."""
         return {column.name: column for column in self.columns}[name]
 
@@ -132,7 +132,7 @@ def _make_column(given: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: 
     fields |= {name: _format_text(value, nouns, **facts) for name, value in fields.items() if isinstance(value, str)}
     if like is not None:
         return replace(_make_column(like, nouns), **fields)
-    return Column(**{"type": "string", "name": given} | fields)
+    return Column(**{"type": "string", "name": given} | fields)  # one that is written out states its name
 
 
 @cache
@@ -149,10 +149,11 @@ def make_public_table(
     listed = (*definition["columns"], *intervals.get("columns", ()), *distances)
     key_columns = tuple(_format_text(name, nouns, **facts) for name in definition["key"])
     columns = []
-    for column in (_make_column(definition_of_column, nouns, **facts) for definition_of_column in listed):
+    for column_definition in listed:
+        column = _make_column(column_definition, nouns, **facts)
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
-            columns += map(column.bound, _ENDS)
+            columns += map(column.make_bound_column, _ENDS)
     code_lists = definition.get("code_lists", ())
     return Table(
         _format_text(definition.get("name", key), nouns, **facts),
@@ -194,15 +195,15 @@ def make_boxes_table(
     along = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
     if places:
         along = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
-    ends = tuple(
-        _make_column("box_end", end=end, title=title, number=str(number), along=words)
-        for end, title in (("lower", "First"), ("upper", "Last"))
-        for number, words in enumerate(along, start=1)
-    )
-    boxes, key = make_public_table("boxes", nouns), tuple(column.name for column in ends)
+    ends_of_boxes = []
+    for end, title in (("lower", "First"), ("upper", "Last")):
+        for number, words in enumerate(along, start=1):
+            ends_of_boxes.append(_make_column("box_end", end=end, title=title, number=str(number), along=words))
+    boxes = make_public_table("boxes", nouns)
     ends_of_counts = {column.name for column in COUNT_ENDS}
-    columns = (column for column in boxes.columns if interval or column.name not in ends_of_counts)
-    return replace(boxes, columns=(*ends, *columns), key=key)
+    columns = [column for column in boxes.columns if interval or column.name not in ends_of_counts]
+    key = tuple(column.name for column in ends_of_boxes)
+    return replace(boxes, columns=(*ends_of_boxes, *columns), key=key)
 
 
 def make_pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval: bool) -> Table:
@@ -230,12 +231,16 @@ _COMPLETE = ("indicators", "segments")
 
 def _describe_table(definition: Mapping[str, Any]) -> Described:
     """Return the description of a table of the database, which may have the columns of a public table (``of``)."""
+    columns = [_make_column(column) for column in definition.get("columns", ())]
+    text = definition.get("text", "")
     original = definition.get("of")
-    all_columns = original in _COMPLETE
-    table = None if original is None else make_public_table(original, interval=all_columns, distance=all_columns)
-    columns = [*map(_make_column, definition.get("columns", ())), *(() if table is None else table.columns)]
+    if original is not None:
+        has_all_columns = original in _COMPLETE
+        table = make_public_table(original, interval=has_all_columns, distance=has_all_columns)
+        columns += table.columns
+        text = definition.get("text", table.row)
     texts = {column.name: column.description for column in columns} | definition.get("also", {})
-    return Described(definition["text"] if table is None or "text" in definition else table.row, texts)
+    return Described(text, texts)
 
 
 DATABASE = {name: _describe_table(definition) for name, definition in _DATA["database"].items()}

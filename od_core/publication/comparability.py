@@ -47,15 +47,20 @@ def check_comparability(before: Certificate, after: Certificate, breakdowns: Col
         before, after: the certificates. Derived flows, which state no plan, are taken to have the bounds of the other.
         breakdowns: names of the breakdowns whose categories are compared, too.
     """
-    first, second = (
-        list_compared_facts(one)
-        | {name_breakdown_categories(name): read_category_definitions(one).get(name, {}) for name in breakdowns}
-        for one in (before, after)
+    facts_before, facts_after = (
+        list_compared_facts(certificate) | _list_categories(certificate, breakdowns) for certificate in (before, after)
     )
-    both_stated = {name: (fact, second[name]) for name, fact in first.items() if name in second}
-    differing = tuple(name for name, (one, other) in both_stated.items() if one != other)
-    periods = before.get("period"), after.get("period")
-    return Comparability(differing, (count_period_days(before), count_period_days(after)) if all(periods) else (1, 1))
+    stated_by_both = [name for name in facts_before if name in facts_after]
+    differing = [name for name in stated_by_both if facts_before[name] != facts_after[name]]
+    if not (before.get("period") and after.get("period")):
+        return Comparability(tuple(differing))
+    return Comparability(tuple(differing), (count_period_days(before), count_period_days(after)))
+
+
+def _list_categories(certificate: Certificate, breakdowns: Collection[str]) -> dict[str, object]:
+    """Return the definitions of the categories of some breakdowns, by the words on a difference."""
+    definitions = read_category_definitions(certificate)
+    return {name_breakdown_categories(name): definitions.get(name, {}) for name in breakdowns}
 
 
 def count_period_days(certificate: Certificate) -> int:
@@ -100,7 +105,8 @@ def read_category_definitions(certificate: Certificate) -> dict[str, dict[str, o
     """Return, by breakdown, what says which records are of which category: all but the name of the column."""
     sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
     declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])
-    return {
-        one["name"]: one | sources.get(one["name"], {}) | {"column": None, "categories": sorted(one["categories"])}
-        for one in declared
-    }
+    definitions = {}
+    for breakdown in declared:
+        name, categories = breakdown["name"], sorted(breakdown["categories"])
+        definitions[name] = breakdown | sources.get(name, {}) | {"column": None, "categories": categories}
+    return definitions

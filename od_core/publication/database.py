@@ -36,17 +36,20 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
     for name, column_names in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
-        if described := DATABASE.get(name):
+        described = DATABASE.get(name)
+        if described is not None:
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
-            comments = ((column, text) for column, text in described.columns.items() if column in column_names)
-            texts |= {f'COLUMN {name}."{column}"': text for column, text in comments}
+            for column, text in described.columns.items():
+                if column in column_names:
+                    texts[f'COLUMN {name}."{column}"'] = text
             connection.execute("; ".join(f"COMMENT ON {what} IS {quote_literal(text)}" for what, text in texts.items()))
 
 
 FORMAT = 1
 """Version of the tables of the database. A database of version 0.1.0, which has the same tables, states none.
 
-Increase it if an earlier version of the software would misread the tables, and convert older databases in ``store``.
+Increase it if an earlier version of the software would misread the tables, and convert older databases in
+``store_release``.
 """
 
 CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
@@ -78,7 +81,7 @@ _DAMAGED = "Corrupt database file"
 _OF_A_NEWER_DUCKDB = "newer version of DuckDB"
 """Part of DuckDB's message for a file that it is too old to read; before it, DuckDB 1.5 has "an", and 2.0 "a"."""
 
-_NAMED = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
+_RELEASE_TABLES = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
 """Tables with one row per release, and tables of released numbers, of each kind. They name every stored release."""
 
 _CHECKS = pa.schema([("subject", pa.string()), ("check", pa.string()), ("passed", pa.bool_())])
@@ -88,7 +91,7 @@ Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 """Rows of a table."""
 
 
-def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
+def store_release(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
     """Add a checked release to the release database.
 
     If the database already has some tables of the release, their rows are compared, and only the missing tables are
@@ -107,29 +110,32 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
         if database.exists():
             shutil.copyfile(database, copy)
             if _read_storage_number(copy) > _STORAGE_NUMBER:
-                _rewrite(copy)
+                _rewrite_in_older_storage(copy)
         else:
             copy.unlink()  # DuckDB refuses an empty file
-        _add(copy, kind, release, key, certificate)
+        _add_release(copy, kind, release, key, certificate)
 
-    _replace(database, write_copy)
+    _replace_database(database, write_copy)
 
 
-def remove(database: Path, key: ReleaseKey) -> None:
-    """Remove all rows of a release, also from the free space of the file. Raises OdError as :func:`store` does."""
+def remove_release(database: Path, key: ReleaseKey) -> None:
+    """Remove all rows of a release, also from the free space of the file. Raises OdError as :func:`store_release`."""
 
     def write_copy(copy: Path) -> None:
         shutil.copyfile(database, copy)
         with duckdb.connect(str(copy), config=CLOSED) as connection:
-            _delete(connection, key)
-        _rewrite(copy)
+            _delete_rows_of_release(connection, key)
+        _rewrite_in_older_storage(copy)
 
     if key in list_stored_releases(database):
-        _replace(database, write_copy)
+        _replace_database(database, write_copy)
 
 
-def _replace(database: Path, write_copy: Callable[[Path], None]) -> None:
-    """Replace the database, or create it, by what a function writes to a temporary file. For errors, see ``store``."""
+def _replace_database(database: Path, write_copy: Callable[[Path], None]) -> None:
+    """Replace the database, or create it, by what a function writes to a temporary file.
+
+    Raises OdError as :func:`store_release`.
+    """
     make_folder(database.parent)
     with lock_file(
         database.with_name(f".{database.name}.lock"), _make_locked_database_error(database.name), seconds=_LOCK_SECONDS
@@ -171,7 +177,7 @@ def _block_writers(database: Path) -> Iterator[None]:
         yield
 
 
-def _rewrite(database: Path) -> None:
+def _rewrite_in_older_storage(database: Path) -> None:
     """Replace a database that nothing else has open by one of the same content, whose storage older DuckDBs read."""
     older = database.with_name(f"{database.name}.older")
     with duckdb.connect() as connection:
@@ -183,7 +189,7 @@ def _rewrite(database: Path) -> None:
     older.replace(database)
 
 
-def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> None:
+def _add_release(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> None:
     """Add a release to a database that nothing else has open. Move all rows from the log into the file.
 
     Two threads would fill row groups in part, and the checkpoint would write them all a second time.
@@ -197,14 +203,18 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
         set_comments(connection)
         for geography in kind.list_geographies(release):
             _store_areas(connection, geography)
-        facts, checks = _make_release_row(kind, release, key, certificate), _make_checks_table(certificate)
         compared = kind.make_tables(release, certificate)
-        stored = {kind.facts_table: facts, **compared, **kind.derive_tables(release, certificate), "checks": checks}
+        tables = {
+            kind.facts_table: _make_release_row(kind, release, key, certificate),
+            **compared,
+            **kind.derive_tables(release, certificate),
+            "checks": _make_checks_table(certificate),
+        }
         _remove_replaced(connection, kind.facts_table, key, certificate)
-        for table, rows in stored.items():
-            if not _holds(connection, table, key):
-                _insert(connection, table, rows, key)
-            elif table in compared and _differs(connection, key, table, rows):
+        for table, rows in tables.items():
+            if not _has_rows(connection, table, key):
+                _insert_rows(connection, table, rows, key)
+            elif table in compared and _has_other_rows(connection, key, table, rows):
                 raise OdError(
                     "OD-RELEASE-CHANGED",
                     f"the database already holds different {table} with the name {key}",
@@ -221,14 +231,18 @@ def _remove_replaced(connection: duckdb.DuckDBPyConnection, facts: str, key: Rel
     They are of a run that died before the release was published, or of a damaged bundle that later software replaces.
     """
     query = f"SELECT certificate FROM {facts} WHERE release = ?"  # noqa: S608  # names in the code
-    stored, text = connection.execute(query, [str(key)]).fetchone(), json.dumps(new, sort_keys=True)
-    if stored is not None and stored[0] != text and json.loads(stored[0]).get("ledger") == new.get("ledger"):
-        _delete(connection, key)
+    row = connection.execute(query, [str(key)]).fetchone()
+    if row is None:
+        return
+    (stored,) = row
+    if stored != json.dumps(new, sort_keys=True) and json.loads(stored).get("ledger") == new.get("ledger"):
+        _delete_rows_of_release(connection, key)
 
 
-def _delete(connection: duckdb.DuckDBPyConnection, key: ReleaseKey) -> None:
-    """Remove the rows of a release from all tables."""
-    for table in _present(connection, [name for name in DATABASE if "release" in DATABASE[name].columns]):
+def _delete_rows_of_release(connection: duckdb.DuckDBPyConnection, key: ReleaseKey) -> None:
+    """Remove the rows of a release from all tables that exist."""
+    tables = [name for name, described in DATABASE.items() if "release" in described.columns]
+    for table in _select_existing_tables(connection, tables):
         connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names in the code
 
 
@@ -250,6 +264,7 @@ def _make_release_row(kind: Kind[R], release: R, key: ReleaseKey, certificate: C
 
 
 def _make_checks_table(certificate: Certificate) -> pa.Table:
+    """Return the outcomes of the checks in a certificate as rows: subject, check, passed."""
     return pa.Table.from_pylist(list(certificate["checks"]), schema=_CHECKS)
 
 
@@ -262,23 +277,29 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
     connection.unregister("new_rows")
 
 
+def _has_other_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> bool:
+    """Return whether the stored areas of a geography differ, but for names and coordinates, maybe of another series."""
+    columns = "level, level_name, area, parent, position"
+    areas = make_areas_table(geography).select(columns.split(", ")).to_pylist()
+    query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
+    stored = connection.execute(query, [geography.digest]).fetchall()
+    return stored != [tuple(area.values()) for area in areas]
+
+
 def find_differences(
     kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate
 ) -> Iterator[str]:
     """Yield one line per difference between the database and a release's bundle, except in derived tables."""
     with open_database(database, read_only=True) as connection:
-        if _differs(connection, key, kind.facts_table, _make_release_row(kind, release, key, certificate)):
+        if _has_other_rows(connection, key, kind.facts_table, _make_release_row(kind, release, key, certificate)):
             yield "its facts of the release differ from the certificate"
-        if _differs(connection, key, "checks", _make_checks_table(certificate)):
+        if _has_other_rows(connection, key, "checks", _make_checks_table(certificate)):
             yield "its checks differ"
         for geography in kind.list_geographies(release):
-            columns = "level, level_name, area, parent, position"  # names, coordinates: maybe of another series
-            areas = make_areas_table(geography).select(columns.split(", ")).to_pylist()
-            query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
-            if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
+            if _has_other_areas(connection, geography):
                 yield "its areas differ"
         for table, rows in kind.make_tables(release, certificate).items():
-            if _differs(connection, key, table, rows):
+            if _has_other_rows(connection, key, table, rows):
                 yield f"its {table} differ"
 
 
@@ -290,41 +311,45 @@ def list_stored_releases(database: Path) -> list[ReleaseKey]:
         return read_release_keys(connection)
 
 
-def read_whole(database: Path) -> None:
+def read_every_row(database: Path) -> None:
     """Read every row of the database, if there is one. Raises OdError if a part of it is damaged."""
     if not database.exists():
         return
     with open_database(database, read_only=True) as connection:
-        columns = (
+        columns_of_tables = (
             "SELECT table_name, list(column_name) FROM duckdb_columns() SEMI JOIN duckdb_tables() USING (table_name)"
+            " GROUP BY ALL"
         )
-        for table, names in connection.execute(f"{columns} GROUP BY ALL").fetchall():
-            read = ", ".join(f"max(hash({quote_identifier(name)}))" for name in names)
-            connection.execute(f"SELECT {read} FROM {quote_identifier(table)}").fetchall()  # noqa: S608  # quoted
-        for table in _present(connection, _NAMED):
+        for table, columns in connection.execute(columns_of_tables).fetchall():
+            hashes = ", ".join(f"max(hash({quote_identifier(column)}))" for column in columns)
+            connection.execute(f"SELECT {hashes} FROM {quote_identifier(table)}").fetchall()  # noqa: S608  # quoted
+        for table in _select_existing_tables(connection, _RELEASE_TABLES):
             for key in read_release_keys(connection, [table])[:1]:
-                _holds(connection, table, key)  # reads its index, too
+                _has_rows(connection, table, key)  # reads its index, too
 
 
-def read_release_keys(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
+def read_release_keys(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _RELEASE_TABLES
+) -> list[ReleaseKey]:
     """Return the sorted keys of the releases that the given tables name; by default, the tables of all kinds."""
-    queries = [f"SELECT release FROM {table}" for table in _present(connection, tables)]  # noqa: S608  # names above
+    queries = [f"SELECT release FROM {table}" for table in _select_existing_tables(connection, tables)]  # noqa: S608  # names above
     names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
     return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 
-def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
+def _select_existing_tables(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
     """Return the given tables that exist in the database; the tables of a kind that was never stored do not."""
     existing = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     return [table for table in tables if table in existing]
 
 
-def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -> bool:
+def _has_rows(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -> bool:
+    """Return whether a table has rows of a release."""
     query = f"SELECT 1 FROM {table} WHERE release = ? LIMIT 1"  # noqa: S608  # names in the code
     return bool(connection.execute(query, [str(key)]).fetchall())
 
 
-def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
+def _has_other_rows(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
     """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
     connection.register("new_rows", rows)
     counts = (
@@ -337,7 +362,8 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
     return bool(differing)
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
+def _insert_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
+    """Add the rows of a release to a table; columns that they lack are empty."""
     connection.register("new_rows", rows)
     query = f"SELECT {quote_literal(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
     connection.execute(f"INSERT INTO {table} BY NAME {query}")
@@ -352,7 +378,8 @@ def open_database(database: Path, *, read_only: bool = False) -> Iterator[duckdb
         OdError: the file is missing, damaged or cannot be written; a newer version of the software wrote it; or another
             program keeps it open for longer than a minute.
     """
-    deadline, connection = time.monotonic() + _LOCK_SECONDS, None
+    deadline = time.monotonic() + _LOCK_SECONDS
+    connection = None
     while connection is None:
         try:
             connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
@@ -387,6 +414,7 @@ def _refuse_damaged_rows(name: str) -> Iterator[None]:
 def _make_broken_database_error(
     name: str, fault: str = "is not a release database, is damaged, or cannot be written"
 ) -> OdError:
+    """Return the OdError for a database that cannot be used, given its file name and what is wrong with it."""
     return OdError(
         "OD-DATABASE-BROKEN",
         f"{name} {fault}",
@@ -396,6 +424,7 @@ def _make_broken_database_error(
 
 
 def _make_locked_database_error(name: str) -> OdError:
+    """Return the OdError for a database that stayed open elsewhere for too long."""
     return OdError(
         "OD-DATABASE-LOCKED",
         f"{name} is open in another process or elsewhere in this process",
@@ -406,7 +435,7 @@ def _make_locked_database_error(name: str) -> OdError:
 
 def refuse_newer_database(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise OdError if a newer version of this software wrote the database with the file name ``name``."""
-    if _present(connection, ["format"]):
+    if _select_existing_tables(connection, ["format"]):
         newest = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
         if newest is not None and newest > FORMAT:
             raise _make_newer_database_error(
@@ -423,6 +452,7 @@ def refuse_newer_duckdb(error: duckdb.Error, name: str) -> None:
 
 
 def _make_newer_database_error(message: str, software: str) -> OdError:
+    """Return the OdError for a database that newer software wrote."""
     return OdError(
         "OD-DATABASE-NEWER",
         message,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 def refuse_unreadable(path: Path) -> None:
     """Raise OdError if a file cannot be read in the format of its file extension."""
-    if not opens(path):
+    if not is_readable(path):
         raise OdError(
             "OD-FILE-DAMAGED",
             f"{path.name} was written, but cannot be read back",
@@ -57,23 +57,25 @@ def refuse_unreadable(path: Path) -> None:
         )
 
 
-def opens(path: Path) -> bool:
+def is_readable(path: Path) -> bool:
     """Return whether a file can be read completely in the format of its extension; True for an unknown extension."""
     try:
-        _OPENERS.get(path.suffix, Path.exists)(path)
+        _READERS.get(path.suffix, Path.exists)(path)
     except Exception:  # noqa: BLE001  # any exception of a library means that the file is damaged
         return False
     return True
 
 
-def _open_parquet(path: Path) -> None:
+def _read_parquet_to_end(path: Path) -> None:
+    """Read all rows of a Parquet file. As in the functions below, any exception means that the file is damaged."""
     with pq.ParquetFile(path) as file:
         rows = sum(len(batch) for batch in file.iter_batches())
         if rows != file.metadata.num_rows:
             raise ValueError("rows are missing")
 
 
-def _open_csv(path: Path) -> None:
+def _read_csv_to_end(path: Path) -> None:
+    """Read all rows of a CSV file, each value as text."""
     with path.open("rb") as file:
         names = next(csv.reader(line.decode() for line in file))
         file.seek(0)
@@ -85,17 +87,20 @@ def _open_csv(path: Path) -> None:
                 pass
 
 
-def _open_html(path: Path) -> None:
+def _read_html_to_end(path: Path) -> None:
+    """Find the end of a page."""
     if not path.read_bytes().decode().rstrip().endswith("</html>"):
         raise ValueError("the page does not end")
 
 
-def _open_workbook(path: Path) -> None:
+def _read_workbook_to_end(path: Path) -> None:
+    """Parse every part of a workbook as XML."""
     for _, part in _read_zip_parts(path):
         ParserCreate().Parse(part, True)  # zipfile checks the checksum of each part
 
 
-def _open_geopackage(path: Path) -> None:
+def _read_geopackage_to_end(path: Path) -> None:
+    """Let SQLite check a GeoPackage, and read the rows of its layers."""
     with _open_geopackage_copy(path) as connection:
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise ValueError("the database is damaged")
@@ -113,19 +118,21 @@ def _open_geopackage_copy(path: Path) -> Iterator[sqlite3.Connection]:
 
 def has_same_content(file: Path, other: Path) -> bool:
     """Return whether two files of a format in :data:`CONTENTS` have equal content, whatever software wrote them."""
-    content_of = CONTENTS[file.suffix]
+    read_content = CONTENTS[file.suffix]
     try:
-        return bool(content_of(file) == content_of(other))
+        return bool(read_content(file) == read_content(other))
     except Exception:  # noqa: BLE001  # any exception of a library means that a file is damaged
         return False
 
 
 def _read_zip_parts(path: Path) -> list[tuple[str, bytes]]:
+    """Return the name and the uncompressed bytes of each entry of a zip file."""
     with ZipFile(path) as archive:
         return [(name, archive.read(name)) for name in archive.namelist()]
 
 
 def _read_geopackage_statements(path: Path) -> list[str]:
+    """Return the SQL statements that make the content of a GeoPackage."""
     with _open_geopackage_copy(path) as connection:
         return list(connection.iterdump())
 
@@ -140,19 +147,20 @@ def _read_arrays(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
-_OPENERS: dict[str, Callable[[Path], object]] = {
-    ".parquet": _open_parquet,
-    ".csv": _open_csv,
+_READERS: dict[str, Callable[[Path], object]] = {
+    ".parquet": _read_parquet_to_end,
+    ".csv": _read_csv_to_end,
     ".json": lambda path: json.loads(path.read_bytes()),
     ".geojson": lambda path: json.loads(path.read_bytes()),
-    ".gpkg": _open_geopackage,
-    ".html": _open_html,
+    ".gpkg": _read_geopackage_to_end,
+    ".html": _read_html_to_end,
     ".md": lambda path: path.read_bytes().decode(),
     ".txt": lambda path: path.read_bytes().decode(),
     ".omx": _read_arrays,
-    ".xlsx": _open_workbook,
+    ".xlsx": _read_workbook_to_end,
     ".xml": lambda path: ParserCreate().Parse(path.read_bytes(), True),
 }
+"""Functions that read a file to its end, by the file extension. They raise any exception if it is damaged."""
 
 
 CONTENTS: dict[str, Callable[[Path], Any]] = {
@@ -207,7 +215,8 @@ def is_read_whole(file: BundleFile) -> bool:
 
 def refuse_faulty_files(folder: Path, files: Sequence[BundleFile]) -> None:
     """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`check_file_rows`."""
-    if faults := dict(check_file_rows(folder, files)):
+    faults = dict(check_file_rows(folder, files))
+    if faults:
         for name in faults:
             refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(
@@ -231,29 +240,33 @@ def _find_fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFil
 
 def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
-    names = [] if file.table is None else [column.name for column in file.table.columns]
-    wanted, types = _find_required_rows(path, file, names), dict[str, str]()
-    if isinstance(wanted, str):
-        relation = connection.sql(wanted)
+    required_columns = [] if file.table is None else [column.name for column in file.table.columns]
+    required = _find_required_rows(path, file, required_columns)
+    types = dict[str, str]()
+    if isinstance(required, str):
+        relation = connection.sql(required)
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+        required_columns = required_columns or [*types]
     columns, query = _query_file_rows(connection, path)
-    names = names or [*types]
-    if columns and names and columns != names:
-        return f"has the columns {', '.join(columns)} instead of {', '.join(names)}"
+    if columns and required_columns and columns != required_columns:
+        return f"has the columns {', '.join(columns)} instead of {', '.join(required_columns)}"
     trips = next((name for name in _TRIPS if name in types), None)
+    # A format without columns has nothing but a number of rows. Every file is read to its end, whatever is required.
     held = _summarise_rows(connection, query, types, trips) if columns else _summarise_rows(connection, query, {})
-    if wanted is None:
+    if required is None:
         return None
-    expected = _summarise_rows(connection, wanted, types, trips) if isinstance(wanted, str) else (wanted, None, None)
+    expected = (
+        _summarise_rows(connection, required, types, trips) if isinstance(required, str) else (required, None, None)
+    )
     return _describe_difference(held, expected, "" if trips is None else "trips")
 
 
-def _find_required_rows(path: Path, file: BundleFile, names: Sequence[str]) -> int | str | None:
+def _find_required_rows(path: Path, file: BundleFile, columns: Sequence[str]) -> int | str | None:
     """Return the query or the number of the rows that a file must have; None if nothing states them."""
-    wanted = file.rows() if callable(file.rows) else file.rows
-    if wanted is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
-        return f"SELECT {', '.join(map(quote_identifier, names))} FROM {quote_identifier(path.stem)}"  # noqa: S608
-    return wanted
+    required = file.rows() if callable(file.rows) else file.rows
+    if required is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
+        return f"SELECT {', '.join(map(quote_identifier, columns))} FROM {quote_identifier(path.stem)}"  # noqa: S608
+    return required
 
 
 def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], str]:
@@ -274,10 +287,10 @@ def _describe_difference(held: _Summary, expected: _Summary, counted: str) -> st
         return None
     if held[:2] == expected[:2]:
         return f"has {held[0]:,} rows, but other values"
-    has, lacks = (
-        f"{rows:,} rows" + (f" and {total or 0:,} {counted}" if counted else "") for rows, total, _ in (held, expected)
-    )
-    return f"has {has} instead of {lacks}"
+    texts = []
+    for rows, total, _ in (held, expected):
+        texts.append(f"{rows:,} rows and {total or 0:,} {counted}" if counted else f"{rows:,} rows")
+    return f"has {texts[0]} instead of {texts[1]}"
 
 
 def _summarise_rows(
@@ -287,19 +300,22 @@ def _summarise_rows(
 
     Missing text and empty text are the same, and so are missing numbers and NaN: formats do not tell them apart.
     """
-    values = [f"TRY_CAST({quote_identifier(name)} AS {kind})" for name, kind in types.items()]
-    for place, (value, kind) in enumerate(zip(values, types.values(), strict=True)):
+    values = []
+    for name, kind in types.items():
+        value = f"TRY_CAST({quote_identifier(name)} AS {kind})"
         if kind == "VARCHAR":
-            values[place] = f"coalesce({value}, '')"
+            value = f"coalesce({value}, '')"
         elif kind == "DOUBLE":
-            values[place] = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
+            value = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
+        values.append(value)
     hashes = f"sum(hash({', '.join(values)})::HUGEINT)" if values else "NULL"
     total = "NULL" if trips is None else f"sum(TRY_CAST({quote_identifier(trips)} AS HUGEINT))"
     row = connection.execute(f"SELECT count(*), {total}, {hashes} FROM ({query})").fetchone()  # noqa: S608
     return row or (0, None, None)
 
 
-def _read_csv(path: Path) -> tuple[list[str], str]:
+def _make_csv_query(path: Path) -> tuple[list[str], str]:
+    """Return the columns of a CSV file, and the SQL expression that reads all of them as text."""
     with path.open(encoding="utf-8", newline="") as file:
         names = next(csv.reader(file))
     types = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in names)
@@ -322,10 +338,13 @@ def _read_matrices(path: Path) -> pa.RecordBatchReader:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for name, values in matrices.items():
-            listed = ~np.isnan(values) & (matrices["trips"] != 0) if values.dtype.kind == "f" else values != 0
-            cells = np.nonzero(listed)
-            sides = [codes_of_side.take(pa.array(cell)) for codes_of_side, cell in zip(codes, cells, strict=True)]
-            yield pa.record_batch([pa.repeat(name, len(cells[0])), *sides, values[cells].astype(np.float64)], names)
+            is_listed = values != 0
+            if values.dtype.kind == "f":
+                is_listed = ~np.isnan(values) & (matrices["trips"] != 0)
+            rows, columns = np.nonzero(is_listed)
+            sides = [codes[0].take(pa.array(rows)), codes[1].take(pa.array(columns))]
+            numbers = values[rows, columns].astype(np.float64)
+            yield pa.record_batch([pa.repeat(name, len(rows)), *sides, numbers], names)
             yield pa.record_batch([[name], [""], [""], [float(values.size)]], names)
 
     schema = pa.schema([*((name, pa.string()) for name in names[:3]), ("value", pa.float64())])
@@ -340,26 +359,28 @@ def _read_workbook(path: Path) -> pa.Table:
     """Return the rows of all sheets but the first, which explains the others, with a column of the sheets' names."""
     with ZipFile(path) as archive:
         names = re.findall('<sheet name="([^"]*)"', archive.read("xl/workbook.xml").decode())
-        numbered = enumerate(map(unescape, names[1:]), start=2)
-        parts = ((name, archive.read(f"xl/worksheets/sheet{number}.xml")) for number, name in numbered)
-        return pa.concat_tables([_parse_sheet_rows(name, part) for name, part in parts])
+        tables = []
+        for number, name in enumerate(names[1:], start=2):
+            sheet = archive.read(f"xl/worksheets/sheet{number}.xml")
+            tables.append(_parse_sheet_rows(unescape(name), sheet))
+        return pa.concat_tables(tables)
 
 
-def _parse_sheet_rows(name: str, part: bytes) -> pa.Table:
-    """Return the rows of a sheet below a line of text and the header."""
-    _, _, head, *rows = part.split(b"<row>")
-    columns = [cell.decode() for cell in _CELL.findall(head)]
+def _parse_sheet_rows(name: str, sheet: bytes) -> pa.Table:
+    """Return the rows of a sheet below a line of text and the header, from the XML of the sheet."""
+    _, _, header, *rows = sheet.split(b"<row>")
+    columns = [cell.decode() for cell in _CELL.findall(header)]
     cells = _CELL.findall(b"".join(rows))
     if len(cells) != len(rows) * len(columns):
         raise ValueError("a row has more or fewer cells than the header")
     texts = pa.array(cells, pa.binary()).cast(pa.string())
-    for code, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
-        texts = pc.replace_substring(texts, code, sign)
-    if b"_x" in part:
-        coded = re.compile("_x([0-9A-Fa-f]{4})_")
-        texts = pa.array([coded.sub(lambda found: chr(int(found[1], 16)), text) for text in texts.to_pylist()])
-    sides = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
-    return pa.table([pa.repeat(name, len(rows)), *sides], ["sheet", *columns])
+    for entity, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+        texts = pc.replace_substring(texts, entity, sign)
+    if b"_x" in sheet:
+        code = re.compile("_x([0-9A-Fa-f]{4})_")
+        texts = pa.array([code.sub(lambda match: chr(int(match[1], 16)), text) for text in texts.to_pylist()])
+    values = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
+    return pa.table([pa.repeat(name, len(rows)), *values], ["sheet", *columns])
 
 
 def _read_features(path: Path) -> pa.Table:
@@ -374,35 +395,39 @@ def _read_features(path: Path) -> pa.Table:
 
 
 def _read_geopackage(path: Path) -> pa.Table:
+    """Return the attributes of the one layer of a GeoPackage, and the ends of its lines."""
     with _open_geopackage_copy(path) as connection:
         connection.row_factory = sqlite3.Row
         ((layer, geometry),) = connection.execute("SELECT table_name, column_name FROM gpkg_geometry_columns")
         rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quote_identifier(layer)}")]  # noqa: S608  # its own
     for row in rows:
-        row |= zip(LINE, struct.unpack_from("<4d", row.pop(geometry), 17), strict=True)
+        coordinates = struct.unpack_from("<4d", row.pop(geometry), 17)  # behind the headers of the line
+        row |= zip(LINE, coordinates, strict=True)
         row.pop("fid")
     return pa.Table.from_pylist(rows)
 
 
 def _read_code_lists(path: Path) -> pa.Table:
+    """Return the codes of each code list of an SDMX structure in JSON."""
     lists = json.loads(path.read_bytes())["data"]["codelists"]
     return pa.Table.from_pylist(
         [{"list": code_list["id"], "code": code["id"]} for code_list in lists for code in code_list["codes"]]
     )
 
 
-def _read_structure(path: Path) -> pa.Table:
+def _read_xml_code_lists(path: Path) -> pa.Table:
+    """Return the codes of each code list of an SDMX structure in XML."""
     rows: list[dict[str, str]] = []
-    listed = [""]
+    code_lists: list[str] = []
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
+    def handle_start(tag: str, attributes: dict[str, str]) -> None:
         if tag == "str:Codelist":
-            listed.append(attributes["id"])
+            code_lists.append(attributes["id"])
         elif tag == "str:Code":
-            rows.append({"list": listed[-1], "code": attributes["id"]})
+            rows.append({"list": code_lists[-1], "code": attributes["id"]})
 
     parser = ParserCreate()
-    parser.StartElementHandler = start
+    parser.StartElementHandler = handle_start
     parser.Parse(path.read_bytes(), True)
     return pa.Table.from_pylist(rows)
 
@@ -411,29 +436,37 @@ def _read_atlas(path: Path) -> pa.Table:
     """Return the flows of the page at its finest level, from the layout that ``atlas/src/columns.ts`` describes."""
     match = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
     content = gzip.decompress(base64.b64decode(match[1] if match else b""))
-    end = 4 + int.from_bytes(content[:4], "little")
-    header: dict[str, Any] = json.loads(content[4:end])
-    start = end + -end % 8
+    header_end = 4 + int.from_bytes(content[:4], "little")
+    header: dict[str, Any] = json.loads(content[4:header_end])
+    columns_start = header_end + -header_end % 8  # the next multiple of 8
 
-    def column(place: Mapping[str, Any]) -> NDArray[np.int64]:
-        return np.frombuffer(content, f"<{place['type']}", place["length"], start + place["start"]).astype(np.int64)
+    def read_column(place: Mapping[str, Any]) -> NDArray[np.int64]:
+        start = columns_start + place["start"]
+        return np.frombuffer(content, f"<{place['type']}", place["length"], start).astype(np.int64)
 
-    leaves = {name: column(place) for name, place in header["leaves"].items()}
-    codes = [pa.array((header[side] or header["origin"])["codes"][-1]) for side in ("origin", "destination")]
+    leaves = {name: read_column(place) for name, place in header["leaves"].items()}
+    origin_codes, destination_codes = (
+        pa.array((header[side] or header["origin"])["codes"][-1]) for side in ("origin", "destination")
+    )
     origins = np.repeat(np.arange(len(leaves["perOrigin"])), leaves["perOrigin"])
-    sides = [codes[0].take(pa.array(origins)), codes[1].take(pa.array(leaves["destination"]))]
-    return pa.table([*sides, leaves["trips"]], ["origin", "destination", "trips"])
+    return pa.table(
+        {
+            "origin": origin_codes.take(pa.array(origins)),
+            "destination": destination_codes.take(pa.array(leaves["destination"])),
+            "trips": leaves["trips"],
+        }
+    )
 
 
 _ROWS: dict[str, Callable[[Path], Any]] = {
     ".parquet": lambda path: (pq.read_schema(path).names, quote_identifier(path.stem)),
-    ".csv": _read_csv,
+    ".csv": _make_csv_query,
     ".omx": _read_matrices,
     ".xlsx": _read_workbook,
     ".geojson": _read_features,
     ".gpkg": _read_geopackage,
     ".json": _read_code_lists,
-    ".xml": _read_structure,
+    ".xml": _read_xml_code_lists,
     ".html": _read_atlas,
 }
 """Functions that read the rows of a file: as a table, or the names of its columns and an SQL expression."""

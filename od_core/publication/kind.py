@@ -114,7 +114,7 @@ class Kind(BundleKind[R]):
         """Return a short table of a release: its levels and their noise."""
 
     @abstractmethod
-    def report(self, release: R, certificate: Certificate, context: ReleaseContext[R]) -> str:
+    def render_report(self, release: R, certificate: Certificate, context: ReleaseContext[R]) -> str:
         """Return the HTML text of the page that presents a release to its readers."""
 
     @abstractmethod
@@ -137,13 +137,13 @@ class Kind(BundleKind[R]):
 
     def recompute_release(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
         """Return the release to compare, by default as :meth:`open` computed it, and the examinations of it by name."""
-        return release, {"invariants": lambda: self.invariants(release)}
+        return release, {"invariants": lambda: self.check_invariants(release)}
 
     @abstractmethod
-    def invariants(self, release: R) -> Iterator[str]:
+    def check_invariants(self, release: R) -> Iterator[str]:
         """Yield one line for each guaranteed property that the published numbers do not have."""
 
-    store = database.store
+    store = database.store_release
     find_differences = database.find_differences
 
     @abstractmethod

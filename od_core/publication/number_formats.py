@@ -74,7 +74,9 @@ def choose_reliability_word(value: int, lower: int, upper: int) -> str:
     """
     if value == 0:
         return ""
-    return "may be none" if lower <= 0 else "solid" if 4 * (upper - lower) <= value else "rough"
+    if lower <= 0:
+        return "may be none"
+    return "solid" if 4 * (upper - lower) <= value else "rough"
 
 
 def format_interval_and_word(value: int, lower: int, upper: int) -> str:
@@ -84,7 +86,8 @@ def format_interval_and_word(value: int, lower: int, upper: int) -> str:
     """
     if value == lower == upper == 0:
         return "likely none"
-    return ", ".join(filter(None, [format_interval(lower, upper), choose_reliability_word(value, lower, upper)]))
+    interval, word = format_interval(lower, upper), choose_reliability_word(value, lower, upper)
+    return f"{interval}, {word}" if word else interval
 
 
 def compute_percent_of_largest(value: float, most: float) -> float:
@@ -133,21 +136,22 @@ class Scale:
     @classmethod
     def from_maximum(cls, most: float) -> Scale:
         """Return the scale for numbers from 0 to ``most``."""
-        steps = list(takewhile(lambda step: step <= max(most, 1), iterate_one_three_ten()))
-        return cls(tuple(steps[-(len(SHADES) - 1) :]))
+        steps = takewhile(lambda step: step <= max(most, 1), iterate_one_three_ten())
+        darker_shades = len(SHADES) - 1
+        return cls(tuple(steps)[-darker_shades:])
 
-    def shade(self, value: float) -> int:
+    def find_shade(self, value: float) -> int:
         """Return the index of a number's shade in :data:`SHADES`, with a tolerance for rounding errors of floats."""
-        reached = sum([value * (1 + 1e-9) >= step for step in self.steps])
+        reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
         return reached * (len(SHADES) - 1) // len(self.steps)
 
-    def colour(self, value: float) -> str:
+    def find_colour(self, value: float) -> str:
         """Return the shade of a number."""
-        return SHADES[self.shade(value)]
+        return SHADES[self.find_shade(value)]
 
-    def style(self, value: float) -> str:
+    def format_style(self, value: float) -> str:
         """Return the style of a cell of a table: the shade of its number, and a text colour that is legible on it."""
-        return f"background:{self.colour(value)};color:{choose_ink(self.shade(value))}"
+        return f"background:{self.find_colour(value)};color:{choose_ink(self.find_shade(value))}"
 
 
 def choose_ink(shade: int) -> str:

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.durable import compute_file_digest
 from od_core.geography.geography import Geography
+from od_core.ledger.chain import BUNDLE_FORMAT, EntryName
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, locate_table, read_checksums
+from od_core.publication.bundle_files import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, locate_table, read_checksums
 from od_core.publication.certificate import Certificate, compute_certificate_digest, read_certificate
 from od_core.publication.tables import build_published_geography, join_boundaries
 
@@ -51,7 +52,7 @@ def read_published_areas(bundle: Path) -> pd.DataFrame:
     return join_boundaries(areas, pq.read_table(boundaries)) if boundaries.exists() else areas
 
 
-def as_described(geography: Geography, bundle: Path, published: str | None) -> Geography:
+def describe_as_published(geography: Geography, bundle: Path, published: str | None) -> Geography:
     """Return a geography with the names, places, boundaries and version with which a release of it was published.
 
     A list may describe the same areas otherwise later, but what is published stays as it is.
@@ -96,6 +97,33 @@ def read_bundle_certificate(bundle: Path) -> Certificate:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise make_incomplete_bundle_error(bundle, f"it lacks a {CERTIFICATE} that can be read") from None
     return certificate
+
+
+def refuse_newer_bundle(certificate: Certificate) -> None:
+    """Raise OdError if a later version of this software published the bundle of a certificate in another format."""
+    is_known = str(certificate.get("format", " certificate 1")).endswith(" certificate 1")
+    if not is_known or certificate.get("bundle_format", 1) > BUNDLE_FORMAT:
+        raise OdError(
+            "OD-BUNDLE-NEWER",
+            f"{certificate['release']} has a bundle of a later format than this version of od-release knows",
+            next_step="use at least the version that published it, or restore the copy of var from before the upgrade",
+            spent="nothing was spent",
+        )
+
+
+def read_certified_entries(releases: Path) -> dict[str, EntryName]:
+    """Return the ledger entries that readable certificates name, by release.
+
+    Raises OdError as :func:`refuse_newer_bundle`.
+    """
+    entries = {}
+    for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
+            certificate = json.loads(path.read_text(encoding="utf-8"))
+            refuse_newer_bundle(certificate)
+            entry = certificate["ledger"]
+            entries[str(certificate["release"])] = EntryName(int(entry["entry"]), str(entry["hash"]))
+    return entries
 
 
 def name_bundle(bundle: Path) -> str:
@@ -156,12 +184,12 @@ def make_incomplete_bundle_error(bundle: Path, why: str) -> OdError:
 
 def read_withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
     """Return the withdrawn releases of a folder of bundles, from their notices, in the order of their keys."""
-    found = {}
+    withdrawals = {}
     for notice in releases.glob(f"*/*/r*{NOTICE}"):
-        with suppress(OSError, ValueError, KeyError, TypeError, OdError):  # it is none
+        with suppress(OSError, ValueError, KeyError, TypeError, OdError):  # it is no notice
             facts = json.loads(notice.read_text(encoding="utf-8"))
-            found[ReleaseKey.parse(facts["release"])] = Withdrawal(facts["withdrawn_at"], facts["reason"])
-    return dict(sorted(found.items()))
+            withdrawals[ReleaseKey.parse(facts["release"])] = Withdrawal(facts["withdrawn_at"], facts["reason"])
+    return dict(sorted(withdrawals.items()))
 
 
 def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:

@@ -41,14 +41,22 @@ class BundleFile:
 def make_table_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of a table, given its rows, or a function that is called for them."""
 
-    def arrow() -> pa.Table:
+    def make_arrow_table() -> pa.Table:
         made = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
         return made.replace_schema_metadata(None)
 
     as_parquet = f"{table.file.removesuffix('.')}, as Parquet."
     return [
-        BundleFile(f"{table.name}.csv", table.file, lambda file: write_csv(arrow().to_pandas(), file), "csv", table),
-        BundleFile(f"{table.name}.parquet", as_parquet, lambda file: write_parquet(arrow(), file), table=table),
+        BundleFile(
+            f"{table.name}.csv",
+            table.file,
+            lambda file: write_csv(make_arrow_table().to_pandas(), file),
+            format="csv",
+            table=table,
+        ),
+        BundleFile(
+            f"{table.name}.parquet", as_parquet, lambda file: write_parquet(make_arrow_table(), file), table=table
+        ),
     ]
 
 
@@ -90,12 +98,13 @@ def make_areas_table(geography: Geography) -> pa.Table:
     fields = {name: pa.int64() if name in ("level", "position") else pa.string() for name in rows[0]}
     table = pa.Table.from_pylist(rows, schema=pa.schema(fields))
     if geography.names is not None:
-        of_areas = [name or None for level in geography.names for name in level]
-        table = table.append_column("name", pa.array(of_areas, pa.string()))
+        area_names = [name or None for level in geography.names for name in level]
+        table = table.append_column("name", pa.array(area_names, pa.string()))
     if geography.coordinates is not None:
-        none = np.full((len(rows) - len(geography.zones), 2), np.nan)
-        for name, degrees in zip(COORDINATES, np.concatenate([none, geography.coordinates]).T, strict=True):
-            table = table.append_column(name, pa.array(degrees, from_pandas=True))
+        coordinates = np.full((len(rows), 2), np.nan)
+        coordinates[-len(geography.zones) :] = geography.coordinates  # the zones are the last rows
+        for axis, name in enumerate(COORDINATES):
+            table = table.append_column(name, pa.array(coordinates[:, axis], from_pandas=True))
     return table
 
 
@@ -107,15 +116,16 @@ def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     ``name``, null for areas without one.
     """
     rows: list[dict[str, object]] = []
-    of_areas, given = geography.names or geography.codes, geography.given_boundaries
+    area_names = geography.names or geography.codes
     has_names = names and geography.names is not None
-    for level, shapes in [*enumerate(dissolve_boundaries(geography), start=1)][::-1]:
-        level_name = geography.level_names[level]
-        stated = given.get(level_name, (None,) * len(shapes))
+    shapes_of_levels = dissolve_boundaries(geography)  # from level 1 on
+    for level in range(geography.depth, 0, -1):
+        level_name, shapes = geography.level_names[level], shapes_of_levels[level - 1]
+        given = geography.given_boundaries.get(level_name, (None,) * len(shapes))
         made = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)
-        for area, label, own, union in zip(geography.codes[level], of_areas[level], stated, made, strict=True):
+        for area, name, own, union in zip(geography.codes[level], area_names[level], given, made, strict=True):
             if own is not None or union is not None:
-                row = {"geography": geography.digest, "level_name": level_name, "area": area, "name": label or None}
+                row = {"geography": geography.digest, "level_name": level_name, "area": area, "name": name or None}
                 rows.append(row | {"given": own is not None, "geometry": own or union})
     text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if has_names else []))]
     text += [("given", pa.bool_())] if geography.level_boundaries else []
@@ -127,14 +137,15 @@ def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
 
 def count_bounded_areas(geography: Geography) -> int:
     """Return the number of areas that have a boundary, below the whole space: given ones, and areas with such."""
-    above, bounded = np.empty(0, dtype=np.int64), 0
+    parents = np.empty(0, dtype=np.int64)  # areas that contain areas with a boundary
+    total = 0
     for level in range(geography.depth, 0, -1):
         shapes = geography.given_boundaries.get(geography.level_names[level], ())
         given = np.array([area for area, shape in enumerate(shapes) if shape is not None], dtype=np.int64)
-        areas = np.union1d(above, given)
-        bounded += len(areas)
-        above = np.unique(geography.parents[level][areas])
-    return bounded
+        bounded = np.union1d(parents, given)
+        total += len(bounded)
+        parents = np.unique(geography.parents[level][bounded])
+    return total
 
 
 def join_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
@@ -152,24 +163,26 @@ def build_published_geography(
     """
     of_geography = areas[areas["geography"] == digest].sort_values(["level", "position"])
     levels = [level for _, level in of_geography.groupby("level")]
-    codes, zones = tuple(tuple(level["area"]) for level in levels), levels[-1]
+    level_names = [level["level_name"].iloc[0] for level in levels]
+    codes = tuple(tuple(level["area"]) for level in levels)
     parents = [np.empty(0, dtype=np.int32)]
-    for above, level in zip(codes, levels[1:], strict=False):
-        parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
+    for number, level in enumerate(levels[1:], start=1):
+        parents.append(pd.Index(codes[number - 1]).get_indexer(pd.Index(level["parent"])).astype(np.int32))
     coordinates = boundaries = names = None
     level_boundaries: dict[str, Boundaries] = {}
     if {*COORDINATES} <= {*of_geography.columns}:
-        coordinates = zones[list(COORDINATES)].to_numpy(dtype=np.float64)
+        coordinates = levels[-1][list(COORDINATES)].to_numpy(dtype=np.float64)
     if BOUNDARY in of_geography.columns:
         given = of_geography.get("given", pd.Series(False, of_geography.index)).eq(True)  # of coarser levels, if stated
-        given |= of_geography["level"] == len(codes) - 1
+        given |= of_geography["level"] == len(levels) - 1
         stated = of_geography[BOUNDARY].where(given & of_geography[BOUNDARY].notna(), None)
-        level_boundaries = {level["level_name"].iloc[0]: tuple(stated[level.index]) for level in levels[1:]}
-        boundaries = level_boundaries.pop(zones["level_name"].iloc[0], None)
+        for name, level in zip(level_names[1:], levels[1:], strict=True):
+            level_boundaries[name] = tuple(stated[level.index])
+        boundaries = level_boundaries.pop(level_names[-1], None)
     if "name" in of_geography.columns:
         names = tuple(tuple(level["name"].fillna("")) for level in levels)
     return Geography(
-        levels=tuple(level["level_name"].iloc[0] for level in levels[1:]),
+        levels=tuple(level_names[1:]),
         codes=codes,
         parents=tuple(parents),
         unknown=unknown,

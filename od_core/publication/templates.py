@@ -38,7 +38,7 @@ from od_core.privacy.accounting import format_promise, format_rounded_down, form
 from od_core.publication import number_formats as formats
 from od_core.publication.certificate import (
     Certificate,
-    bound_right_of_100,
+    bound_right_guesses_of_100,
     compute_certificate_digest,
     count_summed_releases,
     format_release_title,
@@ -67,7 +67,7 @@ _MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?
 An underscore begins none between two letters or digits, as in `origin_level`.
 """
 
-_FIRST = re.compile(r"^(\d*(?=[.)](?:\s|$)))?([-+=.)])")
+_LINE_START = re.compile(r"^(\d*(?=[.)](?:\s|$)))?([-+=.)])")
 """Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
 
 
@@ -81,7 +81,7 @@ def escape_markdown(text: str) -> str:
         CommonMark 0.31.2, sections 2.4 and 2.5; GitHub Flavored Markdown 0.29, sections 4.10 and 6.9.
     """
     escaped = html.escape(_MARKUP.sub(r"\\\g<0>", " ".join(text.split())), quote=False)
-    return _FIRST.sub(r"\1\\\2", escaped)
+    return _LINE_START.sub(r"\1\\\2", escaped)
 
 
 def unescape_markdown(text: str) -> str:
@@ -90,21 +90,24 @@ def unescape_markdown(text: str) -> str:
 
 
 def _as_markdown(value: object) -> str:
+    """Return a value of a Markdown template as it is written: escaped, unless it is markup."""
     return value if isinstance(value, Markup) else escape_markdown(str(value))
 
 
 def _as_json(value: object) -> str:
+    """Return a value of a JSON template as it is written."""
     return json.dumps(value, default=str)  # an absent fact has no text, and raises its error
 
 
 def _as_sql(value: object) -> Markup:
+    """Return a value of an SQL template as it is written: a text as a literal, unless it is markup."""
     if isinstance(value, Markup):
         return value
     return Markup(quote_literal(value) if isinstance(value, str) else str(value))  # noqa: S704 - no markup
 
 
-_WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json, "sql": _as_sql}
-"""How every value is written, by the ending of the template's name."""
+_VALUE_WRITERS: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json, "sql": _as_sql}
+"""Functions that return each value of a template as it is written, by the ending of the template's name."""
 
 
 _IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
@@ -118,7 +121,7 @@ def _make_environment(ending: str) -> Environment:
         extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
         autoescape=ending in ("html", "svg", "xml", "sql"),  # noqa: S701 - other formats escape in another way, or need not
-        finalize=_WRITTEN.get(ending),
+        finalize=_VALUE_WRITERS.get(ending),
         undefined=_Absent,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -147,17 +150,18 @@ def _make_environment(ending: str) -> Environment:
         "subject": read_subject,
         "is_selected": is_selected,
         "summed": count_summed_releases,
-        "right_of_100": bound_right_of_100,
-        "best_guess": lambda certificate: bound_right_of_100(read_guarantee(certificate)),
+        "right_of_100": bound_right_guesses_of_100,
+        "best_guess": lambda certificate: bound_right_guesses_of_100(read_guarantee(certificate)),
     }
-    environment.filters |= {"md": escape_markdown, "quoted": lambda name: Markup(quote_identifier(name))}  # noqa: S704 - no markup
-    environment.filters["trips"] = formats.format_trips_rounded_up
-    environment.filters["whole_trips"] = formats.round_up_trips
-    environment.filters["between"] = lambda ends: formats.format_interval(*ends)
-    environment.filters["interval_and_word"] = lambda number_and_ends: formats.format_interval_and_word(
-        *number_and_ends
-    )
-    environment.filters["reliability"] = lambda number_and_ends: formats.choose_reliability_word(*number_and_ends)
+    environment.filters |= {
+        "md": escape_markdown,
+        "quoted": lambda name: Markup(quote_identifier(name)),  # noqa: S704 - no markup
+        "trips": formats.format_trips_rounded_up,
+        "whole_trips": formats.round_up_trips,
+        "between": lambda ends: formats.format_interval(*ends),
+        "interval_and_word": lambda number_and_ends: formats.format_interval_and_word(*number_and_ends),
+        "reliability": lambda number_and_ends: formats.choose_reliability_word(*number_and_ends),
+    }
     environment.tests["identifier"] = lambda value: isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
@@ -197,20 +201,21 @@ def render_data(name: str, /, **values: object) -> Any:
     before it by their names. White space is one space, and lines are kept. A value that is marked as ``!fact`` is an
     expression: its result stands in its place, and if it is None, its name is left out, too.
     """
-    return (
-        json.loads(render_template(name, **values))
-        if name.endswith(".json")
-        else _render_part(_read(name), _add_subject(values))
-    )
+    if name.endswith(".json"):
+        return json.loads(render_template(name, **values))
+    return _render_part(_read_yaml_template(name), _add_subject(values))
 
 
 def _add_subject(values: dict[str, object]) -> dict[str, object]:
     """Return values with ``subject``, that of the plan or of the certificate among them, and with its ``nouns``."""
-    if "subject" not in values:
-        if not isinstance(certificate := values.get("certificate"), Mapping):
-            return values
-        values = {"subject": read_subject(cast("Certificate", certificate)), **values}
-    return {"nouns": cast("Subject", values["subject"]).nouns, **values}
+    certificate = values.get("certificate")
+    if "subject" in values:
+        subject = cast("Subject", values["subject"])
+    elif isinstance(certificate, Mapping):
+        subject = read_subject(cast("Certificate", certificate))
+    else:
+        return values
+    return {"subject": subject, "nouns": subject.nouns, **values}
 
 
 @dataclass(frozen=True)
@@ -228,21 +233,23 @@ _Loader.add_constructor("!fact", lambda _, node: _Fact(str(node.value)))
 
 
 @cache
-def _read(name: str) -> object:
+def _read_yaml_template(name: str) -> object:
+    """Return the data of a YAML template, whose texts are not filled in."""
     text = (files("od_core.publication") / "templates" / name).read_text(encoding="utf-8")
     return yaml.load(text, _Loader)  # noqa: S506 - a safe loader with one mark
 
 
 @cache
 def _compile_template(text: str) -> Template:
+    """Return a text of a YAML template, compiled."""
     return _make_environment("yaml").from_string(text)
 
 
 def _render_part(part: object, values: dict[str, object]) -> object:
     """Return a part of the data of a YAML template with its values; see :func:`render_data`."""
     if isinstance(part, str) and "{" in part:
-        lines = (" ".join(line.split()) for line in _compile_template(part).render(values).splitlines())
-        return "\n".join(filter(None, lines))
+        lines = [" ".join(line.split()) for line in _compile_template(part).render(values).splitlines()]
+        return "\n".join(line for line in lines if line)
     if isinstance(part, _Fact):
         return _make_environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
     if isinstance(part, list):

@@ -45,22 +45,23 @@ class Sheet:
 def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
     """Write a workbook. The same sheets give the same bytes with the same version of the compressor."""
     places = [f"worksheets/sheet{number}.xml" for number, _ in enumerate(sheets, start=1)]
-    of_sheets = [*(("worksheet", place) for place in places), ("styles", "styles.xml")]
+    targets = [*(("worksheet", place) for place in places), ("styles", "styles.xml")]
     parts: dict[str, bytes] = {
         "[Content_Types].xml": _render_part("content_types", places=places),
         "_rels/.rels": _render_part("relationships", targets=[("officeDocument", "xl/workbook.xml")]),
         "xl/workbook.xml": _render_part("workbook", sheets=sheets),
-        "xl/_rels/workbook.xml.rels": _render_part("relationships", targets=of_sheets),
+        "xl/_rels/workbook.xml.rels": _render_part("relationships", targets=targets),
         "xl/styles.xml": _render_part("styles"),
     }
     for place, sheet in zip(places, sheets, strict=True):
         before, after = _render_part("sheet", sheet=sheet).split(b"<rows/>")
-        parts[f"xl/{place}"] = b"".join([before, _render_head_rows(sheet).encode(), _format_rows(sheet.table), after])
+        head_rows = _render_head_rows(sheet).encode()
+        parts[f"xl/{place}"] = b"".join([before, head_rows, _render_table_rows(sheet.table), after])
     content = io.BytesIO()  # a zip file that is written to a stream has sizes in places that some readers ignore
     with ZipFile(content, "w") as archive:
-        for name, content_of in parts.items():  # an entry states no time, which would change the bytes
-            archive.writestr(ZipInfo(name), content_of, ZIP_DEFLATED, _LEVEL)
-    file.write(content.getvalue())  # shares the bytes; a buffer that outlives an error is a warning in Python 3.13
+        for name, part in parts.items():  # an entry states no time, which would change the bytes
+            archive.writestr(ZipInfo(name), part, ZIP_DEFLATED, _LEVEL)
+    file.write(content.getvalue())  # not getbuffer: after an error, Python 3.13 warns of a buffer that is still in use
 
 
 def _render_part(name: str, **values: object) -> bytes:
@@ -73,34 +74,38 @@ def _render_part(name: str, **values: object) -> bytes:
 def _render_head_rows(sheet: Sheet) -> str:
     """Return the rows above the table: the lines, and the header. Wide lines are wrapped."""
     style = _WRAPPED if sheet.width >= 40 else 0
-    names = "".join(_format_cell(name, _BOLD) for name in sheet.table.column_names)
-    return "".join(f"<row>{cells}</row>" for cells in (*(_format_cell(line, style) for line in sheet.lines), names))
+    rows = [_render_text_cell(line, style) for line in sheet.lines]
+    rows.append("".join(_render_text_cell(name, _BOLD) for name in sheet.table.column_names))
+    return "".join(f"<row>{cells}</row>" for cells in rows)
 
 
-def _format_cell(text: str, style: int) -> str:
+def _render_text_cell(text: str, style: int) -> str:
+    """Return the XML of a cell with a text and the number of a style."""
     (content,) = _escape_text(pa.array([text], pa.large_string())).to_pylist()
     return f'<c t="inlineStr" s="{style}"><is><t>{content}</t></is></c>'
 
 
-def _format_rows(table: pa.Table) -> bytes | memoryview:
+def _render_table_rows(table: pa.Table) -> bytes | memoryview:
     """Return the rows of a table as the XML of a sheet."""
     if len(table) == 0:
         return b""
-    pieces: list[pa.Array] = []
+    cells_of_columns: list[pa.Array] = []
     for column in table.columns:
         values = column.combine_chunks()
+        if pa.types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), None, values)
+        content = values.cast(pa.large_string())
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            if pa.types.is_floating(values.type):
-                values = pc.if_else(pc.is_nan(values), None, values)
-            ends, content = ("<c><v>", "</v></c>"), values.cast(pa.large_string())
+            begin, end = "<c><v>", "</v></c>"
         else:
-            ends, content = ('<c t="inlineStr"><is><t>', "</t></is></c>"), _escape_text(values.cast(pa.large_string()))
+            begin, end = '<c t="inlineStr"><is><t>', "</t></is></c>"
+            content = _escape_text(content)
         cells = pc.binary_join_element_wise(
-            make_text_scalar(ends[0]), content, make_text_scalar(ends[1]), make_text_scalar("")
+            make_text_scalar(begin), content, make_text_scalar(end), make_text_scalar("")
         )
-        pieces.append(pc.fill_null(cells, "<c/>"))
+        cells_of_columns.append(pc.fill_null(cells, "<c/>"))
     rows = pc.binary_join_element_wise(
-        make_text_scalar("<row>"), *pieces, make_text_scalar("</row>"), make_text_scalar("")
+        make_text_scalar("<row>"), *cells_of_columns, make_text_scalar("</row>"), make_text_scalar("")
     )
     return memoryview(rows.buffers()[2])[: pc.sum(pc.binary_length(rows)).as_py()]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
 from pathlib import Path
 
 from od_core.errors import OdError
@@ -79,24 +78,26 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
         key = _choose_release_key(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         folder = releases / key.folder
         restore_folder(folder, str(key))
-        stated = read_bundle_certificate(folder) if folder.exists() else None
+        published = read_bundle_certificate(folder) if folder.exists() else None
         named = index_releases_by_name(sources)
-        flows = kind.derive_flows(named) if stated is None else kind.as_stated(named, stated)
-        _refuse_differing(flows, [source.certificate for source in sources if source.release in flows.parts])
-        certificate = make_derived_certificate(kind, key, flows, sources, None if stated is None else folder)
-        report = kind.report(flows, certificate)
+        flows = kind.derive_flows(named) if published is None else kind.derive_by_stated_rule(named, published)
+        _refuse_different_records(flows, [source.certificate for source in sources if source.release in flows.parts])
+        certificate = make_derived_certificate(kind, key, flows, sources, None if published is None else folder)
+        report = kind.render_report(flows, certificate)
         with publish_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             refuse_withdrawn(releases, *keys)  # in the meantime
-    return PublishedFlows(key, folder, flows, certificate, stated is None)
+    return PublishedFlows(key, folder, flows, certificate, is_new=published is None)
 
 
-def _refuse_differing(flows: DerivedFlows, certificates: Sequence[Certificate]) -> None:
+def _refuse_different_records(flows: DerivedFlows, certificates: Sequence[Certificate]) -> None:
     """Raise OdError if the certificates of the releases of flows state that these count different records."""
     first, *others = certificates
     breakdowns = [breakdown.name for breakdown in flows.breakdowns]
     period = first["period"]  # the periods of a sum may have any lengths
-    found = [check_comparability(first, {**other, "period": period}, breakdowns).differing for other in others]
-    if differing := dict.fromkeys(chain.from_iterable(found)):
+    differing: dict[str, None] = {}  # in the order of the certificates, each once
+    for other in others:
+        differing |= dict.fromkeys(check_comparability(first, {**other, "period": period}, breakdowns).differing)
+    if differing:
         raise OdError(
             "OD-DERIVED-OTHER",
             f"the releases have different {' and different '.join(differing)}, as their certificates state",
@@ -111,11 +112,9 @@ def read_published_release(releases: Path, key: ReleaseKey) -> Source:
     """
     refuse_withdrawn(releases, key)
     if not (releases / key.folder).is_dir():
-        raise (
-            make_missing_bundles_error([key])
-            if key in find_bundle_zips(releases)
-            else _make_unpublished_error(f"{key} is not published here", releases)
-        )
+        if key in find_bundle_zips(releases):
+            raise make_missing_bundles_error([key])
+        raise _make_unpublished_error(f"{key} is not published here", releases)
     return open_published_source(releases, key)
 
 
@@ -151,6 +150,7 @@ def find_release_key(releases: Path, name: str, period: str | None = None) -> Re
 
 
 def _make_unpublished_error(message: str, releases: Path) -> OdError:
+    """Return the OdError for releases that are not published, with a list of those that are."""
     published = ", ".join(map(str, find_bundle_folders(releases))) or "none"
     return make_absent_release_error(f"{message}; published releases: {published}", "name published releases")
 
@@ -161,11 +161,17 @@ def _choose_release_key(
     """Return the key of the published flows from the same releases or, if there are none, of the next revision.
 
     No others may take the revision of flows of which only the zip file is there.
+
+    Args:
+        first: the key of the first revision.
+        sources: facts of the releases, as the certificate of the flows states them.
     """
-    withdrawn = (
-        key for key in read_withdrawals(releases) if (key.release, key.period) == (first.release, first.period)
-    )
-    newest = max((key.revision for key in withdrawn), default=0)
+    withdrawn = [
+        key.revision
+        for key in read_withdrawals(releases)
+        if key.release == first.release and key.period == first.period
+    ]
+    newest = max(withdrawn, default=0)
     for key, place in sorted((find_bundle_zips(releases) | find_bundle_folders(releases)).items()):
         if key.release != first.release:
             continue
@@ -192,10 +198,9 @@ def find_newest_in_period(releases: Path, series: str, period: Period) -> list[R
     try:
         return SUMS.sort_releases(chosen, period.text)
     except OdError:
-        there = {key.period for key in chosen}
-        refuse_withdrawn(
-            releases, *(key for key in select_inside_period(read_withdrawals(releases)) if key.period not in there)
-        )
+        covered = {key.period for key in chosen}
+        withdrawn = select_inside_period(read_withdrawals(releases))
+        refuse_withdrawn(releases, *(key for key in withdrawn if key.period not in covered))
         raise
 
 
@@ -224,10 +229,11 @@ def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MOST - 1)
     """
     ended = select_earlier_releases(key, find_newest_revisions(releases, key.release))
     latest = ASSISTED.sort_releases(ended, None)[-most:] if ended and most else []
-    alike = takewhile(
-        lambda earlier: _read_area_digests(releases, earlier) in (None, _read_area_digests(releases, key)), latest[::-1]
-    )
-    return [*alike][::-1]
+    areas = _read_area_digests(releases, key) if latest else None
+    for position in reversed(range(len(latest))):
+        if _read_area_digests(releases, latest[position]) not in (None, areas):
+            return latest[position + 1 :]
+    return latest
 
 
 def _read_area_digests(releases: Path, key: ReleaseKey) -> object:

@@ -34,7 +34,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import bound_periods_per_year, bound_rho_of_year, is_of_uncounted
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import compute_laplace_reach
-from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, read_checksums
+from od_core.publication.bundle_files import CERTIFICATE, CHECKSUMS, PACKAGE, read_checksums
 from od_core.publication.certificate import Certificate, StatedSource, is_derived, read_guarantee, read_subject
 from od_core.publication.certify import TRIPS_OF_A_PERSON, render_clauses
 from od_core.publication.kind import BundleKind
@@ -158,9 +158,10 @@ class Facts:
         step = next(step for step in reversed(levels) if not is_of_uncounted(step))
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
-        scales = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
-        scale = next(filter(None, scales), None)
-        return None if scale is None else compute_laplace_reach(Fraction(scale))
+        for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)):
+            if step.get(name):
+                return compute_laplace_reach(Fraction(step[name]))
+        return None
 
     @property
     def person(self) -> Guarantee | None:
@@ -198,14 +199,15 @@ def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    guarantee, account, about = read_guarantee(certificate), certificate.get("account"), read_subject(certificate)
+    guarantee, subject = read_guarantee(certificate), read_subject(certificate)
+    account = certificate.get("account")
     stated_periods = account.get("periods_of_year") if account else None
     periods = stated_periods or bound_periods_per_year(Period(certificate["period"]))
     words = render_data("disclosure/losses.yaml", certificate=certificate, periods=periods)
     losses = []
     if account is not None:
         losses.append(Loss(words["cap"], Guarantee.from_cap(Cap.from_facts(account["cap"]), guarantee)))
-    if about.is_of_year and "plan" in certificate:
+    if subject.is_of_year and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
@@ -307,6 +309,7 @@ def make_provenance(facts: Facts) -> dict[str, object]:
 
 
 def _format_json(document: dict[str, object]) -> str:
+    """Return a document as the text of a JSON file."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -315,6 +318,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Return the YAML of a text: as a block if it has several lines."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
@@ -323,12 +327,14 @@ _Dumper.add_representer(str, _represent_text)
 
 def _format_posterior_ranges(facts: Facts) -> list[list[str]]:
     """Return each prior with its least and largest posterior by each of the losses that bounds beliefs, as text."""
-    bounded = [loss.guarantee for loss in facts.losses if loss.guarantee.odds is not None]
+    guarantees = [loss.guarantee for loss in facts.losses if loss.guarantee.odds is not None]
     rows = []
     for prior in PRIORS:
-        ranges = [guarantee.bound_posterior(prior) for guarantee in bounded]
-        moved = [f"{_format_percent(low, up=False)} to {_format_percent(high)}" for low, high in ranges]
-        rows.append([_format_percent(prior), *moved])
+        row = [_format_percent(prior)]
+        for guarantee in guarantees:
+            least, largest = guarantee.bound_posterior(prior)
+            row.append(f"{_format_percent(least, up=False)} to {_format_percent(largest)}")
+        rows.append(row)
     return rows
 
 
@@ -389,8 +395,10 @@ def data_contract(bundle: str | Path) -> dict[str, object]:
             for resource in package["resources"]:
                 if "schema" in resource:  # of a table in several files, it is that of the CSV file
                     tables.setdefault(PurePath(resource["path"]).stem, resource)
-            paths = [PurePath(resource["path"]) for resource in tables.values()]
-            patterns = {str(path.with_stem("{model}")): path.suffix[1:] for path in paths}
-            values = {"certificate": certificate, "package": package, "tables": tables, "patterns": patterns}
+            formats = {}  # of each pattern of file names
+            for resource in tables.values():
+                path = PurePath(resource["path"])
+                formats[str(path.with_stem("{model}"))] = path.suffix[1:]
+            values = {"certificate": certificate, "package": package, "tables": tables, "patterns": formats}
             contract: dict[str, object] = render_data("contract.json", version=ODCS_VERSION, **values)
             return contract

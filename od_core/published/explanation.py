@@ -58,7 +58,9 @@ class Alternative:
     note: str = ""
 
 
-def present(plan: Plan, lost_draws: int = 0, measured: object = None, subject: Subject | None = None) -> Alternative:
+def describe_own_choice(
+    plan: Plan, lost_draws: int = 0, measured: object = None, subject: Subject | None = None
+) -> Alternative:
     """Return the plan itself as an alternative, to compare others with, none of which includes lost draws.
 
     ``measured`` are the measurements of a release, on which the noise of some plans depends, and ``subject`` has the
@@ -73,7 +75,7 @@ def present(plan: Plan, lost_draws: int = 0, measured: object = None, subject: S
 def list_alternatives(plan: Plan, measured: object = None, subject: Subject | None = None) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used.
 
-    For ``measured`` and ``subject``, see :func:`present`.
+    For ``measured`` and ``subject``, see :func:`describe_own_choice`.
     """
     others = []
     for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
@@ -91,7 +93,7 @@ def list_alternatives(plan: Plan, measured: object = None, subject: Subject | No
 def _add_noise_and_error(plan: Plan, other: Plan, stated: Alternative, measured: object) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
     own_noise, other_noise = plan.detail_noise(measured), other.detail_noise(measured)
-    note = "; ".join(filter(None, (stated.note, other_noise.note)))
+    note = "; ".join(text for text in (stated.note, other_noise.note) if text)
     times = other_noise.deviation / own_noise.deviation
     deviation = other_noise.deviation if other_noise.is_known else None
     return replace(stated, noise=deviation, times=times, error=other_noise.error, note=note)
@@ -111,7 +113,7 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
 
 
 def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield decision, choice, unit, budget and a note of each alternative."""
+    """Yield the other choices: the decision, the choice in words, its privacy unit and budget, and a note."""
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:  # the epsilon that its rho promises
         budget = replace(budget, rho=None, epsilon=plan.spent.epsilon)
@@ -233,7 +235,8 @@ class Explanation:
 
     def persons(self) -> list[dict[str, object]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
-        guarantee, numbers = self.facts.guarantee, USERS if self.facts.subject.is_of_users else RECORDS
+        guarantee = self.facts.guarantee
+        numbers = USERS if self.facts.subject.is_of_users else RECORDS
         return [{"units": units, **_describe_promise(guarantee.scale_to_units(units))} for units in numbers]
 
     def to_facts(self) -> dict[str, object]:
@@ -261,9 +264,12 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         if facts.is_derived:
             return Explanation(facts, _find_least_balance(facts, ledger), None, ())
         release = find_bundle_kind(facts.certificate).open(folder)
-    plan, lost, known = release.plan, facts.certificate["spent"]["lost_draws"], (release.measured, facts.subject)
+    lost_draws = facts.certificate["spent"]["lost_draws"]
     return Explanation(
-        facts, _find_least_balance(facts, ledger), present(plan, lost, *known), list_alternatives(plan, *known)
+        facts,
+        _find_least_balance(facts, ledger),
+        chosen=describe_own_choice(release.plan, lost_draws, release.measured, facts.subject),
+        others=list_alternatives(release.plan, release.measured, facts.subject),
     )
 
 
@@ -271,14 +277,14 @@ def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     """Return the balance with the least remaining rho; None if the ledger is not that of the release."""
     if ledger is None:
         return None
-    of_release = [(facts.key, facts.certificate.get("ledger"))]
-    releases = [(ReleaseKey.parse(source["release"]), None) for source in facts.sources] or of_release
+    keys = [ReleaseKey.parse(source["release"]) for source in facts.sources] if facts.sources else [facts.key]
+    stated_entry = None if facts.sources else facts.certificate.get("ledger")
     try:
-        for key, stated_entry in releases:
+        for key in keys:
             entry = ledger.record(key).entry
             if stated_entry is not None and (entry.number, entry.hash) != (stated_entry["entry"], stated_entry["hash"]):
                 return None
-        balances = [ledger.balance(facts.certificate["data_set"], key.period) for key, _ in releases]
+        balances = [ledger.balance(facts.certificate["data_set"], key.period) for key in keys]
     except OdError:  # it is the ledger of another project
         return None
     return min(balances, key=lambda balance: balance.left)

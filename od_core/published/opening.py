@@ -16,7 +16,7 @@ from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import DRY_RUN
-from od_core.publication.bundle import CERTIFICATE, refuse_newer_bundle
+from od_core.publication.bundle_files import CERTIFICATE
 from od_core.publication.certificate import Certificate, is_derived
 from od_core.publication.database import list_stored_releases
 from od_core.publication.kind import BundleKind
@@ -26,6 +26,7 @@ from od_core.publication.read_back import (
     read_bundle_certificate,
     read_withdrawals,
     refuse_incomplete,
+    refuse_newer_bundle,
 )
 from od_core.stops.publishing import STOPS
 
@@ -85,7 +86,10 @@ def open_release(
         ['origin', 'destination', 'trips']
     """
     place, request = Path(path), ReleaseRequest.parse(release, period, revision)
-    return open_bundle(place, request)[1] if place.is_dir() or _is_zip(place) else open_flows(place, request)
+    if place.is_dir() or _is_zip(place):
+        _, opened = open_bundle(place, request)
+        return opened
+    return open_flows(place, request)
 
 
 def open_bundle(
@@ -144,7 +148,8 @@ def find_missing_bundles(releases: Path, database: Path | None = None) -> list[R
 
 def _index_by_release_key(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
     """Return the paths that are named after releases, by key, but for those that were withdrawn."""
-    bundles, withdrawn = {}, read_withdrawals(releases)
+    bundles = {}
+    withdrawn = read_withdrawals(releases)
     for path in paths:
         with suppress(OdError):  # what is not named after a release is not a bundle
             bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
@@ -162,4 +167,5 @@ def list_derived_releases(releases: Path) -> list[ReleaseKey]:
 
 
 def _is_zip(place: Path) -> bool:
+    """Return whether a path is that of a .zip file that exists."""
     return place.suffix == ".zip" and place.is_file()

@@ -11,7 +11,8 @@ from pathlib import Path
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import as_published, publish_folder, write_bundle
+from od_core.publication.bundle import publish_folder, write_bundle
+from od_core.publication.bundle_differences import reword_as_published
 from od_core.publication.certificate import Certificate, compute_certificate_digest
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import read_bundle_certificate
@@ -115,8 +116,8 @@ def publish_files(
         OdError: as :func:`od_core.publication.bundle.publish_folder`.
     """
     published = place.find_certificate_digest()
-    facts = as_published(facts, place.bundle, published)
-    write = partial(write_bundle, kind, release, facts, kind.report(release, facts, context), tell=tell)
+    facts = reword_as_published(facts, place.bundle, published)
+    write = partial(write_bundle, kind, release, facts, kind.render_report(release, facts, context), tell=tell)
     with publish_folder(write, place.bundle, published) as public:
         kind.store(place.database, release, place.key, public)
     return public

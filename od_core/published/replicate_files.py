@@ -48,7 +48,7 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     tree, replicates = source.release.tree, source.release.replicated
     cells = len(tree.origin.zones) * len(tree.destination.zones)
     has_matrices = cells * (number + 1) <= MOST_CELLS
-    _refuse(folder, number, len(replicates.estimate) + (cells if has_matrices else 0))
+    _refuse_too_many(folder, number, len(replicates.estimate) + (cells if has_matrices else 0))
     make_folder(folder)
     for left_behind in folder.glob(f"{_STAGED}*"):
         shutil.rmtree(left_behind, ignore_errors=True)
@@ -56,18 +56,9 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
         staged, files = Path(name), [_TEXT, _TABLE]
         if has_matrices:
-            tables = zip(
-                _list_column_names(number), chain([replicates.estimate], replicates.tables(number)), strict=True
-            )
-
-            def write_matrices(file: BinaryIO) -> None:
-                with open_matrices(tree, (tree.origin.depth, tree.destination.depth), file) as add:
-                    for table, trips in tables:
-                        add(table, replicates.ends, trips)
-
-            write(staged / _MATRICES, write_matrices)
+            write(staged / _MATRICES, lambda file: _write_matrices(tree, replicates, number, file))
             files.insert(1, _MATRICES)
-        write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
+        write(staged / _TABLE, lambda file: write_replicate_table(tree, replicates, number, file))
         facts = {"release": key, "certificate": source.certificate, "unseen": replicates.unseen}
         about = render_template("replicates.md", number=number, **facts)
         write(staged / _TEXT, lambda file: file.write(about.encode()))
@@ -79,10 +70,11 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     return files
 
 
-def _refuse(folder: Path, number: int, values: int) -> None:
+def _refuse_too_many(folder: Path, number: int, values: int) -> None:
     """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values."""
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free, bytes_of_column = shutil.disk_usage(existing).free, 8 * values + _COLUMN_BYTES
+    free = shutil.disk_usage(existing).free
+    bytes_of_column = 8 * values + _COLUMN_BYTES
     most = min(max(free // bytes_of_column - 1, 0), MOST_COLUMNS)
     if not 1 <= number <= most:
         raise OdError(
@@ -94,23 +86,37 @@ def _refuse(folder: Path, number: int, values: int) -> None:
 
 
 def _list_column_names(number: int) -> list[str]:
-    return ["estimate", *(f"replicate_{r}" for r in range(1, number + 1))]
+    """Return the names of the columns, or matrices, of the estimate and of some replicates of it."""
+    return ["estimate", *(f"replicate_{replicate}" for replicate in range(1, number + 1))]
 
 
-def write_table(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
-    """Write the Parquet file, a few leaves in all replicates at a time."""
-    code, real = pa.dictionary(pa.int32(), pa.large_string()), pa.float64()
-    schema = pa.schema(
-        [("origin", code), ("destination", code), *((name, real) for name in _list_column_names(number))]
-    )
+def _write_matrices(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
+    """Write the OpenMatrix file, with a matrix for the estimate and for each of ``number`` replicates."""
+    tables = chain([replicates.estimate], replicates.tables(number))
+    with open_matrices(tree, (tree.origin.depth, tree.destination.depth), file) as add:
+        for name, trips in zip(_list_column_names(number), tables, strict=True):
+            add(name, replicates.ends, trips)
+
+
+def write_replicate_table(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
+    """Write the Parquet file with ``number`` replicates, a few leaves in all replicates at a time."""
+    code_type = pa.dictionary(pa.int32(), pa.large_string())
+    trip_columns = [(name, pa.float64()) for name in _list_column_names(number)]
+    schema = pa.schema([("origin", code_type), ("destination", code_type), *trip_columns])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first, rows in replicates.blocks(number):
             leaves = slice(first, first + rows.shape[1])
-            sides = zip((tree.origin, tree.destination), replicates.ends, strict=True)
-            codes = (pa.DictionaryArray.from_arrays(zones[leaves], side.code_arrays[-1]) for side, zones in sides)
-            trips = (pa.array(values) for values in (replicates.estimate[leaves], *rows))
-            yield pa.RecordBatch.from_arrays([*codes, *trips], schema=schema)
+            origins, destinations = replicates.ends
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.DictionaryArray.from_arrays(origins[leaves], tree.origin.code_arrays[-1]),
+                    pa.DictionaryArray.from_arrays(destinations[leaves], tree.destination.code_arrays[-1]),
+                    pa.array(replicates.estimate[leaves]),
+                    *(pa.array(values) for values in rows),
+                ],
+                schema=schema,
+            )
 
     write_batches(
         file,

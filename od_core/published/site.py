@@ -39,7 +39,7 @@ from od_core.files.durable import (
 )
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
-from od_core.flows.publishing.changes import as_told, compute_table_changes, describe_cautions
+from od_core.flows.publishing.changes import compute_table_changes, describe_cautions, use_numbers_per_day
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography, compute_extent
@@ -47,7 +47,7 @@ from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Nouns
 from od_core.periods import Period
-from od_core.publication.bundle import (
+from od_core.publication.bundle_files import (
     ATLAS,
     BOUNDARIES,
     CERTIFICATE,
@@ -105,9 +105,12 @@ class SiteDescription:
             if text is not None and not (text.strip() and text.isprintable()):
                 message = f"the {name} is blank or has characters that are not printable"
                 raise OdError("OD-SITE-TITLE", message, next_step=f"give a {name} of one line")
-        for address in (self.url, self.licence, None if self.is_mail else self.contact):
+        addresses = [self.url, self.licence]
+        if not self.is_mail:
+            addresses.append(self.contact)
+        for address in addresses:
             if address is not None:
-                _refuse_no_address(address)
+                _refuse_invalid_address(address)
 
     @property
     def is_mail(self) -> bool:
@@ -119,7 +122,7 @@ class SiteDescription:
         """The address of the site with a slash at its end; None if it is unknown."""
         return None if self.url is None else self.url.rstrip("/") + "/"
 
-    def address(self, file: str, *, within: str = "") -> str:
+    def make_address(self, file: str, *, within: str = "") -> str:
         """Return the address of a file of the site: absolute if the site has an address, and otherwise relative.
 
         ``within`` is the folder of the file that states a relative address, with a slash at its end.
@@ -127,10 +130,11 @@ class SiteDescription:
         return file.removeprefix(within) if self.base is None else self.base + file
 
 
-def _refuse_no_address(url: str) -> None:
+def _refuse_invalid_address(url: str) -> None:
+    """Raise OdError if a text is not the address of a place of the web, without a query and a fragment."""
     parts = urlsplit(url)
-    unusual = not url.isprintable() or any(sign in url for sign in ' "<>?#')
-    if parts.scheme not in ("https", "http") or not parts.netloc or unusual:
+    has_odd_signs = not url.isprintable() or any(sign in url for sign in ' "<>?#')
+    if parts.scheme not in ("https", "http") or not parts.netloc or has_odd_signs:
         step = "give an address such as https://statistics.example/od, or od@statistics.example as the contact"
         raise OdError("OD-SITE-ADDRESS", f"{url[:80]!r} is not an address of the web", next_step=step)
 
@@ -185,8 +189,9 @@ class SiteRelease:
 
     def is_comparable_to(self, other: SiteRelease) -> bool:
         """Return whether both have the same contents, and count the same trips between the same areas."""
-        one, same = ((each.contents, each.certificate["data_set"]) for each in (self, other))
-        return one == same and check_comparability(self.certificate, other.certificate).is_possible
+        if (self.contents, self.certificate["data_set"]) != (other.contents, other.certificate["data_set"]):
+            return False
+        return check_comparability(self.certificate, other.certificate).is_possible
 
     def find_exact_release(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
         """Return the release of another series with the exact number of all that this one counts; None if none has.
@@ -218,15 +223,19 @@ class SiteRelease:
         """The number of all trips of flows, ``trips``, and the ends of its interval if there is one; otherwise None."""
         if not self.locate_table("flows").is_file():
             return None
-        whole = [(f"{side}_level", "==", WHOLE_SPACE) for side in ("origin", "destination")]
+        whole = [(f"{side}_level", "==", WHOLE_SPACE) for side in _SIDES]
         rows = pq.read_table(self.locate_table("flows"), filters=whole).to_pylist()
-        return {name: row[name] for row in rows for name in ("trips", "lower", "upper") if name in row} or None
+        if not rows:
+            return None
+        return {name: rows[0][name] for name in _VALUES if name in rows[0]}
 
     @property
     def picture(self) -> Markup | None:
         """The first picture of the report; None if it has none."""
-        found = _PICTURE.search((self.place / REPORT).read_text(encoding="utf-8"))
-        return found and Markup(_NAMES.sub(rf"\g<1>{self.key.release}-", found[0]))  # noqa: S704 - from a report
+        picture = _PICTURE.search((self.place / REPORT).read_text(encoding="utf-8"))
+        if picture is None:
+            return None
+        return Markup(_NAMES.sub(rf"\g<1>{self.key.release}-", picture[0]))  # noqa: S704 - from a report
 
     @property
     def promise(self) -> str:
@@ -324,31 +333,34 @@ class OverTime:
         certificates = [release.certificate for release in newest][::-1]
         areas = pq.read_table(newest[0].locate_table("areas")).to_pandas()
         sides = tuple(build_published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
-        sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
+        sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]  # with all above
         most = MOST_NUMBERS // len(newest)
         depths = _find_deepest_levels(sizes, most, operator.mul)
         listed = _find_deepest_levels(sizes, most, operator.add)
-        start = (3, len(newest))
-        values = np.full((*start, *(own[depth] for own, depth in zip(sizes, depths, strict=True))), np.nan)
-        totals = tuple(np.full((*start, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))
+        periods = len(newest)
+        values = np.full((3, periods, sizes[0][depths[0]], sizes[1][depths[1]]), np.nan)
+        totals = tuple(np.full((3, periods, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))
         for period, release in enumerate(reversed(newest)):
-            _read(release, sides, depths, listed, [values[:, period], *(total[:, period] for total in totals)])
-        compared = tuple(check_comparability(*pair) for pair in pairwise(certificates))
-        pairs = [pair for pair, found in zip(pairwise(certificates), compared, strict=True) if found.is_possible]
-        warned = (
-            describe_cautions(read_subject(after), before, after, lengths=False).strip() for before, after in pairs
-        )
+            totals_of_period = [total[:, period] for total in totals]
+            _read_flows_into(values[:, period], totals_of_period, release, sides, depths, listed)
+        compared = []
+        cautions: dict[str, None] = {}  # in the order of the periods, each once
+        for before, after in pairwise(certificates):
+            compared.append(check_comparability(before, after))
+            if compared[-1].is_possible:
+                caution = describe_cautions(read_subject(after), before, after, lengths=False).strip()
+                cautions |= {caution: None} if caution else {}
         return cls(
-            tuple(certificate["period"] for certificate in certificates),
-            compared,
-            tuple(map(count_period_days, certificates)),
-            " ".join(dict.fromkeys(filter(None, warned))),
-            sides,
-            depths,
-            listed,
-            values,
-            totals,
-            tuple(is_selected(certificate) for certificate in certificates),
+            periods=tuple(certificate["period"] for certificate in certificates),
+            compared=tuple(compared),
+            days=tuple(map(count_period_days, certificates)),
+            caution=" ".join(cautions),
+            sides=sides,
+            depths=depths,
+            listed=listed,
+            values=values,
+            totals=totals,
+            selected=tuple(is_selected(certificate) for certificate in certificates),
         )
 
     @cached_property
@@ -358,15 +370,7 @@ class OverTime:
             "periods": self.periods,
             "comparable": [compared.is_possible for compared in self.compared],
             "days": self.days,
-            "sides": [
-                [
-                    {"level": name, "codes": codes, "labels": labels, "parents": parents.tolist()}
-                    for name, codes, labels, parents in zip(
-                        side.level_names, side.codes, side.labels, side.parents, strict=True
-                    )
-                ][: level + 1]
-                for side, level in zip(self.sides, self.listed, strict=True)
-            ],
+            "sides": [_list_levels(side, deepest) for side, deepest in zip(self.sides, self.listed, strict=True)],
             "sizes": self.values.shape[2:],
             "deviations": self.deviations,
             "values": _encode_intervals(self.values),
@@ -376,14 +380,12 @@ class OverTime:
     @cached_property
     def deviations(self) -> list[list[list[float]]]:
         """Deviations of the ends towards 0 of changes, by period and by the levels of origins and destinations."""
-        origins, destinations = (range(level + 1) for level in self.listed)
-        return [
-            [
-                [self._make_selection(period, (one, other)).deviations_of_changes for other in destinations]
-                for one in origins
-            ]
-            for period in range(len(self.periods))
-        ]
+        origin_levels, destination_levels = (range(level + 1) for level in self.listed)
+        deviations = []
+        for period in range(len(self.periods)):
+            selections = [[self._make_selection(period, (o, d)) for d in destination_levels] for o in origin_levels]
+            deviations.append([[selection.deviations_of_changes for selection in row] for row in selections])
+        return deviations
 
     def _make_selection(self, period: int, levels: tuple[int, int]) -> Selection:
         """Return which flows between two levels people read in a period; of those that the page lacks, none."""
@@ -408,57 +410,94 @@ class OverTime:
         all periods, and the change between the last two periods if it is known, per day if their lengths differ.
         """
         side, other = self.sides[end], self.sides[1 - end]
-        totals = self.totals if side.digest == other.digest else self.totals[end : end + 1]
-        own = [total[..., self._make_area_slice(end, level)] for total in totals]
-        order = np.argsort(-np.nan_to_num(own[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
-        levels = [(level, 0), (0, level)] if side.digest == other.digest else [(level, 0) if end == 0 else (0, level)]
-        described = [self._describe_areas(values, pair) for values, pair in zip(own, levels, strict=True)]
-        return [{"name": side.labels[level][area], "ways": [way[area] for way in described]} for area in order]
+        ends = (0, 1) if side.digest == other.digest else (end,)  # trips from an area, to it, or both
+        areas_of_level = self._make_area_slice(end, level)
+        totals = [self.totals[way][..., areas_of_level] for way in ends]
+        largest = np.argsort(-np.nan_to_num(totals[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
+        ways = []
+        for way, total in zip(ends, totals, strict=True):
+            ways.append(self._describe_areas(total, (level, 0) if way == 0 else (0, level)))
+        return [{"name": side.labels[level][area], "ways": [way[area] for way in ways]} for area in largest]
 
     def _describe_areas(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, object]]:
         """Return the numbers of each area and its last change, from flows between two levels, (3, periods, areas)."""
         described = [{"numbers": numbers} for numbers in _convert_to_integers(values.T).tolist()]
         if self.compared and self.compared[-1].is_possible:
-            old, new = (pd.DataFrame(one.T, columns=[*_VALUES]).reset_index() for one in values[:, -2:].swapaxes(0, 1))
+            old, new = (pd.DataFrame(values[:, period].T, columns=[*_VALUES]).reset_index() for period in (-2, -1))
             deviations = min(of_period[levels[0]][levels[1]] for of_period in self.deviations[-2:])
-            changed = as_told(compute_table_changes(old, new, ["index"], deviations, self.compared[-1].days))
-            for row in changed.dropna().to_dict("records"):
+            changes = compute_table_changes(old, new, ["index"], deviations, self.compared[-1].days)
+            for row in use_numbers_per_day(changes).dropna().to_dict("records"):
                 described[row["index"]]["change"] = row
         return described
 
 
-def _find_deepest_levels(sizes: Sequence[Integers], most: int, numbers: Callable[[int, int], int]) -> tuple[int, int]:
-    """Return the last level of each side down to which the page has few enough numbers, given its areas by level."""
-    levels = [(min(at, len(sizes[0]) - 1), min(at, len(sizes[1]) - 1)) for at in range(max(map(len, sizes)))]
-    return max((one for one in levels if numbers(sizes[0][one[0]], sizes[1][one[1]]) <= most), default=(0, 0))
+def _list_levels(side: Geography, deepest: int) -> list[dict[str, object]]:
+    """Return the areas of the levels of a side down to the ``deepest``, as the program of the page reads them."""
+    return [
+        {
+            "level": side.level_names[level],
+            "codes": side.codes[level],
+            "labels": side.labels[level],
+            "parents": side.parents[level].tolist(),
+        }
+        for level in range(deepest + 1)
+    ]
 
 
-def _read(
+def _find_deepest_levels(
+    sizes: Sequence[Integers], most: int, count_numbers: Callable[[int, int], int]
+) -> tuple[int, int]:
+    """Return the last level of each side down to which the page has at most so many numbers.
+
+    Both sides go down together, until one has no further level. ``sizes`` has the numbers of areas of each side down to
+    each level, and ``count_numbers`` tells how many numbers the page has for two of them.
+    """
+    deepest = (0, 0)
+    for step in range(max(map(len, sizes))):
+        levels = min(step, len(sizes[0]) - 1), min(step, len(sizes[1]) - 1)
+        if count_numbers(sizes[0][levels[0]], sizes[1][levels[1]]) <= most:
+            deepest = levels
+    return deepest
+
+
+def _read_flows_into(
+    values: Reals,
+    totals: Sequence[Reals],
     release: SiteRelease,
     sides: Sequence[Geography],
     depths: tuple[int, int],
     listed: tuple[int, int],
-    targets: Sequence[Reals],
 ) -> None:
-    """Read the flows of a release between areas, and the totals of those of either side, into arrays."""
+    """Read the flows of a release between areas, and the totals of the areas of either side, into arrays.
+
+    ``values`` has shape (3, origins, destinations), and each of ``totals`` (3, areas); see :class:`OverTime`.
+    """
     columns, names = [f"{side}_level" for side in _SIDES], [side.level_names for side in sides]
-    pairs = [(columns[own], "in", names[own][: depths[own] + 1]) for own in (0, 1)]
-    ways = [
+    are_pairs = [(columns[own], "in", names[own][: depths[own] + 1]) for own in (0, 1)]
+    are_totals = [
         [(columns[own], "in", names[own][: listed[own] + 1]), (columns[1 - own], "==", WHOLE_SPACE)] for own in (0, 1)
     ]
-    read = [*columns, *_SIDES, *_VALUES]
-    rows = pq.read_table(release.locate_table("flows"), columns=read, filters=[pairs, *ways]).to_pandas()
+    rows = pq.read_table(
+        release.locate_table("flows"),
+        columns=[*columns, *_SIDES, *_VALUES],
+        filters=[are_pairs, *are_totals],  # any of these lists
+    ).to_pandas()
     numbers = rows[[*_VALUES]].to_numpy(np.float64).T
-    places = []
-    for side, level, code in zip(sides, columns, _SIDES, strict=True):
-        known = [(name, area) for name, areas in zip(side.level_names, side.codes, strict=True) for area in areas]
-        places.append(pd.MultiIndex.from_tuples(known).get_indexer(pd.MultiIndex.from_frame(rows[[level, code]])))
-    values, *totals = targets
-    here = np.logical_and.reduce([(at >= 0) & (at < size) for at, size in zip(places, values.shape[1:], strict=True)])
-    values[:, places[0][here], places[1][here]] = numbers[:, here]
+    origins, destinations = positions = [
+        _find_area_positions(side, rows[[level, code]])
+        for side, level, code in zip(sides, columns, _SIDES, strict=True)
+    ]
+    here = (origins >= 0) & (origins < values.shape[1]) & (destinations >= 0) & (destinations < values.shape[2])
+    values[:, origins[here], destinations[here]] = numbers[:, here]
     for own, total in enumerate(totals):
-        here = (places[1 - own] == 0) & (places[own] >= 0)
-        total[:, places[own][here]] = numbers[:, here]
+        here = (positions[1 - own] == 0) & (positions[own] >= 0)
+        total[:, positions[own][here]] = numbers[:, here]
+
+
+def _find_area_positions(side: Geography, areas: pd.DataFrame) -> NDArray[np.intp]:
+    """Return the position of each area, given by its level and code, among those of all levels of a side, or -1."""
+    known = [(name, area) for name, codes in zip(side.level_names, side.codes, strict=True) for area in codes]
+    return pd.MultiIndex.from_tuples(known).get_indexer(pd.MultiIndex.from_frame(areas))
 
 
 def _convert_to_integers(values: Reals) -> NDArray[Any]:
@@ -469,8 +508,9 @@ def _convert_to_integers(values: Reals) -> NDArray[Any]:
 
 
 def _encode_intervals(values: Reals) -> list[list[int | None]]:
+    """Return flat lists of trips, and of how far the ends of their intervals are below and above them."""
     trips, lower, upper = values
-    return [_convert_to_integers(one).ravel().tolist() for one in (trips, trips - lower, upper - trips)]
+    return [_convert_to_integers(numbers).ravel().tolist() for numbers in (trips, trips - lower, upper - trips)]
 
 
 _MOST_ENTRIES = 100  # largest number of releases in the feed
@@ -517,24 +557,28 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     """
     _refuse_folder(folder, releases)
     bundles = find_bundle_folders(releases)
-    faults = {
-        key: fault for key, place in bundles.items() if (fault := _find_bundle_fault(key, place, folder)) is not None
-    }
-    left_out = dict(sorted((dict.fromkeys(find_missing_bundles(releases, database), _MISSING) | faults).items()))
-    releases_found = [SiteRelease.from_bundle(key, place) for key, place in bundles.items() if key not in faults]
+    faults = dict.fromkeys(find_missing_bundles(releases, database), _MISSING)
+    shown = []
+    for key, place in bundles.items():
+        fault = _find_bundle_fault(key, place, folder)
+        if fault is None:
+            shown.append(SiteRelease.from_bundle(key, place))
+        else:
+            faults[key] = fault
+    left_out = dict(sorted(faults.items()))
     site = replace(site, withdrawn=read_withdrawals(releases))
-    if not releases_found and not site.withdrawn:
+    if not shown and not site.withdrawn:
         if left_out:
             raise _make_left_out_error(left_out)
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    pages = dict(_iterate_pages(site, releases_found))
+    pages = dict(_iterate_pages(site, shown))
     for key in site.withdrawn:
         _remove_withdrawn(key, folder, pages.keys())
-    changed = [name for release in releases_found for name in _copy_bundle(release, folder)]
+    changed = [name for release in shown for name in _copy_bundle(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_changed(folder / name, text.encode())]
-    return Site(folder, len(_group_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
+    return Site(folder, len(_group_by_series(shown)), len(shown), tuple(changed), left_out)
 
 
 def _refuse_folder(folder: Path, releases: Path) -> None:
@@ -559,24 +603,24 @@ def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
 def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _group_by_series(found)
-    series = {name: select_newest_revisions(of_series) for name, of_series in by_series.items()}
-    series = dict(sorted(series.items(), key=lambda each: not each[1][0].contents.startswith("flows")))  # flows first
-    compared = {name: some for name, newest in series.items() if (some := select_comparable_releases(newest))}
-    over_time = {name: OverTime.from_releases(some) for name, some in compared.items()}
+    newest_by_series = {name: select_newest_revisions(of_series) for name, of_series in by_series.items()}
+    flows_first = sorted(newest_by_series, key=lambda name: not newest_by_series[name][0].contents.startswith("flows"))
+    series = {name: newest_by_series[name] for name in flows_first}
+    comparable = {name: select_comparable_releases(newest) for name, newest in series.items()}
+    over_time = {name: OverTime.from_releases(some) for name, some in comparable.items() if some}
     yield HOME, render_template("site/home.html", site=site, series=series, releases=found, over_time=over_time)
     yield "404.html", render_template("site/404.html", site=site, series=series)
     yield CATALOGUE, render_catalogue(site, found)
-    for place in (*site.withdrawn, *({key.release for key in site.withdrawn} - by_series.keys())):
-        yield f"{place}/{HOME}", render_template("site/withdrawn.html", site=site, place=str(place))
+    series_without_releases = {key.release for key in site.withdrawn} - by_series.keys()
+    for place in (*map(str, site.withdrawn), *series_without_releases):
+        yield f"{place}/{HOME}", render_template("site/withdrawn.html", site=site, place=place)
     for name, of_series in by_series.items():
         yield f"{name}/index.html", render_series_page(site, name, of_series, series)
-    for name, some in compared.items():
-        yield f"{name}/{OVER_TIME}", make_over_time_page(site, some[0], over_time[name])
-        with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
-        yield (
-            f"{name}/{PERIODS}",
-            _format_json([{"release": one.folder, "period": one.key.period} for one in with_atlas]),
-        )
+    for name, flows in over_time.items():
+        yield f"{name}/{OVER_TIME}", make_over_time_page(site, comparable[name][0], flows)
+        with_atlas = [one for one in comparable[name] if any(file["path"] == ATLAS for file in one.files)]
+        periods = [{"release": one.folder, "period": one.key.period} for one in with_atlas]
+        yield f"{name}/{PERIODS}", _format_json(periods)
     for release in found:
         yield release.croissant, render_croissant(site, release)
     if site.base is not None:
@@ -598,11 +642,15 @@ def render_series_page(
 ) -> str:
     """Return the HTML text of the page of a series, from its releases; ``series`` has the newest ones of all series."""
     newest = select_newest_revisions(releases)
-    ordered = sorted(releases, key=lambda release: release.key, reverse=True)
-    described = make_dataset_markup(site, name, newest)
-    values = {"site": site, "name": name, "releases": ordered, "newest": newest, "series": series}
     return render_template(
-        "site/series.html", described=described, over_time=bool(select_comparable_releases(newest)), **values
+        "site/series.html",
+        site=site,
+        name=name,
+        releases=sorted(releases, key=lambda release: release.key, reverse=True),
+        newest=newest,
+        series=series,
+        described=make_dataset_markup(site, name, newest),
+        over_time=bool(select_comparable_releases(newest)),
     )
 
 
@@ -655,10 +703,12 @@ def render_croissant(site: SiteDescription, release: SiteRelease) -> str:
 
 
 def _format_json(value: object) -> str:
+    """Return a value as the text of a JSON file."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def _make_left_out_error(faults: Mapping[ReleaseKey, str]) -> OdError:
+    """Return the OdError for published releases that a site leaves out, given the fault of each."""
     faulty = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
     is_damaged = any(fault != _MISSING for fault in faults.values())
     message = f"the site leaves out published releases: {faulty}"
@@ -672,17 +722,17 @@ def _find_bundle_fault(key: ReleaseKey, place: Path, folder: Path) -> str | None
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
     tables = [locate_table(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
-    pages_have = (CERTIFICATE, PACKAGE, *(name for name in (*tables, REPORT) if name in digests))
-    for name in pages_have:
+    shown_files = (CERTIFICATE, PACKAGE, *(name for name in (*tables, REPORT) if name in digests))
+    for name in shown_files:
         if not (place / name).is_file() or compute_file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
-    zipped = locate_zip(place)
-    if not zipped.is_file():
-        return f"{zipped.name} is missing"
+    zip_file = locate_zip(place)
+    if not zip_file.is_file():
+        return f"{zip_file.name} is missing"
     if not _is_copy(place / CHECKSUMS, target / CHECKSUMS):
         for name, fault in check_checksums(place):
             return f"{name} {fault}"
-    return None if _is_copy(zipped, locate_zip(target)) else next(check_zip(place, str(key), zipped), None)
+    return None if _is_copy(zip_file, locate_zip(target)) else next(check_zip(place, str(key), zip_file), None)
 
 
 def _is_copy(file: Path, other: Path) -> bool:
@@ -698,17 +748,17 @@ def _copy_bundle(release: SiteRelease, folder: Path) -> Iterator[str]:
     target, sums = folder / release.folder, release.place / CHECKSUMS
     if not _is_copy(sums, target / CHECKSUMS):
         for name in sorted(read_checksums(release.place)):
-            _copy(release.place / name, target / name)
+            _copy_whole(release.place / name, target / name)
             yield f"{release.folder}/{name}"
         write_if_changed(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
-    zipped, target_zip = locate_zip(release.place), locate_zip(target)
-    if not _is_copy(zipped, target_zip):
-        _copy(zipped, target_zip)
+    zip_file, target_zip = locate_zip(release.place), locate_zip(target)
+    if not _is_copy(zip_file, target_zip):
+        _copy_whole(zip_file, target_zip)
         yield f"{release.folder}.zip"
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_whole(source: Path, target: Path) -> None:
     """Copy a file, and check that the copy is complete before it replaces an earlier one."""
     make_folder(target.parent)
 

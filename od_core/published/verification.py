@@ -27,17 +27,9 @@ from od_core.flows.publishing.derived_kind import (
 )
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.privacy.plan import PlannedRelease, Step
-from od_core.publication.bundle import (
-    CERTIFICATE,
-    as_published,
-    check_bundle,
-    is_zip_sound,
-    list_bundle_tables,
-    list_differing_files,
-    locate_zip,
-    refuse_newer_bundle,
-    write_bundle,
-)
+from od_core.publication.bundle import list_bundle_tables, write_bundle
+from od_core.publication.bundle_differences import list_differing_files, reword_as_published
+from od_core.publication.bundle_files import CERTIFICATE, check_bundle, is_zip_sound, locate_zip
 from od_core.publication.certificate import (
     Certificate,
     CheckResult,
@@ -49,7 +41,7 @@ from od_core.publication.certificate import (
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.file_formats import check_file_rows
 from od_core.publication.kind import BundleKind, Examination, Kind, R, ReleaseContext, T
-from od_core.publication.read_back import REPAIR, has_lost_areas, read_bundle_certificate
+from od_core.publication.read_back import REPAIR, has_lost_areas, read_bundle_certificate, refuse_newer_bundle
 from od_core.published.opening import KINDS, find_bundle_kind, open_bundle_folder
 from od_core.published.publishing import Published, publish_files
 
@@ -89,8 +81,9 @@ def verify_release(published: Published) -> list[Finding]:
         >>> [finding.part for finding in verify_release(published)]
         ['files', 'flows', 'invariants', 'bundle', 'measurements', 'ledger', 'database']
     """
-    faults, part = _run_examination(lambda: check_bundle(published.bundle)), "bundle"
+    faults = _run_examination(lambda: check_bundle(published.bundle))
     files = Finding("files", faults, None if faults is None else REPAIR)
+    part = "bundle"  # to which an error of opening it belongs
     try:
         certificate = read_certificate(published.bundle / CERTIFICATE)
         kind: Any = find_bundle_kind(certificate)
@@ -104,10 +97,10 @@ def verify_release(published: Published) -> list[Finding]:
             }
         else:
             public = kind.open(published.bundle)
-            rebuilt, own_examinations = kind.recompute_release(public, certificate)
+            recomputed, own_examinations = kind.recompute_release(public, certificate)
             examinations = {
                 **own_examinations,
-                "bundle": lambda: _check_bundle(published, kind, rebuilt, certificate),
+                "bundle": lambda: _compare_measured_bundle(published, kind, recomputed, certificate),
                 "measurements": lambda: _check_measurements(published, kind.list_measurements(public)),
                 "ledger": lambda: _check_ledger(published, public, certificate),
                 "database": lambda: kind.find_differences(published.database, public, published.key, certificate),
@@ -125,14 +118,13 @@ def _compare_derived_bundle(
     kind: DerivedKind[D], published: Published, sources: Sequence[Source], stated: Certificate
 ) -> Iterator[str]:
     """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give."""
-    if kind.sort_releases([source.key for source in sources], published.key.period) != [
-        source.key for source in sources
-    ]:
+    keys = [source.key for source in sources]
+    if kind.sort_releases(keys, published.key.period) != keys:
         yield "its releases are not in the order of their periods"
-    flows = kind.as_stated(index_releases_by_name(sources), stated)
+    flows = kind.derive_by_stated_rule(index_releases_by_name(sources), stated)
     facts = make_derived_certificate(kind, published.key, flows, sources, published.bundle)
     yield from _compare_bundle_files(
-        published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
+        published, kind, flows, facts, kind.render_report(flows, facts), "the bundles of the releases give"
     )
 
 
@@ -145,32 +137,37 @@ def _run_examination(examine: Examination) -> str | None:
 
 
 def _format_error(error: Exception) -> str:
+    """Return what an error says of a file, in one line."""
     return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
-def _check_bundle(published: Published, kind: Kind[R], rebuilt: R, stated: Certificate) -> Iterator[str]:
+def _compare_measured_bundle(published: Published, kind: Kind[R], recomputed: R, stated: Certificate) -> Iterator[str]:
     """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
     if not all(check["passed"] for check in stated["checks"]):
         yield "a check failed before publication"
-    rebuilt, facts, context = _rebuild_release(published, kind, rebuilt, stated, published.bundle)
-    report = kind.report(rebuilt, facts, context)
-    yield from _compare_bundle_files(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
+    release, facts, context = _certify_again(published, kind, recomputed, stated, published.bundle)
+    report = kind.render_report(release, facts, context)
+    yield from _compare_bundle_files(published, kind, release, facts, report, "the measurements and the ledger give")
 
 
-def _rebuild_release(
-    published: Published, kind: Kind[R], rebuilt: R, stated: Certificate, bundle: Path
+def _certify_again(
+    published: Published, kind: Kind[R], recomputed: R, stated: Certificate, bundle: Path
 ) -> tuple[R, Certificate, ReleaseContext[R]]:
-    """Return a release with what the ledger knows of it, its certificate as this version makes it, and its context."""
+    """Return a release with what the ledger knows of it, its certificate as this version makes it, and its context.
+
+    The certificate has the wording of the one in the folder ``bundle``.
+    """
     ledger, key = published.ledger, published.key
     checks = [
-        CheckResult(subject=each["subject"], check=each["check"], passed=each["passed"]) for each in stated["checks"]
+        CheckResult(subject=check["subject"], check=check["check"], passed=check["passed"])
+        for check in stated["checks"]
     ]
-    rebuilt = replace(
-        rebuilt, spent=ledger.compute_spent_budget(key, rebuilt.plan), noise=ledger.read_noise_backends(key)
+    release = replace(
+        recomputed, spent=ledger.compute_spent_budget(key, recomputed.plan), noise=ledger.read_noise_backends(key)
     )
     facts = build_certificate(
         kind,
-        rebuilt,
+        release,
         key,
         stated["data_set"],
         checks,
@@ -180,8 +177,8 @@ def _rebuild_release(
         formats=stated.get("formats", ()),
         intervals=has_intervals(stated),
     )
-    facts = as_published(facts, bundle, ledger.read_publication(key).get("certificate"))
-    return rebuilt, facts, read_release_context(kind, ledger, key, stated["data_set"], published.releases)
+    facts = reword_as_published(facts, bundle, ledger.read_publication(key).get("certificate"))
+    return release, facts, read_release_context(kind, ledger, key, stated["data_set"], published.releases)
 
 
 def repair_release(published: Published) -> Certificate | None:
@@ -193,13 +190,16 @@ def repair_release(published: Published) -> Certificate | None:
     Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
     OdError as :func:`od_core.published.publishing.publish_files`, or if the ledger or a measurement is damaged.
     """
-    packed = locate_zip(published.bundle)
-    for place in (published.bundle, *([packed] if is_zip_sound(str(published.key), packed) else [])):
+    places = [published.bundle]
+    zip_file = locate_zip(published.bundle)
+    if is_zip_sound(str(published.key), zip_file):
+        places.append(zip_file)
+    for place in places:
         with open_bundle_folder(place) as folder:
-            if (found := _recompute_bundle(published, folder)) is None:
-                continue
-            kind, rebuilt, stated = found
-            return publish_files(published, kind, *_rebuild_release(published, kind, rebuilt, stated, folder))
+            recomputed = _recompute_bundle(published, folder)
+            if recomputed is not None:
+                kind, release, stated = recomputed
+                return publish_files(published, kind, *_certify_again(published, kind, release, stated, folder))
     return None
 
 
@@ -213,10 +213,12 @@ def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], An
         if kind.is_derived or has_lost_areas(folder):
             return None
         public = kind.open(folder)
-        rebuilt, _ = kind.recompute_release(public, stated)
+        recomputed, _ = kind.recompute_release(public, stated)
     except Exception:  # noqa: BLE001  # any error that a damaged file causes
         return None
-    return None if any(_check_measurements(published, kind.list_measurements(public))) else (kind, rebuilt, stated)
+    if any(_check_measurements(published, kind.list_measurements(public))):
+        return None
+    return kind, recomputed, stated
 
 
 def _compare_bundle_files(

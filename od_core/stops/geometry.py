@@ -101,20 +101,17 @@ def count_trips_by_cell(points: Points, grid: Grid) -> Rows:
     words = compute_cell_numbers(points, grid)
     if len(words) == 1:
         cells, trips = np.unique(words[0], return_counts=True)
-        first = None
+        rows = np.empty((len(trips), grid.dimensions + 1), dtype=np.int32)
+        for dimension in reversed(range(grid.dimensions)):
+            cells, rows[:, dimension] = np.divmod(cells, grid.sizes[dimension])
     else:
         order = np.lexsort(words[::-1])
         begins_cell = np.ones(len(points), dtype=np.bool_)
         begins_cell[1:] = np.any([np.diff(word[order]) != 0 for word in words], axis=0)
         trips = np.diff(np.flatnonzero(begins_cell), append=len(points))
-        first = order[begins_cell]
-    rows = np.empty((len(trips), grid.dimensions + 1), dtype=np.int32)
+        rows = np.empty((len(trips), grid.dimensions + 1), dtype=np.int32)
+        rows[:, :-1] = points[order[begins_cell]]
     rows[:, -1] = trips
-    if first is not None:
-        rows[:, :-1] = points[first]
-        return rows
-    for dimension in reversed(range(grid.dimensions)):
-        cells, rows[:, dimension] = np.divmod(cells, grid.sizes[dimension])
     return rows
 
 
@@ -164,8 +161,8 @@ class MapGrid:
     places: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
-        if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
+        are_numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
+        if not are_numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
             raise _make_map_error("in a map, west must be below east, and south below north")
         is_whole = isinstance(self.side, int) and not isinstance(self.side, bool)
         if not is_whole or not 1 <= self.side <= MAX_SIDE:
@@ -189,9 +186,15 @@ class MapGrid:
 
         ``side`` and ``places`` are the attributes of the map. Raises OdError if a coordinate is missing or no number.
         """
-        degrees = [_parse_degrees(column) for column in (longitude, latitude)]
-        (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
-        return cls(west, east, south, north, side, tuple(places))
+        longitudes, latitudes = _parse_degrees(longitude), _parse_degrees(latitude)
+        return cls(
+            west=float(longitudes.min()),
+            east=float(longitudes.max()),
+            south=float(latitudes.min()),
+            north=float(latitudes.max()),
+            side=side,
+            places=tuple(places),
+        )
 
     def find_cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
         """Return the cell of each public place, given in degrees, along longitude and latitude; shape (places, 2).
@@ -210,10 +213,11 @@ class MapGrid:
 
         ``lower`` and ``upper`` are the first and last cell of the box in each dimension; shape (2k,).
         """
-        corner = np.array([self.west, self.south])
-        cell = (np.array([self.east, self.north]) - corner) / self.side
-        corners = [corner + bound.reshape(-1, 2) * cell for bound in (lower, upper + 1.0)]
-        return list(map(tuple, np.hstack(corners).tolist()))
+        map_corner = np.array([self.west, self.south])
+        cell_width = (np.array([self.east, self.north]) - map_corner) / self.side
+        west_south = map_corner + lower.reshape(-1, 2) * cell_width
+        east_north = map_corner + (upper + 1.0).reshape(-1, 2) * cell_width
+        return list(map(tuple, np.hstack([west_south, east_north]).tolist()))
 
     def facts(self) -> dict[str, object]:
         """Return the public facts of the map, ready for JSON. :meth:`from_facts` is the inverse."""
@@ -226,6 +230,7 @@ class MapGrid:
 
 
 def _parse_degrees(column: pd.Series) -> NDArray[np.float64]:
+    """Return a column of coordinates as numbers. Raises OdError if there is none, or one is missing or no number."""
     degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
     if not len(degrees) or not np.isfinite(degrees).all():
         raise _make_map_error("a listed place has no coordinates")
@@ -233,6 +238,7 @@ def _parse_degrees(column: pd.Series) -> NDArray[np.float64]:
 
 
 def _make_map_error(message: str) -> OdError:
+    """Return the OdError for a map or a list of places that is not valid."""
     return OdError("OD-STOPS-MAP", message, next_step="correct the map or the list of places")
 
 
@@ -291,15 +297,15 @@ def is_grid_partition(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
 
 def _has_equal_weights(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
     """Return whether random weights of cells modulo ``PRIME`` sum to the same over the boxes and over the grid."""
-    of_boxes, of_grid = np.ones(len(lower), dtype=np.int64), 1
+    weights_of_boxes, weight_of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
         begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1
         cuts = np.unique(np.concatenate([[0, size], begins, ends]))
         before = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
         weights = (before[np.searchsorted(cuts, ends)] - before[np.searchsorted(cuts, begins)]) % PRIME
-        of_boxes = of_boxes * weights % PRIME
-        of_grid = of_grid * int(before[-1]) % PRIME
-    return int(of_boxes.sum()) % PRIME == of_grid
+        weights_of_boxes = weights_of_boxes * weights % PRIME
+        weight_of_grid = weight_of_grid * int(before[-1]) % PRIME
+    return int(weights_of_boxes.sum()) % PRIME == weight_of_grid
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -342,14 +348,14 @@ class Nodes:
         every part in the cut dimension, ascending within a node; shape (sum of parts,). The first part of a node begins
         at the first cell of the node.
         """
-        lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
-        children, along = np.arange(len(lower)), np.repeat(dimensions, parts)
-        starts = np.concatenate(([0], np.cumsum(parts)))
-        ends = np.append(begins[1:], 0) - 1
+        starts = np.concatenate(([0], np.cumsum(parts)))  # the children of node n are starts[n]:starts[n + 1]
+        ends = np.append(begins[1:], 0) - 1  # a part ends before the next one of its node
         ends[starts[1:] - 1] = self.upper[np.arange(len(self)), dimensions]
-        lower[children, along], upper[children, along] = begins, ends
+        lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
+        children, cut_dimensions = np.arange(len(lower)), np.repeat(dimensions, parts)
+        lower[children, cut_dimensions], upper[children, cut_dimensions] = begins, ends
         first, last, trips = (np.zeros(len(children), dtype=np.int64) for _ in range(3))
-        _divide(rows, self.first, self.last, dimensions, starts, begins, first, last, trips)
+        _assign_rows_to_children(rows, self.first, self.last, dimensions, starts, begins, first, last, trips)
         return Nodes(lower, upper, first, last, trips)
 
 
@@ -360,7 +366,7 @@ def make_boxes(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
 
 
 @kernel
-def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
+def _assign_rows_to_children(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
     """Sort the rows of every node by child, in place, and write ``child_first``, ``child_last`` and ``child_trips``.
 
     The caller passes these three arrays filled with zeros.
@@ -440,6 +446,7 @@ def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
 
 def _make_shape_error(sizes: Sequence[int]) -> OdError:
+    """Return the OdError for a query of another shape than the space has."""
     return make_query_error(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
 
 
@@ -489,13 +496,13 @@ class BoxIndex:
         """
         bits = np.array([int(last).bit_length() for last in upper.max(axis=0)], dtype=np.int64)
         keys = np.empty(len(lower), dtype=np.int64)
-        _interleave(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
+        _write_curve_positions(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
         order = np.argsort(keys, kind="stable")
         sorted_lower = np.ascontiguousarray(lower[order], dtype=np.int32)
         sorted_upper = sorted_lower if upper is lower else np.ascontiguousarray(upper[order], dtype=np.int32)
         starts = np.arange(0, len(order), _BLOCK)
-        around = np.minimum.reduceat(sorted_lower, starts), np.maximum.reduceat(sorted_upper, starts)
-        return cls(order, sorted_lower, sorted_upper, *around)
+        block_lower, block_upper = np.minimum.reduceat(sorted_lower, starts), np.maximum.reduceat(sorted_upper, starts)
+        return cls(order, sorted_lower, sorted_upper, block_lower, block_upper)
 
     def answer_queries(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
         """Return the estimated number of trips in each query; shape (queries,).
@@ -515,14 +522,14 @@ class BoxIndex:
         def answer_piece(first: int) -> Reals:
             ranges_of_piece = ranges[first : first + _PIECE]
             totals = np.empty(len(ranges_of_piece))
-            _answer(*boxes, ranges_of_piece, totals)
+            _answer_queries(*boxes, ranges_of_piece, totals)
             return totals
 
         return np.concatenate([np.empty(0), *map_in_order(answer_piece, range(0, len(ranges), _PIECE))])
 
 
 @kernel
-def _interleave(lower: Bounds, upper: Bounds, bits: Counts, key_bits: int, keys: Counts) -> None:
+def _write_curve_positions(lower: Bounds, upper: Bounds, bits: Counts, key_bits: int, keys: Counts) -> None:
     """Write the position of each box's centre on the Z-order curve into ``keys``.
 
     A position interleaves the ``key_bits`` leading bits of the centre in every dimension. Dimensions after the 63rd are
@@ -539,7 +546,7 @@ def _interleave(lower: Bounds, upper: Bounds, bits: Counts, key_bits: int, keys:
 
 
 @kernel
-def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
+def _answer_queries(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
     """Write the sum over the boxes that each query overlaps, in proportion; whole blocks in or out are not examined."""
     for query in range(len(ranges)):
         total = 0.0

@@ -42,7 +42,7 @@ def compute_heterogeneity(
     scores = np.zeros((len(nodes), len(candidates)), dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(parts)))
     upper = nodes.upper[:, dimension]
-    _score(rows, nodes.first, nodes.last, dimension, starts, candidates, upper, others, int(parts.max()), scores)
+    _add_scores(rows, nodes.first, nodes.last, dimension, starts, candidates, upper, others, int(parts.max()), scores)
     return scores
 
 
@@ -51,7 +51,7 @@ _CELLS, _TRIPS, _TRIPS_ABOVE, _CELLS_ABOVE = range(4)
 
 
 @kernel
-def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
+def _add_scores(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
     """Add the scores of all candidates of all nodes to ``scores``, which are 0.
 
     The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between

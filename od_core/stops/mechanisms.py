@@ -98,7 +98,7 @@ def split_budget_by_depth(left: Fraction, root_parts: int, dimensions: int) -> l
 class StopsMechanism(Mechanism, Protocol):
     """The interface of a mechanism, which cuts the grid into boxes and draws a noisy count of each box."""
 
-    def refuse(self, grid: Grid) -> None:
+    def refuse_grid(self, grid: Grid) -> None:
         """Raise OdError if the grid is too large for this mechanism. Plans are tested before anything is charged.
 
         By default, every grid is accepted, because the number of boxes depends on a draw.
@@ -127,7 +127,7 @@ class StopsMechanism(Mechanism, Protocol):
         """Return an upper bound of the scale of all noise that a draw may need, from public facts alone."""
         return max(self.compute_noise_scales(epsilon, sensitivity).values())
 
-    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
+    def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
         The mechanism leaves the points as they are. ``path`` is at the root and has the whole budget. On the paths of
@@ -202,7 +202,7 @@ class EqualGrid(StopsMechanism, ABC):
         total = TOTAL_SHARE * epsilon
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
-    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
+    def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
         total, path = path.measure(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.compute_parts(int(total[0]), path.left / path.sensitivity, grid)
@@ -226,7 +226,7 @@ class FixedGrid(StopsMechanism, ABC):
     def compute_parts(self, grid: Grid) -> Parts:
         """Return the number of parts of each dimension."""
 
-    def refuse(self, grid: Grid) -> None:
+    def refuse_grid(self, grid: Grid) -> None:
         """Raise OdError if there would be more than ``MAX_BOXES`` boxes. The message states how many."""
         refuse_too_many(self.name, math.prod(self.compute_parts(grid)), spent="nothing was spent")
 
@@ -234,9 +234,9 @@ class FixedGrid(StopsMechanism, ABC):
         """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
-    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
+    def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw a noisy count of every box; see :class:`StopsMechanism`."""
-        self.refuse(grid)
+        self.refuse_grid(grid)
         return draw_equal_boxes(points, grid, self.compute_parts(grid), path)
 
 
@@ -259,18 +259,21 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: BudgetPath)
     ``parts`` has the numbers of parts, from 1 to the number of cells. Their product is at most ``MAX_BOXES``.
     """
     counts = np.zeros(math.prod(parts), dtype=np.int64)
-    _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
+    _count_points_by_box(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
     noisy, paid = path.measure(counts, path.left)
-    lower, upper = (np.empty((len(counts), grid.dimensions), dtype=np.int32) for _ in range(2))
+    lower = np.empty((len(counts), grid.dimensions), dtype=np.int32)
+    upper = np.empty_like(lower)
     box = np.arange(len(counts))
-    for dimension, (size, number) in reversed(list(enumerate(zip(grid.sizes, parts, strict=True)))):
-        box, part = np.divmod(box, number)  # the last dimension varies fastest
-        lower[:, dimension], upper[:, dimension] = part * size // number, (part + 1) * size // number - 1
+    for dimension in reversed(range(grid.dimensions)):  # the last dimension varies fastest
+        size, number = grid.sizes[dimension], parts[dimension]
+        box, part = np.divmod(box, number)
+        lower[:, dimension] = part * size // number
+        upper[:, dimension] = (part + 1) * size // number - 1
     return Drawn(Boxes(lower, upper, noisy), (paid,))
 
 
 @kernel
-def _count(points: Points, sizes: Counts, parts: Counts, counts: Counts) -> None:
+def _count_points_by_box(points: Points, sizes: Counts, parts: Counts, counts: Counts) -> None:
     """Add the number of points in each box, where cell x lies in the last part k with floor(k size / parts) <= x."""
     for point in range(len(points)):
         box = 0
@@ -336,8 +339,11 @@ class EUG(EqualGrid):
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
-        known = 0.0 if self.query_size is None else float(self.query_size) ** ((2 - d) / (d * (3 * d - 2)))
-        return alpha * (known or (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2))
+        if self.query_size is None:
+            factor = (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2)
+        else:
+            factor = float(self.query_size) ** ((2 - d) / (d * (3 * d - 2)))
+        return alpha * factor
 
 
 @dataclass(frozen=True)
@@ -417,9 +423,10 @@ def draw_random_cuts(parts: Counts, length: int, candidates: int) -> NDArray[np.
     ranges are disjoint and have at least one cell each, so the parts are not empty. The key of the random numbers comes
     from the operating system, for this call only. The result depends on trips only through noisy numbers of parts.
     """
-    count, part = np.repeat(parts, parts), number_parts(parts)
-    # The first cells at or after both ends of the range in which a part may begin.
-    low, high = (-(-((2 * part + side) * length) // (2 * count)) for side in (-1, 1))
+    count, part = np.repeat(parts, parts), number_parts(parts)  # of the node of each part, and of the part within it
+    # The first cells at or after both ends of the range in which a part may begin, (2 part -+ 1) length / (2 count).
+    low = -(-((2 * part - 1) * length) // (2 * count))
+    high = -(-((2 * part + 1) * length) // (2 * count))
     words = (Keystream().draw_words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
     begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
     return np.where(part == 0, 0, begins).astype(np.int32)
@@ -434,18 +441,20 @@ Stop = Literal["count", "depth", "entropy", "extent"]
 
 
 def _make_stop_error(message: str) -> OdError:
+    """Return the OdError for a stop condition that is not valid."""
     return OdError("OD-STOPS-CONDITION", message, next_step="correct the mechanism's options")
 
 
-def _set_aside(
-    which: NDArray[np.bool_], nodes: Nodes, path: BudgetPath, leaves: list[tuple[Nodes, Counts, BudgetPath]]
+def _turn_into_leaves(
+    is_leaf: NDArray[np.bool_], nodes: Nodes, path: BudgetPath, leaves: list[tuple[Nodes, Counts, BudgetPath]]
 ) -> Nodes:
-    """Measure the chosen nodes, if any, with all that is left; add them to the leaves, and return the others."""
-    if not which.any():
+    """Measure some nodes, if any, with the whole remaining budget; add them to ``leaves``, and return the others."""
+    if not is_leaf.any():
         return nodes
-    chosen = nodes.select(which)
-    leaves.append((chosen, *path.measure(chosen.trips, path.left)))
-    return nodes.select(~which)
+    new_leaves = nodes.select(is_leaf)
+    noisy, paid = path.measure(new_leaves.trips, path.left)
+    leaves.append((new_leaves, noisy, paid))
+    return nodes.select(~is_leaf)
 
 
 @dataclass(frozen=True)
@@ -487,7 +496,7 @@ class DAFEntropy(StopsMechanism):
             if threshold <= 0 or (self.stop == "depth" and threshold.denominator != 1):
                 raise _make_stop_error(f"the threshold of {self.stop!r} must be above 0, and whole for 'depth'")
 
-    def refuse(self, grid: Grid) -> None:
+    def refuse_grid(self, grid: Grid) -> None:
         """Raise OdError if the stop condition would stop no node of the grid; see :class:`StopsMechanism`."""
         least = Fraction(grid.sizes[-1], grid.cells)  # a box that is one cell wide in all dimensions but the last
         t = self.threshold or Fraction(1)
@@ -515,16 +524,19 @@ class DAFEntropy(StopsMechanism):
         one. The largest m0 is that of 2^31 trips and noise of 1000 scales, which is exceeded with probability
         exp(-1000).
         """
-        sizes, scale = self._select_cut_sizes(grid), int(sensitivity / (ROOT_SHARE * epsilon))
+        sizes = self._select_cut_sizes(grid)
+        scale = int(sensitivity / (ROOT_SHARE * epsilon))
         most = np.array([min((1 << 31) + 1000 * scale, 1 << 62)])
         (largest,) = compute_fan_out(most, epsilon / sensitivity, len(sizes), min(sizes[0], MAX_BOXES), self.rounding)
-        return max(
-            each for m0 in (1, int(largest)) for each in self._compute_path_scales(m0, grid, epsilon, sensitivity)
-        )
+        scales = self._compute_path_scales(1, grid, epsilon, sensitivity)
+        scales += self._compute_path_scales(int(largest), grid, epsilon, sensitivity)
+        return max(scales)
 
     def _compute_path_scales(self, root_parts: int, grid: Grid, epsilon: Fraction, sensitivity: int) -> list[Fraction]:
         """Return the scales of the noise on a path that is cut in every dimension; the last is that of its box."""
-        shares, scales, remaining, sizes = [ROOT_SHARE * epsilon], [], epsilon, self._select_cut_sizes(grid)
+        sizes = self._select_cut_sizes(grid)
+        shares, remaining = [ROOT_SHARE * epsilon], epsilon
+        scales = []
         for depth, length in enumerate(sizes):
             counting, choosing = self.compute_depth_costs(depth, shares[depth])
             scales.append(sensitivity / counting)
@@ -540,38 +552,43 @@ class DAFEntropy(StopsMechanism):
         """Return the numbers of cells of the dimensions that are cut: all, or the first of them."""
         return grid.sizes[: int(self.threshold)] if self.stop == "depth" and self.threshold else grid.sizes
 
-    def _find_small_nodes(self, nodes: Nodes, grid: Grid) -> NDArray[np.bool_]:
+    def _find_nodes_below_extent(self, nodes: Nodes, grid: Grid) -> NDArray[np.bool_]:
         """Return whether each node stops by its bounds alone; shape (nodes,)."""
         if self.stop != "extent" or self.threshold is None:
             return np.zeros(len(nodes), dtype=np.bool_)
-        most, sides = self.threshold * grid.cells, nodes.upper.astype(np.int64) - nodes.lower + 1
-        return np.array([math.prod(side) <= most for side in sides.tolist()], dtype=np.bool_)
+        most = self.threshold * grid.cells
+        sides = nodes.upper.astype(np.int64) - nodes.lower + 1
+        return np.array([math.prod(sides_of_node) <= most for sides_of_node in sides.tolist()], dtype=np.bool_)
 
-    def _goes_on(self, counted: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
+    def _choose_nodes_to_cut(self, counted: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
         """Return whether each node is cut, by its noisy count; shape (nodes,). ``total`` is that of the root."""
         if self.stop in ("depth", "extent"):
             return np.ones(len(counted), dtype=np.bool_)
         epsilon = path.left / path.sensitivity
         if self.stop == "entropy" and self.threshold is not None:
             bits = np.log2(compute_unrounded_fan_out(np.maximum(counted, 1), float(epsilon), 1))
-            share, least = np.maximum(counted, 0) / max(total, 1), min(self.threshold, Fraction(10**6))
+            share = np.maximum(counted, 0) / max(total, 1)
+            least = min(self.threshold, Fraction(10**6))
             return np.asarray(share * bits >= float(least))
         return counted >= math.ceil((self.threshold or 1) / epsilon)
 
-    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
+    def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         rows, sizes = count_trips_by_cell(points, grid), self._select_cut_sizes(grid)
-        nodes, shares, total = Nodes.make_root(rows, grid), [ROOT_SHARE * path.left], 0
+        nodes = Nodes.make_root(rows, grid)
+        shares = [ROOT_SHARE * path.left]  # of the depths, of which the root's number of parts determines all but one
+        total = 0
         leaves: list[tuple[Nodes, Counts, BudgetPath]] = []
         for depth, length in enumerate(sizes):
-            nodes = _set_aside(self._find_small_nodes(nodes, grid), nodes, path, leaves)
+            nodes = _turn_into_leaves(self._find_nodes_below_extent(nodes, grid), nodes, path, leaves)
             if not len(nodes):
                 break
             counting, choosing = self.compute_depth_costs(depth, shares[depth])
             counted, path = path.measure(nodes.trips, counting)
-            total = total if depth else int(counted[0])
-            goes_on = self._goes_on(counted, total, path)
-            nodes = _set_aside(~goes_on, nodes, path, leaves)
+            if depth == 0:
+                total = int(counted[0])
+            goes_on = self._choose_nodes_to_cut(counted, total, path)
+            nodes = _turn_into_leaves(~goes_on, nodes, path, leaves)
             if not len(nodes):
                 break
             if choosing and length > 1:
@@ -583,9 +600,9 @@ class DAFEntropy(StopsMechanism):
             nodes = nodes.divide(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
                 shares += split_budget_by_depth(path.left, int(parts[0]), len(sizes))
-        _set_aside(np.ones(len(nodes), dtype=np.bool_), nodes, path, leaves)
-        boxes, noisy, paths = zip(*leaves, strict=True)
-        return Drawn(make_boxes(boxes, noisy), paths)
+        _turn_into_leaves(np.ones(len(nodes), dtype=np.bool_), nodes, path, leaves)
+        boxes = make_boxes([leaf_nodes for leaf_nodes, _, _ in leaves], [noisy for _, noisy, _ in leaves])
+        return Drawn(boxes, tuple(paid for _, _, paid in leaves))
 
     def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
@@ -722,14 +739,15 @@ class PrivTree(StopsMechanism):
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
         return {"splits": scale, "leaves": leaves}
 
-    def draw(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
+    def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         tree_budget = self.tree_share * path.left
         scale, decay = find_scale_and_decay(tree_budget, path.sensitivity)
         path = path.with_charge(tree_budget)
         rows = count_trips_by_cell(points, grid)
         sizes = np.array(grid.sizes, dtype=np.int64)
-        nodes, leaves = Nodes.make_root(rows, grid), []
+        nodes = Nodes.make_root(rows, grid)
+        leaves = []
         for depth in count():
             sides = nodes.upper.astype(np.int64) - nodes.lower + 1
             splits: NDArray[np.bool_] = np.any(sides > 1, axis=1)

@@ -79,20 +79,23 @@ class StopsPlan(Plan):
 
     def replan(self, unit: PrivacyUnit, budget: Budget) -> StopsPlan:
         """Return the plan with another unit and budget; see the base class."""
-        options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
-        return plan_stops(self.map or self.grid, unit=unit, budget=budget, **options)
+        return plan_stops(
+            self.map or self.grid, unit=unit, budget=budget, mechanism=self.mechanism, acceptance=self.acceptance
+        )
 
     def detail_noise(self, measured: Boxes | None = None) -> DetailNoise:
         """Return the noise of the published boxes, given those that were drawn if it depends on them."""
-        step, scales = self.step, dict(self.step.scales)
+        step = self.step
         if measured is not None:
-            return DetailNoise.from_laplace_scale(
-                self.mechanism.compute_count_scale(measured, self.grid, step.epsilon, step.sensitivity)
-            )
-        scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
-        is_known = bool(scales.keys() & {*DETAILED})
-        note = "" if is_known else "the noise of a box depends on the boxes that are drawn"
-        return DetailNoise.from_laplace_scale(scale, note, is_known=is_known)
+            scale = self.mechanism.compute_count_scale(measured, self.grid, step.epsilon, step.sensitivity)
+            return DetailNoise.from_laplace_scale(scale)
+        scales = dict(step.scales)
+        for name in DETAILED:
+            if name in scales:
+                return DetailNoise.from_laplace_scale(scales[name])
+        _, first_scale = step.scales[0]
+        note = "the noise of a box depends on the boxes that are drawn"
+        return DetailNoise.from_laplace_scale(first_scale, note, is_known=False)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per noise scale: noise_on (the purpose of the noise) and scale (rounded up)."""
@@ -103,6 +106,7 @@ class StopsPlan(Plan):
         return [describe_laplace_noise(name.replace("_", " "), scale) for name, scale in self.step.scales]
 
     def _list_own_facts(self) -> dict[str, object]:
+        """Return the facts that only plans of trips with stops have."""
         return {
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
@@ -144,5 +148,5 @@ def plan_stops(
     plain_grid = grid.grid if isinstance(grid, MapGrid) else grid
     space = plain_grid if isinstance(plain_grid, Grid) else Grid(plain_grid)
     used = MECHANISMS.make(mechanism)
-    used.refuse(space)
+    used.refuse_grid(space)
     return StopsPlan(space, unit, budget, used, on_map, acceptance)

@@ -79,10 +79,10 @@ def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file:
     ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
     file.write(b'{"type": "FeatureCollection", "features": [\n')
     for box in range(len(measured)):
-        rectangles = on_map.convert_to_degrees(measured.lower[box], measured.upper[box])
-        polygons = [
-            {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]} for w, s, e, n in rectangles
-        ]
+        polygons = []
+        for west, south, east, north in on_map.convert_to_degrees(measured.lower[box], measured.upper[box]):
+            ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+            polygons.append({"type": "Polygon", "coordinates": [ring]})
         feature = {
             "type": "Feature",
             "geometry": {"type": "GeometryCollection", "geometries": polygons},
@@ -108,12 +108,13 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     certificate, (boxes,) = read_certificate_and_tables(bundle, ["boxes"])
     plan = StopsPlan.from_facts(certificate["plan"])
     refuse_other_plan(plan, certificate["plan"])
-    ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
+    bounds = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
     table = make_boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
     if [column.name for column in table.columns] != list(boxes.columns):
         raise make_changed_data_error("boxes")
-    flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
-    spent, measured = read_spent_budget(plan, certificate), [(plan.step, NoisyVector.from_arrays([flat]))]
+    flat = boxes[[*bounds, "noisy"]].to_numpy(dtype=np.int64).ravel()
+    measured = [(plan.step, NoisyVector.from_arrays([flat]))]
+    spent = read_spent_budget(plan, certificate)
     release = estimate_release(plan, measured, spent=spent, noise=certificate["noise"])
     release = with_fields(release, selected=is_selected(certificate))
     if not release.boxes[list(boxes.columns)].equals(boxes) or certificate["contents"]["boxes"] != len(boxes):
@@ -138,7 +139,8 @@ _WIDTH, _PIECE = 480, 1 << 16
 
 def _list_largest_boxes(release: StopsRelease) -> Sequence[Mapping[str, object]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
-    on_map, (count_lower, count_upper) = release.plan.map, release.intervals
+    on_map = release.plan.map
+    count_lower, count_upper = release.intervals
     largest = []
     for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
         lower, upper = release.measured.lower[box], release.measured.upper[box]
@@ -158,10 +160,10 @@ def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> Mapping[
     densities = [_compute_density(release, place) for place in range(len(on_map.places))]
     scale = Scale.from_maximum(max(float(density.max()) for density in densities))
     pixels = len(densities[0])
-    wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
     middle = math.radians((on_map.south + on_map.north) / 2)
     height = _WIDTH / ((on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south))
-    pictures, fields = {}, []
+    pictures: dict[str, Markup] = {}
+    fields: list[dict[str, object]] = []
     for name, density in zip(on_map.places, densities, strict=True):
         title = f"Map of released {counted} by their {name}"
         pictures[title] = render_markup(
@@ -172,17 +174,26 @@ def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> Mapping[
             field=(_WIDTH / pixels, height / pixels),
             drawn=list(_iterate_rectangles(density, scale)),
         )
-        for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
-            x, y = divmod(field, pixels)
-            fields.append(
-                {
-                    "place": name,
-                    "trips": round(float(density[x, y])),
-                    "longitude": (on_map.west + x * wide, on_map.west + (x + 1) * wide),
-                    "latitude": (on_map.south + y * high, on_map.south + (y + 1) * high),
-                }
-            )
+        fields += _list_largest_fields(density, on_map, name)
     return {"pictures": pictures, "scale": scale, "pixels": pixels, "fields": fields}
+
+
+def _list_largest_fields(density: NDArray[np.float64], on_map: MapGrid, place: str) -> list[dict[str, object]]:
+    """Return the fields of one place's map with the most trips, and their edges in degrees."""
+    pixels = len(density)
+    width, height = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
+    fields: list[dict[str, object]] = []
+    for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
+        x, y = divmod(field, pixels)
+        fields.append(
+            {
+                "place": place,
+                "trips": round(float(density[x, y])),
+                "longitude": (on_map.west + x * width, on_map.west + (x + 1) * width),
+                "latitude": (on_map.south + y * height, on_map.south + (y + 1) * height),
+            }
+        )
+    return fields
 
 
 def _compute_density(release: StopsRelease, place: int) -> NDArray[np.float64]:
@@ -193,10 +204,9 @@ def _compute_density(release: StopsRelease, place: int) -> NDArray[np.float64]:
     density = np.zeros((pixels, pixels))
     for first in range(0, len(counts), _PIECE):
         piece = slice(first, first + _PIECE)
-        across, up = (
-            _compute_overlap_shares(boxes.lower[piece, dimension], boxes.upper[piece, dimension], side, pixels)
-            for dimension in (2 * place, 2 * place + 1)
-        )
+        lower, upper = boxes.lower[piece], boxes.upper[piece]
+        across = _compute_overlap_shares(lower[:, 2 * place], upper[:, 2 * place], side, pixels)
+        up = _compute_overlap_shares(lower[:, 2 * place + 1], upper[:, 2 * place + 1], side, pixels)
         density += (across * counts[piece, np.newaxis]).T @ up
     return density
 
@@ -221,10 +231,12 @@ def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
 def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, object]]:
     """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
     for row, line in enumerate(density.T[::-1].tolist()):
-        for shade, run in groupby(enumerate(map(scale.shade, line)), key=lambda field: field[1]):
-            columns = [column for column, _ in run]
+        column = 0
+        for shade, fields in groupby(map(scale.find_shade, line)):
+            length = len(list(fields))
             if shade:
-                yield {"row": row, "column": columns[0], "length": len(columns), "shade": shade}
+                yield {"row": row, "column": column, "length": length, "shade": shade}
+            column += length
 
 
 class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
@@ -286,7 +298,8 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
         release = with_fields(release, selected=is_selected(certificate))
         on_map, interval = release.plan.map, has_intervals(certificate)
-        places, nouns = () if on_map is None else on_map.places, read_subject(certificate).nouns
+        places = () if on_map is None else on_map.places
+        nouns = read_subject(certificate).nouns
         table = make_boxes_table(release.plan.grid.dimensions, places, nouns, interval=interval)
         boxes = release.boxes[[column.name for column in table.columns]]
         files = make_table_files(table, boxes)
@@ -297,13 +310,15 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def list_notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
-        stated = {"interval": has_intervals(certificate), "certificate": certificate}
-        texts = render_data("stops_notes.yaml", **stated, map=release.plan.map)
+        interval = has_intervals(certificate)
+        texts = render_data("stops_notes.yaml", interval=interval, certificate=certificate, map=release.plan.map)
         notes: list[str] = texts["notes"].splitlines()
         return notes
 
-    def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
-        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+    def render_report(
+        self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]
+    ) -> str:
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.render_report`."""
         release = with_fields(release, selected=is_selected(certificate))
         interval, on_map = format_confidence(certificate), release.plan.map
         zeros = release.counts == 0
@@ -330,8 +345,12 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def render_pictures(self, release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
-        counted = read_subject(certificate).nouns.counted
-        return {} if release.plan.map is None else _make_maps(release, release.plan.map, counted)["pictures"]
+        if release.plan.map is None:
+            return {}
+        pictures: dict[str, Markup] = _make_maps(release, release.plan.map, read_subject(certificate).nouns.counted)[
+            "pictures"
+        ]
+        return pictures
 
     def list_metadata(self, release: StopsRelease) -> dict[str, object]:
         """Return the mechanism and the number of trips."""
@@ -345,7 +364,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return the step of a release with its noisy values."""
         return [(release.plan.step, NoisyVector.from_arrays([flatten_boxes(release.measured)]))]
 
-    def invariants(self, release: StopsRelease) -> Iterator[str]:
+    def check_invariants(self, release: StopsRelease) -> Iterator[str]:
         """Yield a message for each of these three rules that the release breaks.
 
         The boxes cover every cell of the grid exactly once. No count is negative. The counts sum to the sum of the
@@ -368,9 +387,10 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         release = with_fields(release, selected=is_selected(certificate))
         boxes = release.measured
         ends = dict(zip(_ENDS, release.intervals, strict=True)) if has_intervals(certificate) else {}
-        lists = {"lower": list(boxes.lower), "upper": list(boxes.upper)}
-        columns = {name: pa.array(values, pa.list_(pa.int32())) for name, values in lists.items()}
-        return {"stops_boxes": pa.table({**columns, "count": release.counts, "noisy": boxes.noisy, **ends})}
+        bounds = pa.list_(pa.int32())
+        lower, upper = pa.array(list(boxes.lower), bounds), pa.array(list(boxes.upper), bounds)
+        columns = {"lower": lower, "upper": upper, "count": release.counts, "noisy": boxes.noisy, **ends}
+        return {"stops_boxes": pa.table(columns)}
 
 
 STOPS = StopsKind()

@@ -58,6 +58,7 @@ class StopsRelease(PlannedRelease):
     selected: bool = True
 
     def _describe_contents(self) -> tuple[str, str, str]:
+        """Return what the release is, its levels, and the calls that read it; see the base class."""
         boxes = f"{self.counts.sum():,} trips in {len(self.counts):,} boxes"
         return (
             f"trips with stops by {self.plan.mechanism.name}: {boxes}",
@@ -81,14 +82,18 @@ class StopsRelease(PlannedRelease):
         both inclusive), count (the released count), count_lower and count_upper (the ends of its 90 % interval) and
         noisy (the count as drawn).
         """
-        bounds = {
-            f"{name}_{dimension + 1}": values[:, dimension]
-            for name, values in (("lower", self.measured.lower), ("upper", self.measured.upper))
-            for dimension in range(self.plan.grid.dimensions)
-        }
+        dimensions = range(self.plan.grid.dimensions)
         lower, upper = self.intervals
-        counted = {"count": self.counts, "count_lower": lower, "count_upper": upper, "noisy": self.measured.noisy}
-        return pd.DataFrame({**bounds, **counted})
+        return pd.DataFrame(
+            {
+                **{f"lower_{dimension + 1}": self.measured.lower[:, dimension] for dimension in dimensions},
+                **{f"upper_{dimension + 1}": self.measured.upper[:, dimension] for dimension in dimensions},
+                "count": self.counts,
+                "count_lower": lower,
+                "count_upper": upper,
+                "noisy": self.measured.noisy,
+            }
+        )
 
     @property
     def reach(self) -> int:
@@ -110,13 +115,13 @@ class StopsRelease(PlannedRelease):
         is above the distance of their lower ends with probability at most 0.05 R / m instead, so that nine tenths of
         them contain the true number [benjamini2005false, Theorem 1].
         """
-        noisy, reach, positive = self.measured.noisy, self.reach, int(np.count_nonzero(self.counts))
-        below = (
-            compute_laplace_reach(self.scale, Fraction(positive, 20 * len(noisy)))
-            if positive and self.selected
-            else reach
-        )
-        lower, upper = np.where(self.counts > 0, noisy - below, noisy - reach), np.maximum(noisy + reach, 0)
+        noisy, reach = self.measured.noisy, self.reach
+        reach_of_selected = reach
+        positive = int(np.count_nonzero(self.counts))
+        if positive and self.selected:
+            reach_of_selected = compute_laplace_reach(self.scale, Fraction(positive, 20 * len(noisy)))
+        lower = np.where(self.counts > 0, noisy - reach_of_selected, noisy - reach)
+        upper = np.maximum(noisy + reach, 0)
         return np.clip(lower, 0, self.counts), upper  # no count is released above its noisy count and 0
 
     def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
@@ -134,10 +139,10 @@ class StopsRelease(PlannedRelease):
         Raises:
             OdError: a range is invalid, as in :func:`od_core.stops.geometry.validate_ranges`.
         """
-        single = np.ndim(ranges) == 2
-        several = [ranges] if single else ranges
+        is_single = np.ndim(ranges) == 2
+        several = [ranges] if is_single else ranges
         answered = self._index.answer_queries(self.counts, validate_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
-        return float(answered[0]) if single else answered
+        return float(answered[0]) if is_single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
         """Return the estimated number of trips from one area to another, with any stops in between.
@@ -157,11 +162,11 @@ class StopsRelease(PlannedRelease):
         if places < 2 or len(space) % places:
             message = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
             raise make_query_error(message)
-        of_a_place = len(space) // places
-        if not len(origin) == len(destination) == of_a_place:
-            message = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
+        dimensions = len(space) // places  # of a place
+        if not len(origin) == len(destination) == dimensions:
+            message = f"origin and destination need a range for each of the {dimensions} dimensions of a place"
             raise make_query_error(message)
-        between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
+        between = [(0, size - 1) for size in space[dimensions:-dimensions]]
         return float(self.query([*origin, *between, *destination]))
 
     @property
@@ -174,6 +179,7 @@ class StopsRelease(PlannedRelease):
 
     @cached_property
     def _index(self) -> BoxIndex:
+        """Index with which the boxes answer queries."""
         return BoxIndex.from_boxes(self.measured.lower, self.measured.upper)
 
 
@@ -231,21 +237,21 @@ def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measureme
 
 
 def measure_plan(plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements) -> Measured:
-    """Return the step of a plan with its noisy values, in the layout of :func:`measure`. The result is public.
+    """Return the step of a plan with its noisy values, in the layout of :func:`measure_boxes`. The result is public.
 
     The values are drawn from the confidential trips, unless ``measurements`` already contains them.
     """
-    return [(plan.step, measurements.draw_once(plan.step, partial(measure, plan, counted, noise)))]
+    return [(plan.step, measurements.draw_once(plan.step, partial(measure_boxes, plan, counted, noise)))]
 
 
-def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
+def measure_boxes(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
     """Measure the boxes, and yield one flat array that describes all of them.
 
     For each box in turn, the array has its lower bounds, its upper bounds and its noisy count; shape
     (boxes * values_per_box,), public. The trips are confidential. Raises OdError if a path spent another epsilon.
     """
     path = BudgetPath(require_laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
-    drawn = plan.mechanism.draw(trips.points, plan.grid, path)
+    drawn = plan.mechanism.draw_boxes(trips.points, plan.grid, path)
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         message = f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}"
         raise OdError("OD-STOPS-CHARGE", message, next_step="report this defect", spent=STAYS_CHARGED)
@@ -253,7 +259,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
 
 
 def flatten_boxes(boxes: Boxes) -> Counts:
-    """Return the boxes as they are stored: one flat vector in the layout of :func:`measure`."""
+    """Return the boxes as they are stored: one flat vector in the layout of :func:`measure_boxes`."""
     flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
     flat.flags.writeable = False  # measured values do not change
     return flat
@@ -262,16 +268,17 @@ def flatten_boxes(boxes: Boxes) -> Counts:
 def estimate_release(plan: StopsPlan, measured: Measured, *, spent: Spent, noise: str | None) -> StopsRelease:
     """Return the release of a plan from the noisy values of its step. All inputs are public.
 
-    Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
+    Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure_boxes`.
     """
-    ((_, noisy),), dimensions = measured, plan.grid.dimensions
-    width, values = plan.grid.values_per_box, noisy.read_values()
-    is_whole = len(values) > 0 and len(values) % width == 0
-    if not is_whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
+    ((_, noisy),) = measured
+    flat, width, dimensions = noisy.read_values(), plan.grid.values_per_box, plan.grid.dimensions
+    has_whole_boxes = len(flat) > 0 and len(flat) % width == 0
+    if not has_whole_boxes or (flat.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
         message = "the measurement is not a list of boxes of this grid"
         raise OdError("OD-STOPS-BOXES", message, next_step="read it with the plan of its release", spent=STAYS_CHARGED)
-    values = values.reshape(-1, width)
-    lower, upper = (np.ascontiguousarray(part, dtype=np.int32) for part in np.hsplit(values[:, :-1], 2))
+    values = flat.reshape(-1, width)
+    lower = np.ascontiguousarray(values[:, :dimensions], dtype=np.int32)
+    upper = np.ascontiguousarray(values[:, dimensions:-1], dtype=np.int32)
     return StopsRelease(plan, spent, noise, Boxes(lower, upper, values[:, -1].copy()))
 
 
@@ -371,7 +378,8 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
     grid, boxes = release.plan.grid, release.measured
     rows = count_trips_by_cell(Trajectories.from_cells(points, grid).points, grid)
     ranges = np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
-    cells, true = compute_entropy(rows[:, -1].astype(np.int64)), compute_entropy(count_trips_in_ranges(rows, ranges))
+    cells = compute_entropy(rows[:, -1].astype(np.int64))
+    true = compute_entropy(count_trips_in_ranges(rows, ranges))
     return {"cells": cells, "boxes": true, "lost": cells - true, "released": release.entropy}
 
 
@@ -411,4 +419,5 @@ def count_trips_in_ranges(rows: Rows, ranges: Ranges) -> Counts:
 
 
 def _make_evaluation_error(message: str) -> OdError:
+    """Return the OdError for an evaluation that cannot be made."""
     return OdError("OD-STOPS-EVALUATION", message, next_step="correct the evaluation")

@@ -189,7 +189,8 @@ class Trajectories(Confidential):
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _make_trips_error("OD-STOPS-DIMENSIONS", "trips need one column per place")
         for name, column in places.items():
-            if (kind := find_unexpected_type(column)) is not None:
+            kind = find_unexpected_type(column)
+            if kind is not None:
                 raise _make_trips_error("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
@@ -241,16 +242,19 @@ def _make_trip_array(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np
         table = np.asarray(_convert_without_rounding(values) if isinstance(values, pd.DataFrame) else values)
     except ValueError:  # rows of unequal length
         raise _make_dimensions_error(grid) from None
-    none = np.empty((0, grid.dimensions), dtype=np.int64)
+    no_trips = np.empty((0, grid.dimensions), dtype=np.int64)
     if table.size == 0 and table.ndim < 2:
-        return none
+        return no_trips
     if table.ndim != 2 or table.shape[1] != grid.dimensions:
         raise _make_dimensions_error(grid)
-    return table if len(table) else none
+    return table if len(table) else no_trips
 
 
 def _convert_without_rounding(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.generic]:
-    """Return the numbers of a data frame without rounding; itself if a column holds others. Refuse missing values."""
+    """Return the values of a data frame as numbers without rounding; the data frame if a column has other values.
+
+    Raises OdError if a value is missing.
+    """
     if frame.isna().any(axis=None):
         raise _make_trips_error("OD-STOPS-MISSING", "a value is missing")
     columns = [column for _, column in frame.items()]
@@ -262,18 +266,23 @@ def _convert_without_rounding(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.
 
 
 def _refuse_off_grid(points: NDArray[np.generic], grid: Grid) -> None:
-    beyond = (column.min() < 0 or column.max() >= size for column, size in zip(points.T, grid.sizes, strict=True))
-    if len(points) and any(beyond):
-        raise _make_trips_error("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
+    """Raise OdError if a cell of a trip is not on the grid."""
+    if not len(points):
+        return
+    for column, size in zip(points.T, grid.sizes, strict=True):
+        if column.min() < 0 or column.max() >= size:
+            raise _make_trips_error("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
 
 
 def _make_dimensions_error(grid: Grid) -> OdError:
+    """Return the OdError for trips that do not have the dimensions of a grid."""
     return _make_trips_error(
         "OD-STOPS-DIMENSIONS", f"trips must be rows of {grid.dimensions} whole numbers, one per dimension"
     )
 
 
 def _make_trips_error(code: str, message: str, advice: str = "") -> OdError:
+    """Return the OdError for trips that are not valid; ``advice`` ends the next step."""
     return OdError(code, message, next_step=f"correct the trips or the grid{advice}")
 
 
@@ -335,9 +344,8 @@ class PlaceList:
             on_map = MapGrid.around(longitude, latitude, side, stages)
         else:
             on_map = MapGrid(*edges, side, tuple(stages))
-        return cls(
-            places[list(columns)].reset_index(drop=True), columns, on_map, on_map.find_cells(longitude, latitude)
-        )
+        table = places[list(columns)].reset_index(drop=True)
+        return cls(table, columns, on_map, on_map.find_cells(longitude, latitude))
 
     @classmethod
     def from_map_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
@@ -351,7 +359,8 @@ class PlaceList:
         number = np.arange(on_map.side, dtype=np.int32)
         longitude = on_map.west + number * ((on_map.east - on_map.west) / on_map.side)
         latitude = on_map.south + number * ((on_map.north - on_map.south) / on_map.side)
-        table = dict(zip(columns, (number.astype(str).astype(object), longitude, latitude), strict=True))
+        codes = number.astype(str).astype(object)
+        table = {columns.code: codes, columns.longitude: longitude, columns.latitude: latitude}
         return cls(pd.DataFrame(table), columns, on_map, number[:, np.newaxis])
 
     @property

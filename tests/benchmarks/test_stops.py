@@ -26,8 +26,8 @@ def test_figures_are_medians_over_the_runs_of_means_over_the_queries(monkeypatch
         made.append(draw(self, *arguments))
         return made[-1]
 
-    draw = Identity.draw
-    monkeypatch.setattr(Identity, "draw", kept)
+    draw = Identity.draw_boxes
+    monkeypatch.setattr(Identity, "draw_boxes", kept)
     rows = errors(CASE, "0.5", BY_LABEL["identity"], 3, small=True)
     assert len(made) == 3
     asked = questions(CASE, small=True)
@@ -68,5 +68,5 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
     assert not differ(sampled("0.5", 10))
     assert differ(sampled("0.6", 10))
     assert differ(sampled("0.5", 9))
-    drawn = Identity().draw(data.points, data.grid, root("0.5"))  # the real one draws that noise on each cell
+    drawn = Identity().draw_boxes(data.points, data.grid, root("0.5"))  # the real one draws that noise on each cell
     assert len(drawn.boxes) == 10

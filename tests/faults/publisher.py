@@ -37,7 +37,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         if here == point:
             die()
 
-    text, insert, sync = bundle.encode_json, store._insert, bundle.sync
+    text, insert, sync = bundle.encode_json, store._insert_rows, bundle.sync
     write_zip, zipped, stored = bundle.write_zip, bundle._publish_zip, FLOW_KIND.store
 
     def text_or_die(content):
@@ -71,7 +71,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             yield
         reached("before the rename")
 
-    bundle.encode_json, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
+    bundle.encode_json, store._insert_rows, bundle.sync = text_or_die, insert_or_die, sync_or_die
     bundle.write_zip, bundle._publish_zip = zip_or_die, renamed_or_die
     object.__setattr__(FLOW_KIND, "store", store_or_die)
     try:
@@ -83,7 +83,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         place = replace(Published.from_folder(folder, key, ledger), bundle=folder / "releases" / f"r{key.revision}")
         publish_release(place, FLOW_KIND, release, facts, context)
     finally:
-        bundle.encode_json, store._insert, bundle.sync = text, insert, sync
+        bundle.encode_json, store._insert_rows, bundle.sync = text, insert, sync
         bundle.write_zip, bundle._publish_zip = write_zip, zipped
         object.__setattr__(FLOW_KIND, "store", stored)
 

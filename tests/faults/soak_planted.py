@@ -12,6 +12,7 @@ from unittest.mock import patch
 from od_core.files import durable as files
 from od_core.ledger.ledger import Ledger
 from od_core.publication import bundle
+from od_core.publication.bundle_files import write_zip
 from tests.faults.soak_shim import Operation
 from tests.faults.soak_trials import Soak, Start, Trial
 
@@ -41,7 +42,7 @@ def written_in_place() -> AbstractContextManager[object]:
     @contextmanager
     def planted(folder: Path, target: Path) -> Iterator[None]:
         yield
-        bundle.write_zip(folder, "stops/2001-06/r1", target.with_name(f"{target.name}.zip"))
+        write_zip(folder, "stops/2001-06/r1", target.with_name(f"{target.name}.zip"))
 
     return patch.object(bundle, "_publish_zip", planted)
 

@@ -31,7 +31,7 @@ import duckdb
 
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import check_checksums
+from od_core.publication.bundle_files import check_checksums
 from od_core.publication.database import CLOSED
 from od_core.published.publishing import Published
 from od_core.published.verification import verify_release

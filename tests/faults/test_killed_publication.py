@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from od_core import ReleaseError, open_release
-from od_core.publication.bundle import check_bundle
+from od_core.publication.bundle_files import check_bundle
 from tests.faults.publisher import KEY, POINTS, publish
 from tests.faults.worker import declare, released
 from tests.od_core.ledger.ledger_rows import assert_chain, rows

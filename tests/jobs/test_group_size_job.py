@@ -114,7 +114,7 @@ def test_numbers_of_groups_by_area_and_size(project):
 
 
 def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(month, monkeypatch):
-    real, drawn = release_module.measure, []
+    real, drawn = release_module.measure_step, []
 
     def dies_at_the_second(frame, query, step, groups, noise):  # type: ignore[no-untyped-def]  # as the real one
         drawn.append(step.level)
@@ -123,7 +123,7 @@ def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(month, monkey
         return real(frame, query, step, groups, noise)
 
     with monkeypatch.context() as context:
-        context.setattr(release_module, "measure", dies_at_the_second)
+        context.setattr(release_module, "measure_step", dies_at_the_second)
         failed = month.run(month.group_sizes())
     assert not failed.success
     assert drawn == [1, 2]
@@ -238,7 +238,8 @@ def test_the_sql_of_the_checks_counts_what_it_says(project):
         staged.save_table(table)  # type: ignore[arg-type]
         assert count_group_size_violations(frame, staged.read_table()) == {
             "are_counts": (top < 0).sum() + (leaves < 0).sum(),
-            "sum_to_totals": (top.sum(axis=1) != frame.totals(1)).sum() + (leaves.sum(axis=1) != frame.groups).sum(),
+            "sum_to_totals": (top.sum(axis=1) != frame.count_groups(1)).sum()
+            + (leaves.sum(axis=1) != frame.groups).sum(),
             "add_up": (top != frame.sum_at_level(leaves, 1)).sum(),
         }
         level, area, size, groups = (np.asarray(column) for column in staged.read_table().columns)

@@ -18,7 +18,7 @@ from od_assets.series.reading import read_declared_series
 from od_core.ledger import ledger as ledger_module
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import locate_zip, write_zip
+from od_core.publication.bundle_files import locate_zip, write_zip
 from od_core.published.opening import find_bundle_folders
 from tests.od_assets.conftest import Project, failure_text, records
 from tests.projects import with_warehouse

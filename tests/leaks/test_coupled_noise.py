@@ -20,7 +20,7 @@ from od_assets.series.series import Series
 from od_core.flows.step import AreaTotalStep
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import check_bundle
+from od_core.publication.bundle_files import check_bundle
 from tests.od_assets.conftest import SEGMENTS, ZONES, Project, records, records_by_mode
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -246,7 +246,7 @@ def test_neighbouring_groups_leave_the_same_traces(tmp_path, monkeypatch, protec
             np.random.default_rng(step.level).integers(0, 1000, int(frame.count_query_values(query, step.level).sum()))
         ]
 
-    monkeypatch.setattr(od_core.group_sizes.release, "measure", injected_sizes)
+    monkeypatch.setattr(od_core.group_sizes.release, "measure_step", injected_sizes)
     changes = DOMAINS[protected]
     traces = traces_of(neighbours(protected), lambda project: project.group_sizes(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []
@@ -258,7 +258,7 @@ def test_neighbouring_trips_with_stops_leave_the_same_traces(tmp_path, monkeypat
         halves = [[0, 0, 0, 0, 7, 15, 15, 15, 5], [8, 0, 0, 0, 15, 15, 15, 15, -2]]
         return [np.array(halves, dtype=np.int64).ravel()]
 
-    monkeypatch.setattr(od_core.stops.release, "measure", injected_boxes)
+    monkeypatch.setattr(od_core.stops.release, "measure_boxes", injected_boxes)
     degrees = ZONES.assign(longitude=range(6), latitude=range(6))
     monkeypatch.setattr(f"{__name__}.ZONES", degrees)
     changes = {**DOMAINS[protected], "trips__columns": {"places": ["origin", "destination"], "date": "date"}}

@@ -12,7 +12,8 @@ from unittest.mock import patch
 from od_core import Ledger, OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.publication.bundle import locate_zip, publish_folder, write_bundle
+from od_core.publication.bundle import publish_folder, write_bundle
+from od_core.publication.bundle_files import locate_zip
 from od_core.publication.certificate import CheckResult, compute_certificate_digest
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.published.derived import publish_assisted, publish_sum
@@ -146,7 +147,7 @@ def publish(row: Row, key: ReleaseKey, ledger: Ledger, release: Any, root: Path,
     kind = kind_of(row)
     given = {"formats": FORMATS[row["formats"]], "about": ABOUT[row["words"]], "intervals": row["intervals"] == "yes"}
     facts = build_certificate(kind, release, key, domain_of(row).name, CHECKS, record=ledger.record(key), **given)
-    report = kind.report(release, facts, read_release_context(kind, ledger, key, key.release, root / "releases"))
+    report = kind.render_report(release, facts, read_release_context(kind, ledger, key, key.release, root / "releases"))
     folder = root / "releases" / key.folder
     with publish_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
         pass

@@ -24,7 +24,7 @@ from scipy import stats
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.plan import SENSITIVITY, TopCodeEstimate, plan_group_sizes
-from od_core.group_sizes.release import measure
+from od_core.group_sizes.release import measure_step
 from od_core.noise.backends import resolve_noise_source
 from tests.od_core.group_sizes.doubles import Measuring
 from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
@@ -102,7 +102,7 @@ def measured_levels(
         asked = [Asked() for _ in plan.steps]
         sides.append(
             [
-                np.concatenate(list(measure(plan.frame, query, step, groups, source)))
+                np.concatenate(list(measure_step(plan.frame, query, step, groups, source)))
                 for step, source in zip(plan.steps, asked, strict=True)
             ]
         )

@@ -112,7 +112,7 @@ ONE_CELL = Grid((1, 1, 1))
 def entropy_event(more: bool, path: Watched) -> bool:
     """All counts are above what they are without the trip."""
     path = replace(path, may_happen=lambda seen: seen[-1][1][0] > TRIPS)
-    drawn = DAFEntropy().draw(np.zeros((TRIPS + more, 3), dtype=np.int32), ONE_CELL, path)
+    drawn = DAFEntropy().draw_boxes(np.zeros((TRIPS + more, 3), dtype=np.int32), ONE_CELL, path)
     assert len(drawn.boxes) == 1
     return True
 
@@ -249,7 +249,7 @@ def homogeneity_event(more: bool, path: Watched) -> bool:
         )
 
     path = replace(path, may_happen=may_happen)
-    drawn = DAFHomogeneity("nearest", candidates=2).draw(line_trips(more), LINE, path)
+    drawn = DAFHomogeneity("nearest", candidates=2).draw_boxes(line_trips(more), LINE, path)
     return FAVOURED in drawn.boxes.lower[:, 0]
 
 
@@ -295,7 +295,7 @@ def corner_event(side: int, trips: int) -> Callable[[bool, Watched], bool]:
     """The corner's cell is a box of its own, with at least as many trips as with the one more."""
 
     def event(more, path):
-        boxes = PrivTree().draw(np.zeros((trips + more, 1), dtype=np.int32), Grid((side,)), path).boxes
+        boxes = PrivTree().draw_boxes(np.zeros((trips + more, 1), dtype=np.int32), Grid((side,)), path).boxes
         corner = np.flatnonzero(boxes.lower[:, 0] == 0)[0]
         return bool(boxes.upper[corner, 0] == 0 and boxes.noisy[corner] > trips)
 

@@ -37,7 +37,7 @@ from od_core.geography.geography import (
 )
 from od_core.geography.places import ZoneDistances, compute_least_squared_chord, compute_mean_places, to_degrees
 from od_core.periods import Period
-from od_core.publication.bundle import ATLAS
+from od_core.publication.bundle_files import ATLAS
 from od_core.publication.certificate import Certificate, format_release_title, read_subject
 from od_core.publication.comparability import (
     count_period_days,
@@ -89,6 +89,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
         segments=levels[segment_depth - 1] if segment_depth else None,
     )
     is_comparable = tables.interval and not isinstance(tables.release, DerivedFlows)
+    caution = describe_cautions(read_subject(certificate))
     header = {
         "title": title,
         "release": certificate["release"],
@@ -96,7 +97,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
         "period": certificate["period"],
         "comparable": is_comparable,
         **(_list_comparison_facts(certificate) if is_comparable else {}),
-        **({"caution": caution} if (caution := describe_cautions(read_subject(certificate))) else {}),
+        **({"caution": caution} if caution else {}),
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _make_geography_facts(tree.origin, depth, columns),
@@ -207,15 +208,15 @@ def _compute_places(geography: Geography, level: int) -> Degrees:
     if level == geography.depth and geography.coordinates is not None:
         return geography.coordinates
     places = to_degrees(compute_mean_places(geography, level))
-    if (given := geography.level_boundaries.get(geography.level_names[level])) is not None:
-        places = find_points_within(given, places)
-    return places
+    given = geography.level_boundaries.get(geography.level_names[level])
+    return places if given is None else find_points_within(given, places)
 
 
 def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
     """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
     levels = dissolve_boundaries(geography)
-    finest = next(filter(None, map(compute_square_degrees, reversed(levels))))  # of the levels with boundaries
+    areas_of_levels = map(compute_square_degrees, reversed(levels))
+    finest = next(area for area in areas_of_levels if area)  # of the levels with boundaries
     step = finest**0.5 / _STEPS
     per_area: list[int] = []
     per_ring: list[int] = []
@@ -255,10 +256,13 @@ def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[
     if has_lower:
         estimate, variance, _ = list(combine_bottom_up(fit.levels))[-1 - last_position]
         levels[-1]["below"] = {"estimate": columns.add(estimate), "variance": columns.add(variance)}
-    measured = [fit.sum_measured_totals(side, depth) for side in (0, 1)]
-    totals = [
-        each and {"noisy": columns.add(each.estimate), "variance": columns.add(each.variance)} for each in measured
-    ]
+    totals: list[dict[str, object] | None] = []
+    for side in (0, 1):
+        measured = fit.sum_measured_totals(side, depth)
+        if measured is None:
+            totals.append(None)
+        else:
+            totals.append({"noisy": columns.add(measured.estimate), "variance": columns.add(measured.variance)})
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels, "totals": totals}
 
 
@@ -286,10 +290,13 @@ def _make_selection_facts(
     """Return which flows people read, by origin and destination level; None without intervals of selected flows."""
     if not tables.has_reliability:
         return None
-    levels = range(depth + 1)
-    found = [[tables.release.make_selection((one, other), segment) for other in levels] for one in levels]
-    names = {"deviations": "deviations", "leastListed": "least_listed", "changes": "deviations_of_changes"}
-    return {name: [[getattr(one, of) for one in row] for row in found] for name, of in names.items()}
+    facts: dict[str, list[list[float]]] = {"deviations": [], "leastListed": [], "changes": []}
+    for origin_level in range(depth + 1):
+        selections = [tables.release.make_selection((origin_level, level), segment) for level in range(depth + 1)]
+        facts["deviations"].append([selection.deviations for selection in selections])
+        facts["leastListed"].append([selection.least_listed for selection in selections])
+        facts["changes"].append([selection.deviations_of_changes for selection in selections])
+    return facts
 
 
 def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, object]:
@@ -312,12 +319,13 @@ def _make_segment_facts(
     depth = _choose_segment_depth(tables, fits, page_depth)
     if depth == 0:
         return None
-    flows, breakdowns = tables.release, []
+    flows = tables.release
+    breakdowns = []
     fitted = flows.parts if tables.interval else ()
     pairs = None if depth == page_depth else _make_flow_facts(tables, depth, columns)
     for breakdown in tables.breakdowns:
         name = breakdown.name
-        trips = tables.tree.sum_values(flows.leaves, flows.segments[name], depth, depth)[2]
+        _, _, trips = tables.tree.sum_values(flows.leaves, flows.segments[name], depth, depth)
         trips = trips[trips.sum(axis=1) != 0]  # in the order of `_make_flow_facts`
         breakdowns.append(
             {

@@ -48,8 +48,11 @@ def describe_cautions(
     found = Comparability()
     if before and after:
         found = check_comparability(before, after)
-        pairs = zip(name_mechanism_and_rule(before), name_mechanism_and_rule(after), strict=True)
-        rules = next(([*pair] for pair in pairs if pair[0] != pair[1]), [])
+        (mechanism, rule), (new_mechanism, new_rule) = name_mechanism_and_rule(before), name_mechanism_and_rule(after)
+        if mechanism != new_mechanism:
+            rules = [mechanism, new_mechanism]
+        elif rule != new_rule:
+            rules = [rule, new_rule]
     values = {
         "subject": subject,
         "comparable": found,
@@ -67,7 +70,8 @@ def name_mechanism_and_rule(certificate: Certificate) -> list[str]:
     rule, u = find_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    return [certificate["mechanism"]["name"], rule.texts["name"] + ("" if u is None else f" with u = {u}")]
+    rule_name = rule.texts["name"] if u is None else f"{rule.texts['name']} with u = {u}"
+    return [certificate["mechanism"]["name"], rule_name]
 
 
 def changes(
@@ -130,8 +134,11 @@ def changes(
     for side in _PAIR:
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))
     if segment is not None:
-        listed, other = ({*find(release.plan.breakdowns, segment).categories} for release in (before, after))
-        if differing := sorted(listed ^ other):
+        categories, other_categories = (
+            {*find(release.plan.breakdowns, segment).categories} for release in (before, after)
+        )
+        differing = sorted(categories ^ other_categories)
+        if differing:
             raise OdError(
                 "OD-SEGMENT-OTHER",
                 f"the two releases have different categories of {segment!r}: "
@@ -160,40 +167,46 @@ def compute_table_changes(
     """
     merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
     table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
-    numbers = _select_numbers(merged, "old"), _select_numbers(merged, "new")
-    table["before"], table["after"] = (np.nan_to_num(side[0]).astype(np.int64) for side in numbers)
-    change, lower, upper = _change(*numbers, deviations)
+    old_numbers, new_numbers = _select_numbers(merged, "old"), _select_numbers(merged, "new")
+    table["before"] = np.nan_to_num(old_numbers[0]).astype(np.int64)
+    table["after"] = np.nan_to_num(new_numbers[0]).astype(np.int64)
+    change, lower, upper = _compute_changes(old_numbers, new_numbers, deviations)
     table["change"] = change.astype(np.int64)
-    table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
+    table["lower"] = pd.Series(lower).astype("Int64")
+    table["upper"] = pd.Series(upper).astype("Int64")
     told = "change"
     if days[0] != days[1]:
         told = PER_DAY["change"]
         common = math.lcm(*days)
-        for name, of_period in zip(("before", "after"), days, strict=True):
-            table[PER_DAY[name]] = (table[name] / of_period).astype("Float64")
-        old_scaled, new_scaled = (side * (common // of) for side, of in zip(numbers, days, strict=True))
-        change, lower, upper = _change(old_scaled, new_scaled, deviations)
+        table[PER_DAY["before"]] = (table["before"] / days[0]).astype("Float64")
+        table[PER_DAY["after"]] = (table["after"] / days[1]).astype("Float64")
+        old_scaled, new_scaled = old_numbers * (common // days[0]), new_numbers * (common // days[1])
+        change, lower, upper = _compute_changes(old_scaled, new_scaled, deviations)
         for name, values in (("change", change), ("lower", lower), ("upper", upper)):
             table[PER_DAY[name]] = pd.Series(values / common).astype("Float64")
     table["significant"] = (lower > 0) | (upper < 0)
     return table.sort_values(told, key=lambda column: -column.abs(), kind="stable", ignore_index=True)
 
 
-def as_told(changed: pd.DataFrame) -> pd.DataFrame:
+def use_numbers_per_day(changed: pd.DataFrame) -> pd.DataFrame:
     """Return a table of :func:`changes` for people: per day, under the usual names, if the periods' lengths differ."""
     if PER_DAY["change"] not in changed:
         return changed
     return changed.drop(columns=[*PER_DAY]).rename(columns={per_day: name for name, per_day in PER_DAY.items()})
 
 
-def _change(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
-    """Return changes, from 0 if absent, and the ends of their intervals, NaN if a side has none."""
+def _compute_changes(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
+    """Return changes, from 0 if absent, and the ends of their intervals, NaN if a side has none; see :func:`changes`.
+
+    ``old`` and ``new`` are flows with the ends of their intervals, as :func:`_select_numbers` returns them.
+    """
     trips, down, up, reach_down = _compute_reaches(old)
     new_trips, new_down, new_up, new_reach_down = _compute_reaches(new)
     change = new_trips - trips
     lower = change - np.minimum(_compute_root(new_reach_down, up), new_down + up)
     upper = change + np.minimum(_compute_root(new_up, reach_down), new_up + down)
-    if (k := deviations / DEVIATIONS) > 1:
+    k = deviations / DEVIATIONS
+    if k > 1:
         lower = np.where(change > 0, change - _compute_root(np.maximum(new_down, k * new_up), k * up), lower)
         upper = np.where(change < 0, change + _compute_root(k * new_up, np.maximum(down, k * up)), upper)
     return change, lower, upper
@@ -228,11 +241,13 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
     for level, name in enumerate(before.levels, start=1):
         first, second = _index_parents(before, level), _index_parents(after, level)
         for areas, other_areas, where in ((first, second, "first"), (second, first, "second")):
-            if missing := sorted(areas.keys() - other_areas.keys()):
+            missing = sorted(areas.keys() - other_areas.keys())
+            if missing:
                 raise _make_geography_error(
                     f"of {side} level {name!r} {_format_examples_with_verb(missing)} only in the {where} release"
                 )
-        if moved := sorted(area for area, parent in first.items() if second[area] != parent):
+        moved = sorted(area for area, parent in first.items() if second[area] != parent)
+        if moved:
             raise _make_geography_error(
                 f"of {side} level {name!r} {_format_examples_with_verb(moved)} in other areas of the level above"
             )
@@ -252,6 +267,7 @@ def _format_examples_with_verb(areas: list[str]) -> str:
 
 
 def _make_geography_error(message: str) -> OdError:
+    """Return the OdError for releases with different areas; ``message`` says which differ."""
     return OdError(
         "OD-CHANGES-GEOGRAPHY",
         f"the two releases have different areas: {message}",

@@ -40,7 +40,8 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, bound_rho_of_year
 from od_core.privacy.plan import with_fields
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import as_published, check_checksums
+from od_core.publication.bundle_differences import reword_as_published
+from od_core.publication.bundle_files import check_checksums
 from od_core.publication.certificate import (
     Certificate,
     compute_certificate_digest,
@@ -87,7 +88,8 @@ def open_published_sources(bundle: Path, certificate: Certificate) -> list[Sourc
     Raises:
         OdError: a release is missing, damaged or not the one that the certificate names.
     """
-    releases, sources = bundle.resolve().parents[2], []
+    releases = bundle.resolve().parents[2]
+    sources = []
     with refuse_incomplete(name_bundle(bundle)):
         for source_facts in certificate["sources"]:
             key = ReleaseKey.parse(source_facts["release"])
@@ -103,7 +105,8 @@ def open_published_source(releases: Path, key: ReleaseKey) -> Source:
     folder = releases / key.folder
     if not folder.is_dir():
         raise _make_source_error(f"{key} is not published below the same folder as what is derived from it")
-    if faults := [f"{name} {fault}" for name, fault in check_checksums(folder)]:
+    faults = [f"{name} {fault}" for name, fault in check_checksums(folder)]
+    if faults:
         raise _make_source_error(f"the bundle of {key} is damaged: {'; '.join(faults)}")
     certificate = read_bundle_certificate(folder)
     if certificate.get("format") != FLOWS.format:
@@ -120,6 +123,7 @@ def index_releases_by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
 
 
 def _make_source_error(message: str) -> OdError:
+    """Return the OdError for a release that flows are derived from, but that is not as it was."""
     return OdError("OD-DERIVED-SOURCE", message, next_step=REPAIR)
 
 
@@ -154,14 +158,15 @@ def make_derived_certificate(
     sentences and that bundle format.
     """
     releases = [source.release for source in sources]
-    main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
+    main = sources[releases.index(flows.parts[0])].certificate  # of the first release whose trips the flows are
+    plan = flows.parts[0].plan
     trips = int(flows.leaves.trips.sum())
     guarantees = {
         "one_period": _make_one_period_guarantee(releases),
         "all_periods": _make_all_periods_guarantee(sources),
     }
     uncounted, subject = describe_uncounted_trips(flows.parts, trips), read_subject(main)
-    promises = {name: _format_promise(guarantee) for name, guarantee in guarantees.items()}
+    promises = {name: _format_guarantee(guarantee) for name, guarantee in guarantees.items()}
     sentences = _describe_guarantee(kind, subject, sources, promises, uncounted.get("uncounted"))
     copied = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
     stated = FLOWS.describe_guarantee(plan, flows.parts[0].spent, subject)
@@ -230,10 +235,9 @@ def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Gua
     for name, guarantee in guarantees.items():
         spent[name] = {"epsilon": round_up_to_float(guarantee.epsilon), "delta": round_up_to_float(guarantee.delta)}
     facts: dict[str, object] = {"spent": spent}
-    if losses := {
-        name: _make_loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None
-    }:
-        facts["privacy_loss"] = losses
+    with_rho = {name: guarantee for name, guarantee in guarantees.items() if guarantee.rho is not None}
+    if with_rho:
+        facts["privacy_loss"] = {name: _make_loss_facts(guarantee) for name, guarantee in with_rho.items()}
     if all("account" in source.certificate for source in sources):
         accounts = [source.certificate["account"] for source in sources]
         facts["account"] = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho())
@@ -246,7 +250,7 @@ def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
     worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
     if worded_by == now.get("od-release", ""):  # the sentences are made again and compared
         return made
-    worded = as_published(made, published, compute_certificate_digest(before))
+    worded = reword_as_published(made, published, compute_certificate_digest(before))
     worded["software"] = now | {_WORDED_BY: worded_by}
     return worded
 
@@ -255,7 +259,7 @@ _WORDED_BY = "od-release of the sentences"
 """Name in ``software`` of the state of this library whose sentences a certificate has, if it is another one."""
 
 
-def _format_promise(guarantee: Guarantee) -> str:
+def _format_guarantee(guarantee: Guarantee) -> str:
     """Return epsilon, or (epsilon, delta) if delta is above 0, both rounded up."""
     epsilon = format_rounded_up(guarantee.epsilon)
     return f"({epsilon}, {format_rounded_up(guarantee.delta)})" if guarantee.delta else epsilon
@@ -320,7 +324,7 @@ class DerivedKind(BundleKind[D]):
     def derive_flows(self, named: Mapping[str, Release], /) -> D:
         """Return the flows that follow from releases, given by the names that messages use."""
 
-    def as_stated(self, named: Mapping[str, Release], _certificate: Certificate, /) -> D:
+    def derive_by_stated_rule(self, named: Mapping[str, Release], _certificate: Certificate, /) -> D:
         """Return these flows by the rule that their certificate states: an earlier version may have chosen another."""
         return self.derive_flows(named)
 
@@ -331,7 +335,7 @@ class DerivedKind(BundleKind[D]):
         ``period`` is that of the flows; None for the one that follows from the releases.
         """
 
-    def report(self, flows: D, certificate: Certificate) -> str:
+    def render_report(self, flows: D, certificate: Certificate) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
         facts = make_flow_facts(flows, certificate) | self.make_page_facts(flows, certificate)
         return render_template(f"{self.name}_report.html", **facts)
@@ -357,7 +361,8 @@ class DerivedKind(BundleKind[D]):
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
         certificate = read_bundle_certificate(bundle)
-        flows = self.as_stated(index_releases_by_name(open_published_sources(bundle, certificate)), certificate)
+        named = index_releases_by_name(open_published_sources(bundle, certificate))
+        flows = self.derive_by_stated_rule(named, certificate)
         if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise make_changed_data_error("flows")
         return with_fields(flows, selected=is_selected(certificate))
@@ -365,10 +370,14 @@ class DerivedKind(BundleKind[D]):
 
 def _describe_derived_flows(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
     """Return sentences on what derived flows are and what they learn from, by name."""
-    learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
-    values = {"learns": learns, "sources": [source["release"] for source in sources]}
-    intervals = has_intervals(certificate)
-    return dict(render_data("derived_notes.yaml", certificate=certificate, interval=intervals, **values))
+    sentences = render_data(
+        "derived_notes.yaml",
+        certificate=certificate,
+        interval=has_intervals(certificate),
+        learns=isinstance(flows, AssistedFlows) and flows.rule.learns,
+        sources=[source["release"] for source in certificate["sources"]],
+    )
+    return dict(sentences)
 
 
 def sort_by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
@@ -400,13 +409,17 @@ class SumKind(DerivedKind[FlowSum]):
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
         ordered = sort_by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
-        spans, missing = [Period(key.period) for key in ordered], list[str]()
-        wanted = None if period is None else Period(period)
-        begin, end = (wanted.first, wanted.end) if wanted else (spans[0].first, spans[-1].end)
-        for span_first, span_end in [*((span.first, span.end) for span in spans), (end, end)]:
-            if begin < span_first:
-                missing += _iterate_period_names(begin, span_first, spans[0].length if spans else None)
-            begin = span_end
+        spans = [Period(key.period) for key in ordered]
+        length = spans[0].length if spans else None
+        whole = None if period is None else Period(period)
+        covered_until = spans[0].first if whole is None else whole.first
+        missing: list[str] = []
+        for span in spans:
+            if covered_until < span.first:
+                missing += _iterate_period_names(covered_until, span.first, length)
+            covered_until = span.end
+        if whole is not None and covered_until < whole.end:
+            missing += _iterate_period_names(covered_until, whole.end, length)
         if missing:
             raise OdError(
                 "OD-SUM-PERIOD",
@@ -439,10 +452,12 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     what = "estimates from"
     derive_flows = staticmethod(assist_release)
 
-    def as_stated(self, named: Mapping[str, Release], certificate: Certificate, /) -> AssistedFlows:
+    def derive_by_stated_rule(self, named: Mapping[str, Release], certificate: Certificate, /) -> AssistedFlows:
         """Return the estimates by the rule that their certificate states."""
-        rules = (rule for rule in (LEAST_SQUARES, *RULES) if rule.facts() == certificate.get("estimation"))
-        return assist_release(named, next(rules, None))
+        for rule in (LEAST_SQUARES, *RULES):
+            if rule.facts() == certificate.get("estimation"):
+                return assist_release(named, rule)
+        return assist_release(named)
 
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must not overlap, may have gaps, and end with ``period``."""

@@ -21,7 +21,7 @@ from od_core.flows.publishing.flow_tables import (
     add_area_names,
     find_largest_positions,
     make_measurement_reader,
-    write_pairs,
+    write_parquet_pairs,
 )
 from od_core.flows.publishing.maps import MOST_LINES, DesireLines, locate_zones
 from od_core.flows.publishing.omx import MOST_CELLS, list_category_pairs, name_matrix, write_matrices
@@ -30,7 +30,7 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
 from od_core.meaning.subject import Nouns
-from od_core.publication.bundle import ATLAS, BOUNDARIES
+from od_core.publication.bundle_files import ATLAS, BOUNDARIES
 from od_core.publication.certificate import FIRST_WITH_SUBJECT, Certificate
 from od_core.publication.columns import (
     CONFIDENCE,
@@ -101,6 +101,7 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
 
 
 def _list_pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
+    """Return the CSV file of each pair of levels, whose columns are those of ``table``."""
     return [
         BundleFile(
             f"{pair.name}.csv",
@@ -115,20 +116,21 @@ def _list_pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFil
 
 
 def _make_parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
-    write = partial(write_pairs, pairs, schema)
+    """Return the Parquet file with the flows of all pairs of levels; ``table`` defines the columns of ``schema``."""
+    write = partial(write_parquet_pairs, pairs, schema)
 
-    def rows() -> int:
+    def count_rows() -> int:
         return sum(len(pair.flows) for pair in pairs)
 
-    return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=rows)
+    return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)
 
 
 def _make_matrix_file(pair: LevelPair) -> BundleFile:
     """Return the OpenMatrix file of a pair of levels, and of the categories that it has, too."""
     categories = [
-        (name_matrix(breakdown, place), breakdown.name, category)
+        (name_matrix(breakdown, position), breakdown.name, category)
         for breakdown, _ in list_category_pairs(pair)
-        for place, category in enumerate(breakdown.categories)
+        for position, category in enumerate(breakdown.categories)
     ]
     rows = render_template("rows/matrices.sql", pair=pair, categories=categories)
     return BundleFile(
@@ -140,7 +142,8 @@ def _list_map_files(tables: FlowTables, certificate: Certificate) -> list[Bundle
     """Return the files for maps; those for flowmap.gl, which has one list of places, only if each zone has one code."""
     if not has_distances(tables.tree):
         return []
-    lines, rows = DesireLines(tables, certificate), render_template("rows/lines.sql", tables=tables, most=MOST_LINES)
+    lines = DesireLines(tables, certificate)
+    rows = render_template("rows/lines.sql", tables=tables, most=MOST_LINES)
     nouns = tables.nouns
     which = f"the {MOST_LINES:,} largest {nouns.cells} between zones with coordinates"
     again = "The same lines as a GeoPackage, for QGIS and others."
@@ -186,6 +189,7 @@ def _list_segment_files(tables: FlowTables) -> list[BundleFile]:
 
 
 def _make_measurements_file(release: Release, nouns: Nouns, *, by_segment: bool) -> BundleFile:
+    """Return the Parquet file of the noisy measurements: of those by category, or of all others."""
     key = "segment_measurements" if by_segment else "noisy_measurements"
     if not by_segment and release.plan.area_totals is not None:
         key = "measurements_with_area_totals"
@@ -195,10 +199,10 @@ def _make_measurements_file(release: Release, nouns: Nouns, *, by_segment: bool)
         measured = make_measurement_reader(release, by_segment=by_segment)
         write_batches(file, measured.schema, measured, compression="zstd")
 
-    def rows() -> int:
+    def count_rows() -> int:
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
-    return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=rows)
+    return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)
 
 
 def _list_area_files(tables: FlowTables) -> list[BundleFile]:
@@ -266,7 +270,7 @@ def list_flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[st
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     tables = FlowTables.from_release(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
-    moves = [part.plan.mechanism.segment_profile for part in release.parts]
+    segment_profiles = [part.plan.mechanism.segment_profile for part in release.parts]
     notes = render_data(
         "flow_notes.yaml",
         subject=tables.subject,
@@ -276,15 +280,15 @@ def list_flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[st
         too_large=[pair.level_names for pair in tables.pairs if pair.cells > MOST_CELLS],
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
-        most=max(filter(None, moves), default=None),
+        most=max(filter(None, segment_profiles), default=None),
         lists=[
             (breakdown.name, describe_categories(breakdown), describe_unlisted_records(breakdown))
             for breakdown in tables.breakdowns
         ],
         matrices=[
-            (name_matrix(breakdown, place), category)
+            (name_matrix(breakdown, position), category)
             for breakdown in tables.breakdowns
-            for place, category in enumerate(breakdown.categories)
+            for position, category in enumerate(breakdown.categories)
         ],
         dimensions=index_dimension_identifiers(tables.breakdowns).values(),
         all=ALL,

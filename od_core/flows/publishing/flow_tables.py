@@ -69,15 +69,17 @@ def name_pair_files(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dic
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     form = "counts_{}" if tree.has_one_side else "flows_{}_{}"
     names = {
-        (o_level, d_level): form.format(origin, destination)
-        for o_level, origin in enumerate(origins)
-        for d_level, destination in enumerate(destinations)
+        (origin_level, destination_level): form.format(origin, destination)
+        for origin_level, origin in enumerate(origins)
+        for destination_level, destination in enumerate(destinations)
     }
-    plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
     files = [*names.values(), *(f"{name}_by_{breakdown.name}" for name in names.values() for breakdown in breakdowns)]
-    if not plain or len({name.casefold() for name in files}) < len(files) or max(map(len, files)) > _LONGEST_NAME:
-        names = {pair: form.format(*pair) for pair in names}
-    return names
+    are_valid = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
+    are_unique = len({name.casefold() for name in files}) == len(files)
+    are_short = max(map(len, files)) <= _LONGEST_NAME
+    if are_valid and are_unique and are_short:
+        return names
+    return {levels: form.format(*levels) for levels in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +105,9 @@ class LevelPair:
     @property
     def title(self) -> str:
         """Description of the files of these flows, for people."""
-        by, nouns = "" if self.breakdown is None else f" by {self.breakdown.name}", self.tables.nouns
-        return f"{nouns.cells.capitalize()} {nouns.format_levels(*self.level_names)}{by}"
+        nouns = self.tables.nouns
+        title = f"{nouns.cells.capitalize()} {nouns.format_levels(*self.level_names)}"
+        return title if self.breakdown is None else f"{title} by {self.breakdown.name}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -119,10 +122,11 @@ class LevelPair:
     @cached_property
     def flows(self) -> pd.DataFrame:
         """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""
-        tables, segment = self.tables, None if self.breakdown is None else self.breakdown.name
-        origin, destination = self.level_names
-        return tables.release.flows_at(
-            origin, destination, segment=segment, interval=tables.interval, distance=tables.distance
+        return self.tables.release.flows_at(
+            *self.level_names,
+            segment=None if self.breakdown is None else self.breakdown.name,
+            interval=self.tables.interval,
+            distance=self.tables.distance,
         )
 
     @cached_property
@@ -138,11 +142,12 @@ class LevelPair:
         column of the categories has the name ``category``.
         """
         constants = {f"{side}_level": level for side, level in zip(self.tables.sides, self.level_names, strict=True)}
-        columns = self.columns
         if self.breakdown is not None:
             constants["breakdown"] = self.breakdown.name
-            columns = {"category" if name == self.breakdown.name else name: column for name, column in columns.items()}
-        columns = {name: repeat_text(text, len(self.flows)) for name, text in constants.items()} | columns
+        columns = {name: repeat_text(text, len(self.flows)) for name, text in constants.items()}
+        for name, column in self.columns.items():
+            is_category = self.breakdown is not None and name == self.breakdown.name
+            columns["category" if is_category else name] = column
         if RELIABILITY.name in schema.names and self.tables.has_reliability:
             words = choose_reliability_words(*(self.flows[name].to_numpy() for name in ("trips", "lower", "upper")))
             columns[RELIABILITY.name] = pa.chunked_array([pa.array(words, pa.string())])
@@ -282,16 +287,17 @@ class FlowTables:
             write_csv_rows(file, pair.make_table(FLOWS_SCHEMA), header=number == 0)
 
 
-def write_pairs(pairs: Iterable[LevelPair], schema: pa.Schema, file: BinaryIO) -> None:
+def write_parquet_pairs(pairs: Iterable[LevelPair], schema: pa.Schema, file: BinaryIO) -> None:
     """Write the flows of pairs of levels as one Parquet table, in which each has row groups of its own."""
     tables = (pair.make_table(schema) for pair in pairs)
-    first = next(tables)
-    with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
-        for table in chain([first], tables):
+    first_table = next(tables)
+    with pq.ParquetWriter(file, first_table.schema, compression="zstd") as writer:
+        for table in chain([first_table], tables):
             writer.write_table(table)
 
 
 def _convert_to_arrow(frame: pd.DataFrame) -> pa.Table:
+    """Return a table as an Arrow table without the metadata of pandas."""
     return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
 
 
@@ -323,8 +329,8 @@ def add_area_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], sep
     """
     for side, geography, level in zip(("origin", "destination"), (tree.origin, tree.destination), levels, strict=True):
         if geography.names is not None:
-            name_of = dict(zip(geography.codes[level], geography.names[level], strict=True))
-            names = pa.array(map(name_of.__getitem__, flows[side].to_pylist()), pa.string())
+            names_by_code = dict(zip(geography.codes[level], geography.names[level], strict=True))
+            names = pa.array([names_by_code[code] for code in flows[side].to_pylist()], pa.string())
             flows = flows.append_column(f"{side}{separator}name", names)
     return flows
 
@@ -371,7 +377,7 @@ def list_level_errors(release: Release, breakdown: str = "") -> list[dict[str, o
         for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
     ]
     for step in () if breakdown else plan.area_total_steps:
-        noise_of, error = float(step.variance) ** 0.5, plan.bound_area_total_variance(step) ** 0.5
-        rows.append((step.level, *plan.level_names(step), plan.count_public_cells(step), noise_of, error))
+        numbers = float(step.variance) ** 0.5, plan.bound_area_total_variance(step) ** 0.5
+        rows.append((step.level, *plan.level_names(step), plan.count_public_cells(step), *numbers))
     keys = ("level", "origin_level", "destination_level", "public_pairs", "noise", "error")
     return [dict(zip(keys, row, strict=True)) for row in rows]

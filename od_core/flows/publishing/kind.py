@@ -42,6 +42,7 @@ from od_core.flows.publishing.report import (
     select_leaf_flows,
 )
 from od_core.flows.release import Release
+from od_core.geography.flow_tree import Nodes
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
@@ -72,21 +73,23 @@ def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[
 
     The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure it.
     """
-    steps, numbers = [release.plan.uncounted_step for release in releases], [release.uncounted for release in releases]
-    measured = [(step, number) for step, number in zip(steps, numbers, strict=True) if step and number is not None]
-    if len(measured) < len(releases):
-        return {}
-    trips = sum(number for _, number in measured)
-    variance = sum((step.variance for step, _ in measured), Fraction(0))
-    estimate, variances, left_out = np.array([float(trips)]), np.array([float(variance)]), max(trips, 0)
+    steps, trips = [], 0
+    for release in releases:
+        if release.plan.uncounted_step is None or release.uncounted is None:
+            return {}
+        steps.append(release.plan.uncounted_step)
+        trips += release.uncounted
+    variance = sum((step.variance for step in steps), Fraction(0))
+    estimates, variances = np.array([float(trips)]), np.array([float(variance)])
+    uncounted = max(trips, 0)
     facts: dict[str, object] = {
         "trips": trips,
-        "lower": int(compute_lower_bound(estimate, variances)[0]),
-        "upper": int(compute_upper_bound(estimate, variances)[0]),
-        "share": round(left_out / max(left_out + counted, 1), 4),
-        "max_trips": max(step.max_trips for step, _ in measured),
+        "lower": int(compute_lower_bound(estimates, variances)[0]),
+        "upper": int(compute_upper_bound(estimates, variances)[0]),
+        "share": round(uncounted / max(uncounted + counted, 1), 4),
+        "max_trips": max(step.max_trips for step in steps),
         "variance_exact": str(variance),
-        "rho_exact": str(sum((step.charge.as_rho for step, _ in measured), Fraction(0))),
+        "rho_exact": str(sum((step.charge.as_rho for step in steps), Fraction(0))),
     }
     return {"uncounted": facts}
 
@@ -102,7 +105,7 @@ class FlowKind(Kind[Release]):
     schema = "database/flows.sql"
     facts_table = "releases"
     list_files = staticmethod(list_flow_files)
-    report = staticmethod(render_flows_report)
+    render_report = staticmethod(render_flows_report)
     render_pictures = staticmethod(render_flow_pictures)
     open = staticmethod(open_flows)
 
@@ -143,9 +146,12 @@ class FlowKind(Kind[Release]):
                 noise_standard_deviation (of the totals; 0 if they were not measured).
         """
         tree, table = release.plan.tree, pd.DataFrame(list_level_errors(release))
-        sides = zip(("origin_level", "destination_level"), (tree.origin, tree.destination), strict=True)
-        pairs = zip(*(map(geography.find_level_number, table[side]) for side, geography in sides), strict=True)
-        table["flows"] = [len(tree.sum_trips(release.leaves, *pair)[2]) for pair in pairs]
+        numbers_of_flows = []
+        for origin_name, destination_name in zip(table["origin_level"], table["destination_level"], strict=True):
+            levels = tree.origin.find_level_number(origin_name), tree.destination.find_level_number(destination_name)
+            _, _, trips = tree.sum_trips(release.leaves, *levels)
+            numbers_of_flows.append(len(trips))
+        table["flows"] = numbers_of_flows
         table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
         return table.drop(columns=["noise", "error"])
 
@@ -158,20 +164,24 @@ class FlowKind(Kind[Release]):
         self, release: Release, certificate: Certificate, context: ReleaseContext[Release]
     ) -> dict[str, object]:
         """Return the largest flows with their intervals and, if there is an earlier period, the largest changes."""
-        changed = find_largest_changes(release, certificate, context)
         largest = select_flows_between_zones(release, select_leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
-        shown = {} if changed is None else {"largest_changes": label_changes(release, changed.head(_SHOWN))}
-        return {"largest_flows": label_areas(release.tree, largest), **shown}
+        metadata: dict[str, object] = {"largest_flows": label_areas(release.tree, largest)}
+        changed = find_largest_changes(release, certificate, context)
+        if changed is not None:
+            metadata["largest_changes"] = label_changes(release, changed.head(_SHOWN))
+        return metadata
 
     def list_notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        chosen = describe_estimation(certificate)
-        return [*([chosen] if chosen else []), *list_flow_notes(release, certificate)]
+        note = describe_estimation(certificate)
+        notes = list_flow_notes(release, certificate)
+        return [note, *notes] if note else notes
 
     def list_measurements(self, release: Release) -> list[tuple[Step, NoisyVector]]:
         """Return each charged step of a release with its noisy values, top level first."""
         measured: list[tuple[Step, NoisyVector]] = [(level.step, level.noisy) for level in release.measured]
-        if (step := release.plan.uncounted_step) is not None:
+        step = release.plan.uncounted_step
+        if step is not None:
             measured.append((step, NoisyVector.from_arrays([np.array([release.uncounted])])))
         return measured
 
@@ -183,41 +193,31 @@ class FlowKind(Kind[Release]):
         The examination ``flows`` compares the leaves with the published ones, ``segments`` compares their trips by
         category if there are breakdowns, and ``invariants`` checks guaranteed properties.
         """
-        plan, segments = release.plan, dict[str, NDArray[np.int64]]()
-        nodes = make_published_root(plan, certificate["contents"]["trips"])
-        if plan.mechanism.refines:
-            levels, segments = refine(plan, nodes, release.measured)
-        else:
-            levels = [] if nodes is None else [nodes]
-            for measurement in release.measured:
-                nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
-                levels.append(nodes)
-        rebuilt = replace(release, leaves=levels[-1], segments=segments)
-        differ = "from the result of the measurements"
+        levels, segments = _estimate_again(release, certificate["contents"]["trips"])
+        recomputed = replace(release, leaves=levels[-1], segments=segments)
 
-        def invariants() -> Iterator[str]:
-            yield from self.invariants(release)
+        def check_invariants() -> Iterator[str]:
+            yield from self.check_invariants(release)
             for above, below in pairwise([*levels[:-1], release.leaves]):
-                if not plan.tree.has_consistent_sums(above, below):
+                if not release.plan.tree.has_consistent_sums(above, below):
                     yield f"level {below.level} does not sum to the level above"
 
-        examinations: dict[str, Examination] = {
-            "flows": lambda: (
-                f"the {name} column differs {differ}"
-                for name in ("origin", "destination", "trips")
-                if not np.array_equal(getattr(release.leaves, name), getattr(rebuilt.leaves, name))
-            ),
-            "invariants": invariants,
-        }
-        if segments:
-            examinations["segments"] = lambda: (
-                f"the flows by {name} differ {differ}"
-                for name, trips in segments.items()
-                if not np.array_equal(release.segments[name], trips)
-            )
-        return rebuilt, examinations
+        def compare_leaves() -> Iterator[str]:
+            for name in ("origin", "destination", "trips"):
+                if not np.array_equal(getattr(release.leaves, name), getattr(recomputed.leaves, name)):
+                    yield f"the {name} column differs from the result of the measurements"
 
-    def invariants(self, release: Release) -> Iterator[str]:
+        def compare_segments() -> Iterator[str]:
+            for name, trips in segments.items():
+                if not np.array_equal(release.segments[name], trips):
+                    yield f"the flows by {name} differ from the result of the measurements"
+
+        examinations: dict[str, Examination] = {"flows": compare_leaves, "invariants": check_invariants}
+        if segments:
+            examinations["segments"] = compare_segments
+        return recomputed, examinations
+
+    def check_invariants(self, release: Release) -> Iterator[str]:
         """Yield a message if a leaf has fewer than 1 trip, and for each breakdown of which a guarantee fails.
 
         The trips of a leaf in a category are at least 0, and those in all categories of a breakdown sum to the trips of
@@ -291,6 +291,22 @@ class FlowKind(Kind[Release]):
 FLOWS = FlowKind()
 
 
+def _estimate_again(release: Release, trips: int) -> tuple[list[Nodes], dict[str, NDArray[np.int64]]]:
+    """Return the nodes of each level, top first, and the trips of leaves by category, estimated from the measurements.
+
+    ``trips`` is the published number of trips. Only a mechanism that refines has trips by category.
+    """
+    plan = release.plan
+    nodes = make_published_root(plan, trips)
+    if plan.mechanism.refines:
+        return refine(plan, nodes, release.measured)
+    levels = [] if nodes is None else [nodes]
+    for measurement in release.measured:
+        nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
+        levels.append(nodes)
+    return levels, {}
+
+
 def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict[str, object]:
     """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
     step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
@@ -312,7 +328,7 @@ def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict
 def _has_intervals(release: Release) -> bool:
     """Return whether the mechanism of a release has intervals and no level has too many measured cells for them."""
     with suppress(OdError):
-        refuse_without_intervals(release.plan, max(len(m.noisy) for m in release.measured))
+        refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
         return True
     return False
 

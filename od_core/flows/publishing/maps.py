@@ -87,7 +87,8 @@ class DesireLines:
         trips = columns["trips"].to_numpy()
         is_drawn = trips > 0
         for side, geography in self.tables.sides.items():
-            if len(places := locate_zones(geography)) < len(geography.zones):
+            places = locate_zones(geography)
+            if len(places) < len(geography.zones):
                 is_drawn &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
         positions = np.flatnonzero(is_drawn)
         return pa.table(columns).take(pa.array(positions[find_largest_positions(trips[positions], self.most)]))
@@ -100,11 +101,10 @@ class DesireLines:
         """
         tree = self.tables.tree
         flows = add_area_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
-        sides = self.tables.sides.items()
-        ends = [locate_zones(geography).loc[self.flows[side].to_pylist()].to_numpy() for side, geography in sides]
-        lines = np.stack(ends, axis=1)
-        apart = (lines[:, 0] != lines[:, 1]).any(axis=1)
-        return flows.filter(pa.array(apart)), lines[apart]
+        starts = locate_zones(tree.origin).loc[self.flows["origin"].to_pylist()].to_numpy()
+        ends = locate_zones(tree.destination).loc[self.flows["destination"].to_pylist()].to_numpy()
+        are_apart = (starts != ends).any(axis=1)
+        return flows.filter(pa.array(are_apart)), np.stack([starts, ends], axis=1)[are_apart]
 
     @property
     def description(self) -> str:
@@ -117,12 +117,10 @@ class DesireLines:
         flows, lines = self.lines
         head = json.dumps({"type": "FeatureCollection", "name": _LAYER, "description": self.description})
         encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each line
-        features = [
-            encode(
-                {"type": "Feature", "geometry": {"type": "LineString", "coordinates": line}, "properties": properties}
-            )
-            for line, properties in zip(lines.tolist(), flows.to_pylist(), strict=True)
-        ]
+        features = []
+        for line, properties in zip(lines.tolist(), flows.to_pylist(), strict=True):
+            geometry = {"type": "LineString", "coordinates": line}
+            features.append(encode({"type": "Feature", "geometry": geometry, "properties": properties}))
         file.write(f'{head[:-1]}, "features": [\n'.encode() + ",\n".join(features).encode() + b"\n]}\n")
 
     def write_geopackage(self, file: BinaryIO) -> None:
@@ -133,8 +131,9 @@ class DesireLines:
         """
         flows, lines = self.lines
         geometry = np.zeros(len(lines), _LINE)
-        geometry["magic"], geometry["flags"], geometry["srs_id"] = b"GP", 1, 4326
-        geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
+        geometry["magic"], geometry["flags"], geometry["srs_id"] = b"GP", 1, 4326  # little-endian; WGS 84
+        geometry["order"], geometry["type"], geometry["points"] = 1, 2, 2  # little-endian; a line of two points
+        geometry["degrees"] = lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
         types = {field.name: _SQLITE_TYPES.get(field.type, "TEXT") for field in flows.schema}
@@ -223,9 +222,8 @@ class _Frame:
         south, north = float(latitudes.min()), float(latitudes.max())
         shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)
         across, down = max((360 - float(gaps[cut])) * shrink, 1e-6), max(north - south, 1e-6)
-        margin, (left, top, width, height) = (
-            (_MARGIN, (0, 0, _WIDTH, _MOST_HEIGHT)) if box is None else (_BOX_MARGIN, box)
-        )
+        margin = _MARGIN if box is None else _BOX_MARGIN
+        left, top, width, height = (0, 0, _WIDTH, _MOST_HEIGHT) if box is None else box
         scale = min((width - 2 * margin) / across, (height - 2 * margin) / down)
         if box is None:
             height = max(down * scale + 2 * margin, _LEAST_HEIGHT)
@@ -234,18 +232,19 @@ class _Frame:
 
     def project_places(self, degrees: Degrees) -> NDArray[np.float64]:
         """Return the positions (x, y) on the picture of places, given by latitude and longitude; shape (places, 2)."""
-        degree = self.shrink * self.scale
+        degree = self.shrink * self.scale  # length of a degree of longitude on the picture
         x = self.left + (degrees[:, 1] % 360 - self.west) % 360 * degree
         is_west = x > self.box[0] + (self.box[2] + 360 * degree) / 2  # of `west`, and drawn to the left of it
         x[is_west] -= 360 * degree
         return np.stack([x, self.top + (self.north - degrees[:, 0]) * self.scale], axis=1)
 
-    def shows(self, places: NDArray[np.float64]) -> bool:
+    def can_show(self, ring: NDArray[np.float64]) -> bool:
         """Return whether a ring of positions (x, y) overlaps the box, and has no side of half a turn or more."""
-        sides, half_turn = np.abs(np.diff(places[:, 0])), 180 * self.shrink * self.scale
         left, top, width, height = self.box
-        overlaps = (places.max(axis=0) > (left, top)) & (places.min(axis=0) < (left + width, top + height))
-        return bool((sides < half_turn).all() and overlaps.all())  # a longer one joins left and right edges
+        overlaps = (ring.max(axis=0) > (left, top)) & (ring.min(axis=0) < (left + width, top + height))
+        half_turn = 180 * self.shrink * self.scale  # a side that is wider joins the left and the right edge
+        has_narrow_sides = np.abs(np.diff(ring[:, 0])) < half_turn
+        return bool(has_narrow_sides.all() and overlaps.all())
 
 
 @dataclass(frozen=True)
@@ -260,31 +259,20 @@ class _Map:
     def from_places(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
         """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it."""
         ends = compute_unit_vectors(degrees)
-        chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
-
-        def group_places(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-            _, group = scipy.sparse.csgraph.connected_components(chords <= link, directed=False)
-            return group, np.bincount(group, trips) / trips.sum()
-
-        links = np.unique(chords)
-        link = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda one: group_places(one)[1].max())]
-        group, shares = group_places(link)
-        main = group == shares.argmax()
-        group, shares = group_places(max(link, _FAR * chords[np.ix_(main, main)].max()))
-        number, frame_of_end = len(shares), np.argsort(np.argsort(-shares, kind="stable"))[group]
-        if number - 1 > _MOST_BOXES:
-            number, frame_of_end = 1, np.zeros_like(group)
-        made = cls([], ends, frame_of_end)
-        firsts = made.find_frames(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
-        frames = [_Frame.fit_to_places(degrees[frame_of_end == 0])]
+        frame_of_end = _group_into_frames(ends, trips)
+        without_frames = cls([], ends, frame_of_end)
+        frame_of_outline = without_frames.find_frames(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
+        main_frame = _Frame.fit_to_places(degrees[frame_of_end == 0])
+        boxes = int(frame_of_end.max())
         (width, low), space = _BOX, _BOX_MARGIN
-        height = frames[0].box[3] + (0.75 * low if number > 1 else 0)
-        frames[0] = replace(frames[0], box=(0, 0, _WIDTH, height))
-        for k in range(1, number):
-            inside = [degrees[frame_of_end == k], *(ring for ring, at in zip(outlines, firsts, strict=True) if at == k)]
-            box = (space + (k - 1) * (width + space), height - low - space, width, low)
+        height = main_frame.box[3] + (0.75 * low if boxes else 0)
+        frames = [replace(main_frame, box=(0, 0, _WIDTH, height))]
+        for number in range(1, boxes + 1):
+            inside = [degrees[frame_of_end == number]]
+            inside += [ring for ring, frame in zip(outlines, frame_of_outline, strict=True) if frame == number]
+            box = (space + (number - 1) * (width + space), height - low - space, width, low)
             frames.append(_Frame.fit_to_places(np.concatenate(inside), box))
-        return replace(made, frames=frames)
+        return replace(without_frames, frames=frames)
 
     def find_frames(self, degrees: Degrees) -> NDArray[np.int64]:
         """Return the number of the frame of each place: that of the end of a line that is nearest to it."""
@@ -297,6 +285,30 @@ class _Map:
         for number, frame in enumerate(self.frames):
             positions[of_place == number] = frame.project_places(degrees[of_place == number])
         return [(x, y) for x, y in positions.tolist()]
+
+
+def _group_into_frames(ends: NDArray[np.float64], trips: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the frame of each end of a line: 0 for most trips, and others for groups far from these.
+
+    Ends that are joined by links of some length are a group. The shortest length at which a group has enough trips is
+    taken, or a longer one that makes all other groups be far away. Arrays have the shapes (ends, 3) and (ends,).
+    """
+    chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
+
+    def group_ends(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the group of each end, joined by links of at most this length, and each group's share of the trips."""
+        _, group = scipy.sparse.csgraph.connected_components(chords <= link, directed=False)
+        return group, np.bincount(group, trips) / trips.sum()
+
+    links = np.unique(chords)
+    shortest = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda link: group_ends(link)[1].max())]
+    group, shares = group_ends(shortest)
+    is_main = group == shares.argmax()
+    group, shares = group_ends(max(shortest, _FAR * chords[np.ix_(is_main, is_main)].max()))
+    if len(shares) - 1 > _MOST_BOXES:
+        return np.zeros_like(group)
+    frame_of_group = np.argsort(np.argsort(-shares, kind="stable"))  # the group with the most trips is 0
+    return frame_of_group[group]
 
 
 def render_flow_map(
@@ -315,9 +327,10 @@ def render_flow_map(
     drawn = _Map.from_places(np.array([*trips]), np.array([*trips.values()]), outlines)
     height = drawn.frames[0].box[3]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
-    frames = [drawn.frames[number].box for number in drawn.find_frames(np.array(busiest))]
-    placed = list(zip(drawn.project_places(np.array(busiest)), map(names.__getitem__, busiest), frames, strict=True))
-    starts, tips = (drawn.project_places(ends[:, side, ::-1]) for side in (0, 1))
+    positions = drawn.project_places(np.array(busiest))
+    boxes = [drawn.frames[number].box for number in drawn.find_frames(np.array(busiest))]
+    labelled = zip(positions, [names[place] for place in busiest], boxes, strict=True)
+    starts, tips = drawn.project_places(ends[:, 0, ::-1]), drawn.project_places(ends[:, 1, ::-1])
     return render_markup(
         "flow_map.svg",
         title=title,
@@ -332,8 +345,8 @@ def render_flow_map(
             flow | _make_line(start, tip, flow["trips"] / most)
             for flow, start, tip in zip(labels, starts, tips, strict=True)
         ][::-1],  # the largest flow lies on top
-        busiest=[position for position, _, _ in placed],
-        labels=list(islice(_place_labels(placed), _LABELS)),
+        busiest=positions,
+        labels=list(islice(_place_labels(labelled), _LABELS)),
         key=[(trips, _WIDEST_LINE * trips / most) for trips in _choose_key_values(most)],
     )
 
@@ -359,24 +372,22 @@ def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iter
     """Return the positions (x, y) on the picture of the other places of zones, as far as they are on the map."""
     places = pd.concat([locate_zones(side)[["latitude", "longitude"]] for side in sides])
     without_lines = {*places.itertuples(index=False, name=None)}.difference(with_lines)
-    positions, height = {*drawn.project_places(np.array([*without_lines]).reshape(-1, 2))}, drawn.frames[0].box[3]
-    return [(x, y) for x, y in sorted(positions) if 0 <= x <= _WIDTH and 0 <= y <= height]
+    positions = {*drawn.project_places(np.array([*without_lines]).reshape(-1, 2))}
+    _, _, width, height = drawn.frames[0].box
+    return [(x, y) for x, y in sorted(positions) if 0 <= x <= width and 0 <= y <= height]
 
 
 def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[np.object_]], most: int) -> list[str]:
     """Return the path of the outlines in each frame, of the finest level that takes at most ``most`` characters."""
     for shapes in levels:
         parts: list[list[str]] = [[] for _ in drawn.frames]
-        for ring in (
-            ring[:, ::-1]
-            for shape in simplify_shapes(shapes, _TOLERANCE / drawn.frames[0].scale)
-            for ring in list_rings(shape)
-        ):
+        simplified = simplify_shapes(shapes, _TOLERANCE / drawn.frames[0].scale)
+        for ring in (ring[:, ::-1] for shape in simplified for ring in list_rings(shape)):
             number = drawn.find_frames(ring[:1])[0]
-            places = drawn.frames[number].project_places(ring)
-            is_seen = np.ptp(places, axis=0).max() > _TOLERANCE  # and not an island as small as a dot
-            if is_seen and drawn.frames[number].shows(places):
-                parts[number].append("M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in places.tolist()]) + "Z")
+            positions = drawn.frames[number].project_places(ring)
+            is_seen = np.ptp(positions, axis=0).max() > _TOLERANCE  # and not an island as small as a dot
+            if is_seen and drawn.frames[number].can_show(positions):
+                parts[number].append("M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in positions.tolist()]) + "Z")
         paths = ["".join(of_frame) for of_frame in parts]
         if sum(map(len, paths)) <= most:
             return paths
@@ -393,16 +404,15 @@ def _make_line(start: tuple[float, float], end: tuple[float, float], part: float
     width = max(_THINNEST_LINE, _WIDEST_LINE * part)
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
     last = max(math.hypot(u - bend_x, v - bend_y), 1e-6)  # the curve ends in this direction, at twice this speed
-    (tip_x, tip_y), (neck_x, neck_y) = [
-        (u - (u - bend_x) * back / last, v - (v - bend_y) * back / last)
-        for back in (3.5, min(3.5 + max(5, 2 * width), last))
-    ]
+    tip, neck = 3.5, min(3.5 + max(5, 2 * width), last)  # distances of both ends of the arrowhead from the end
+    tip_x, tip_y = u - (u - bend_x) * tip / last, v - (v - bend_y) * tip / last
+    neck_x, neck_y = u - (u - bend_x) * neck / last, v - (v - bend_y) * neck / last
     half = max(2.5, width)
     side_x, side_y = (v - bend_y) / last * half, (bend_x - u) / last * half
-    ends = ((tip_x, tip_y), (neck_x + side_x, neck_y + side_y), (neck_x - side_x, neck_y - side_y))
+    corners = ((tip_x, tip_y), (neck_x + side_x, neck_y + side_y), (neck_x - side_x, neck_y - side_y))
     return {
         "path": f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {neck_x:.1f} {neck_y:.1f}",
-        "head": "M" + "L".join([f"{a:.1f} {b:.1f}" for a, b in ends]) + "Z",
+        "head": "M" + "L".join([f"{a:.1f} {b:.1f}" for a, b in corners]) + "Z",
         "width": width,
     }
 
@@ -421,13 +431,18 @@ def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]])
     left, below or above.
     """
     boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
-    for (x, y), name, (first, highest, across, down) in places:
+    for (x, y), name, (frame_left, frame_top, frame_width, frame_height) in places:
         text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
         width, half = _LETTER * len(text), _LINE_HEIGHT / 2
         beside = ((x + 6, y), (x - 6 - width, y), (x - width / 2, y + half + 5), (x - width / 2, y - half - 5))
         for left, middle in beside:
             right, top, bottom = left + width, middle - half, middle + half
-            is_inside = left >= first and right <= first + across and top >= highest and bottom <= highest + down
+            is_inside = (
+                frame_left <= left
+                and right <= frame_left + frame_width
+                and frame_top <= top
+                and bottom <= frame_top + frame_height
+            )
             if is_inside and not any(left < b and a < right and top < d and c < bottom for a, b, c, d in boxes):
                 boxes.append((left, right, top, bottom))
                 yield left, middle + 4.5, text

@@ -25,7 +25,7 @@ MOST_CELLS = MOST_LISTED
 
 SIDES = ("origin", "destination")
 
-Places = tuple[NDArray[np.int32], NDArray[np.int32]]
+Cells = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Rows and columns of cells of a matrix; shape (cells,) each."""
 
 _MOST_NUMBER = np.iinfo(np.int32).max
@@ -48,35 +48,35 @@ def list_category_pairs(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
     return pairs
 
 
-def name_matrix(breakdown: Breakdown, place: int) -> str:
+def name_matrix(breakdown: Breakdown, position: int) -> str:
     """Return the name of the matrix of a category by its position, such as ``mode_1`` for the first one of ``mode``.
 
     A category can be any text. Readers accept the name of a breakdown and a number, and no other matrix has this name.
     """
-    return f"{breakdown.name}_{place + 1}"
+    return f"{breakdown.name}_{position + 1}"
 
 
 def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
-    The codebook (``templates/flow_notes.yaml``) states what it has. ``DIM``, ``NA`` and the numbers of zones are left
-    out before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`. For each of :func:`list_category_pairs`,
-    there is a matrix of the trips in each category.
+    There is a matrix of trips, matrices of the ends of intervals and of distances if the flows have them, and for each
+    of :func:`list_category_pairs` a matrix of the trips in each category.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
     """
-    tree, places = pair.tables.tree, _find_matrix_cells(pair, pair.flows)
+    tree = pair.tables.tree
+    cells = _find_matrix_cells(pair, pair.flows)
     with open_matrices(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
-            add(name, places, pair.flows[name])
+            add(name, cells, pair.flows[name])
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
             origin, destination = (numbers.ravel() for numbers in np.indices(pair.shape, dtype=np.int32))
             add(DISTANCE.name, ..., compute_level_distances(tree, pair.levels, origin, destination).reshape(pair.shape))
         for breakdown, by_category in list_category_pairs(pair):
-            for place, category in enumerate(breakdown.categories):
+            for position, category in enumerate(breakdown.categories):
                 flows = by_category.flows[by_category.flows[breakdown.name] == category]
-                matrix = add(name_matrix(breakdown, place), _find_matrix_cells(pair, flows), flows["trips"])
+                matrix = add(name_matrix(breakdown, position), _find_matrix_cells(pair, flows), flows["trips"])
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
 
@@ -84,10 +84,11 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
 def open_matrices(
     tree: FlowTree, levels: tuple[int, int], target: BinaryIO, *, for_tools: bool = True
 ) -> Iterator[Callable[..., Any]]:
-    """Yield a function that adds a matrix, given its name, the places of its cells and their values; then write.
+    """Yield a function that adds a matrix, given its name, its cells and their values; then write the file.
 
     Every call writes the same bytes. All other cells are 0. ``levels`` are the numbers of the levels of the rows and of
-    the columns; ``for_tools`` adds what other tools look for.
+    the columns. ``for_tools`` adds what other tools look for: the attributes ``DIM`` and ``NA``, and the numbers of
+    zones. Bundles before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS` have none of these.
     """
     require("bundle")
     import openmatrix  # the import takes a fifth of a second
@@ -97,21 +98,22 @@ def open_matrices(
     with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
         file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
 
-        def add(name: str, places: Places | EllipsisType, values: pd.Series | NDArray[np.number]) -> Any:
+        def add_matrix(name: str, cells: Cells | EllipsisType, values: pd.Series | NDArray[np.number]) -> Any:
             matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
-            matrix[places] = values
+            matrix[cells] = values
             node = file.create_carray(file.root.data, name, obj=matrix, track_times=False)
             if for_tools:  # NaN, or -1, or less if a cell may be -1
                 is_real = matrix.dtype.kind == "f"
                 node.attrs["NA"] = np.float64(np.nan) if is_real else np.int64(matrix.min(initial=0) - 1)
             return node
 
-        yield add
+        yield add_matrix
         for dimension, (side, (geography, level)) in enumerate(zip(SIDES, sides, strict=True)):
             lookups: dict[str, NDArray[np.generic]] = {side: _encode_utf8(geography.codes[level])}
             if geography.names is not None and any(geography.names[level]):
                 lookups[f"{side}_name"] = _encode_utf8(geography.names[level])
-            if for_tools and (numbers := _parse_zone_numbers(geography.codes[level])) is not None:
+            numbers = _parse_zone_numbers(geography.codes[level]) if for_tools else None
+            if numbers is not None:
                 lookups[f"{side}_number"] = numbers
             for name, entries in lookups.items():
                 lookup = file.create_array(file.root.lookup, name, obj=entries, track_times=False)
@@ -121,6 +123,7 @@ def open_matrices(
 
 
 def _encode_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:
+    """Return texts as an array of UTF-8 bytes."""
     return np.array([text.encode() for text in texts], dtype=np.bytes_)
 
 
@@ -129,13 +132,14 @@ def _parse_zone_numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
     if not all(code.isascii() and code.isdigit() and len(code) <= MAX_CODE_LENGTH for code in codes):
         return None
     numbers = [*map(int, codes)]
-    return np.array(numbers, np.int32) if len({*numbers}) == len(codes) and max(numbers) <= _MOST_NUMBER else None
+    if len({*numbers}) < len(codes) or max(numbers) > _MOST_NUMBER:
+        return None
+    return np.array(numbers, np.int32)
 
 
-def _find_matrix_cells(pair: LevelPair, flows: pd.DataFrame) -> Places:
+def _find_matrix_cells(pair: LevelPair, flows: pd.DataFrame) -> Cells:
     """Return the rows and columns of the matrix in which some flows stand."""
-    row, column = (
-        find_positions(flows[name], side.codes[level])
-        for (name, side), level in zip(pair.tables.sides.items(), pair.levels, strict=True)
-    )
-    return row, column
+    tree, (origin_level, destination_level) = pair.tables.tree, pair.levels
+    rows = find_positions(flows["origin"], tree.origin.codes[origin_level])
+    columns = find_positions(flows["destination"], tree.destination.codes[destination_level])
+    return rows, columns

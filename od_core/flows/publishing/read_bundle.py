@@ -26,7 +26,7 @@ from od_core.geography.codes import find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE, PARQUET, locate_table
+from od_core.publication.bundle_files import CERTIFICATE, PARQUET, locate_table
 from od_core.publication.certificate import Certificate, is_selected
 from od_core.publication.database import CLOSED, read_release_keys, refuse_newer_database, refuse_newer_duckdb
 from od_core.publication.read_back import (
@@ -57,13 +57,14 @@ def _read_segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str
     trips_by_breakdown = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
-        cells = _resolve_pairs(plan.tree, plan.tree.depth, rows)
-        category, width = find_positions(rows["category"], breakdown.categories), len(plan.tree.destination.zones)
-        place = find_pairs(leaves.origin, leaves.destination, cells.origin, cells.destination, width)
-        if np.any(category < 0) or np.any(place < 0):
+        pairs = _resolve_pairs(plan.tree, plan.tree.depth, rows)
+        zones = len(plan.tree.destination.zones)
+        leaf = find_pairs(leaves.origin, leaves.destination, pairs.origin, pairs.destination, zones)  # of each row
+        category = find_positions(rows["category"], breakdown.categories)
+        if np.any(category < 0) or np.any(leaf < 0):
             raise make_changed_data_error("segments")
         trips = np.zeros((len(leaves), len(breakdown.categories)), dtype=np.int64)
-        np.add.at(trips, (place, category), rows["trips"].to_numpy(dtype=np.int64))
+        np.add.at(trips, (leaf, category), rows["trips"].to_numpy(dtype=np.int64))
         if np.any(trips.sum(axis=1) != leaves.trips):
             raise make_changed_data_error("segments")
         trips_by_breakdown[breakdown.name] = trips
@@ -80,18 +81,25 @@ def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[s
         raise make_changed_data_error("levels")
     for step, level_facts in zip(steps, levels, strict=True):
         if isinstance(step, SegmentStep):
-            rows, cells = _select_segment_rows(plan, step, tables["segment_measurements"])
+            rows, pairs = _select_segment_rows(plan, step, tables["segment_measurements"])
         else:
-            rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
-        divided = None if isinstance(step, AreaTotalStep) else _find_divided_nodes(plan, step, cells)
-        measurement = Measurement(step, divided, NoisyVector.from_arrays([rows["noisy"].to_numpy(dtype=np.int64)]))
-        if len(rows) != level_facts["measured_cells"] or measurement.count_cells(plan) != len(cells):
+            rows = pairs = tables["measurements"][tables["measurements"]["level"] == step.level]
+        noisy = NoisyVector.from_arrays([rows["noisy"].to_numpy(dtype=np.int64)])
+        divided = None if isinstance(step, AreaTotalStep) else _find_divided_nodes(plan, step, pairs)
+        measurement = Measurement(step, divided, noisy)
+        if len(rows) != level_facts["measured_cells"] or measurement.count_cells(plan) != len(pairs):
             raise make_changed_data_error("measurements")
         if isinstance(step, AreaTotalStep):
-            (expected,) = iterate_measured_cells(plan, measurement)
-            if any(rows[side].tolist() != expected[side].to_pylist() for side in _SIDES):
-                raise make_changed_data_error("measurements")
+            _refuse_other_areas(plan, measurement, rows)
         yield measurement
+
+
+def _refuse_other_areas(plan: ReleasePlan, measurement: Measurement, rows: pd.DataFrame) -> None:
+    """Raise OdError unless the rows of a measurement of area totals name the areas that a plan measures, in order."""
+    (expected,) = iterate_measured_cells(plan, measurement)
+    for side in _SIDES:
+        if rows[side].tolist() != expected[side].to_pylist():
+            raise make_changed_data_error("measurements")
 
 
 def _find_divided_nodes(plan: ReleasePlan, step: TotalStep, cells: pd.DataFrame) -> Pairs | None:
@@ -111,24 +119,26 @@ def _find_divided_nodes(plan: ReleasePlan, step: TotalStep, cells: pd.DataFrame)
 def _select_segment_rows(
     plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of a step, and the first row of each cell. Each cell must have a row for each category."""
+    """Return the rows of a step, and the first row of each pair of areas, which must have a row for each category."""
     categories = find(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
-    first = rows[:: len(categories)]
-    expected = {side: np.repeat(first[side].to_numpy(dtype=object), len(categories)) for side in _SIDES}
-    expected["category"] = np.tile(np.array(categories, dtype=object), len(first))
-    if any(not np.array_equal(rows[name].to_numpy(dtype=object), values) for name, values in expected.items()):
-        raise make_changed_data_error("measurements")
-    return rows, first
+    first_rows = rows[:: len(categories)]
+    expected = {side: np.repeat(first_rows[side].to_numpy(dtype=object), len(categories)) for side in _SIDES}
+    expected["category"] = np.tile(np.array(categories, dtype=object), len(first_rows))
+    for name, values in expected.items():
+        if not np.array_equal(rows[name].to_numpy(dtype=object), values):
+            raise make_changed_data_error("measurements")
+    return rows, first_rows
 
 
 def _resolve_pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     """Return the area numbers of the codes in a table, row by row. Raises OdError if the geography lacks a code."""
-    sides = zip(_SIDES, (tree.origin, tree.destination), tree.level_pair(level), strict=True)
-    numbers = [find_positions(table[name], side.codes[side_level]) for name, side, side_level in sides]
-    if any(np.any(of_side < 0) for of_side in numbers):
+    origin_level, destination_level = tree.level_pair(level)
+    origin = find_positions(table["origin"], tree.origin.codes[origin_level])
+    destination = find_positions(table["destination"], tree.destination.codes[destination_level])
+    if np.any(origin < 0) or np.any(destination < 0):
         raise make_changed_data_error("areas")
-    return Pairs(level, *numbers)
+    return Pairs(level, origin, destination)
 
 
 @dataclass(frozen=True)
@@ -159,8 +169,11 @@ class ReleaseRequest:
 
     def matches(self, key: ReleaseKey) -> bool:
         """Return whether the release with this key matches the request."""
-        pairs = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
-        return all(requested in (None, actual) for requested, actual in pairs)
+        return (
+            self.release in (None, key.release)
+            and self.period in (None, key.period)
+            and self.revision in (None, key.revision)
+        )
 
     def find_newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
         """Return the newest key that matches. Raises OdError if none matches, or keys of several series match."""
@@ -176,7 +189,7 @@ class ReleaseRequest:
 
 
 def _list_table_names(certificate: Certificate) -> list[str]:
-    """Return the names of the tables of a release, of which those of segments are there only with breakdowns."""
+    """Return the names of the tables of a release: ``areas`` first; those of segments only with breakdowns."""
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
@@ -187,9 +200,9 @@ def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
     """
     with refuse_incomplete(place.name):
         if place.is_dir():
-            return _release(*_read_bundle_tables(place))
+            return _build_release(*_read_bundle_tables(place))
         if place.is_file():
-            return _release(*_read_database_tables(place, request or ReleaseRequest()))
+            return _build_release(*_read_database_tables(place, request or ReleaseRequest()))
     raise make_absent_release_error(f"{place.name} is not a bundle or database")
 
 
@@ -208,25 +221,24 @@ def _read_bundle_tables(folder: Path) -> tuple[Certificate, Tables]:
     columns = {"flows": [*_SIDES, "trips"], "segment_flows": ["breakdown", "category", *_SIDES, "trips"]}
     filters = {name: [*at_leaves, ("trips", "!=", 0)] for name in columns}
     try:
-        tables = {
-            name: pd.read_parquet(
-                locate_table(folder, PARQUET[name]), columns=columns.get(name), filters=filters.get(name)
-            )
-            for name in names[1:]
-        }
-        tables["areas"] = read_published_areas(folder)
+        tables = {"areas": read_published_areas(folder)}
+        for name in names[1:]:
+            file = locate_table(folder, PARQUET[name])
+            tables[name] = pd.read_parquet(file, columns=columns.get(name), filters=filters.get(name))
     except (OSError, ValueError):
         raise make_incomplete_bundle_error(folder, "a table of it cannot be read") from None
     return certificate, tables
 
 
 def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
+    """Raise OdError if a bundle lacks one of some files."""
     for name in names:
         if not locate_table(folder, name).exists():
             raise make_incomplete_bundle_error(folder, f"{name} is missing")
 
 
 def _read_database_tables(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
+    """Return the certificate and the tables of the newest requested release in a database."""
     try:
         with _open_for_reading(file) as connection:
             refuse_newer_database(connection, file.name)
@@ -253,7 +265,8 @@ def _open_for_reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             connection = duckdb.connect(str(file), read_only=True, config=CLOSED)
         except duckdb.ConnectionException:  # DuckDB allows one configuration of a file in a process
             copy = shutil.copy(file, folder)
-            if (log := file.with_name(f"{file.name}.wal")).exists():
+            log = file.with_name(f"{file.name}.wal")  # rows that were committed, but are not in the file yet
+            if log.exists():
                 shutil.copy(log, folder)
             connection = duckdb.connect(copy, config=CLOSED)
         with connection:
@@ -273,9 +286,9 @@ def _find_newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRe
     return request.find_newest(flows)
 
 
-def _release(certificate: Certificate, tables: Tables) -> Release:
+def _build_release(certificate: Certificate, tables: Tables) -> Release:
     """Return the release from its certificate and tables. Raises OdError if they do not match each other."""
-    plan = _plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
+    plan = _build_plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
     pairs = _resolve_pairs(plan.tree, plan.tree.depth, tables["flows"])
     trips = tables["flows"]["trips"].to_numpy(dtype=np.int64)
     order = np.argsort(plan.tree.compute_first_ranks(pairs), kind="stable")
@@ -294,7 +307,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
     )
 
 
-def _plan(facts: Mapping[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
+def _build_plan(facts: Mapping[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
     """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
     origin, destination = (
         build_published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))

@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
 from od_core.flows.interval_ends import choose_reliability_words
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import as_told, changes, describe_cautions
+from od_core.flows.publishing.changes import changes, describe_cautions, use_numbers_per_day
 from od_core.flows.publishing.flow_tables import FlowTables, label_areas, list_level_errors
 from od_core.flows.publishing.maps import DesireLines, render_flow_map
 from od_core.flows.release import Release
@@ -27,7 +27,7 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import find_positions
 from od_core.geography.geography import find_finest_level
 from od_core.privacy.plan import with_fields
-from od_core.publication.bundle import ATLAS
+from od_core.publication.bundle_files import ATLAS
 from od_core.publication.certificate import (
     Certificate,
     format_confidence,
@@ -76,7 +76,7 @@ def render_flows_report(release: Release, certificate: Certificate, context: Rel
         "flows_report.html",
         **facts,
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
-        within=_reach(select_leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
+        within=_find_interval_reach(select_leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if read_bundle_format(certificate) >= FIRST_WITH_ATLAS and not tree.has_one_side else None,
         segments=[
@@ -93,8 +93,8 @@ def render_flows_report(release: Release, certificate: Certificate, context: Rel
     )
 
 
-def _reach(leaves: pd.DataFrame) -> dict[str, int]:
-    """Return how far the intervals of released flows above 0 reach down and up at most, and their median width."""
+def _find_interval_reach(leaves: pd.DataFrame) -> dict[str, int]:
+    """Return how far the intervals of released flows reach down and up from them at most, and their median width."""
     widths = leaves["upper"] - leaves["lower"]
     return {
         "down": int((leaves["trips"] - leaves["lower"]).max()),
@@ -120,11 +120,11 @@ def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str,
         "at_an_end": int((at_lower ^ at_upper).sum()),  # see docs/explanation/uncertainty.md
         "between_zones": _summarise_largest_flows(flows, apart, LISTED),
         "within_zones": _summarise_largest_flows(flows, leaves.drop(apart.index), _LISTED_WITHIN),
-        "heat": _heat(flows, intervals=interval is not None),
+        "heat": _make_heat_map_facts(flows, intervals=interval is not None),
         "areas": _list_area_indicators(FlowTables.from_release(flows, certificate)),
         "dropped": interval is not None and not flows.intervals.nothing_dropped,
         "distances": _sum_trips_by_distance(flows, certificate),
-        "map": _map(flows, certificate),
+        "map": _make_map_facts(flows, certificate),
         "sizes": _count_flows_by_size(flows),
     }
 
@@ -134,7 +134,8 @@ def describe_estimation(certificate: Certificate) -> str:
     if "estimation" not in certificate:
         return ""
     rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
-    chosen, evidence = ESTIMATORS[rule].texts["chosen"].format(u=u), certificate.get("evidence", {"releases": 1})
+    chosen = ESTIMATORS[rule].texts["chosen"].format(u=u)
+    evidence = certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
         return chosen
     since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
@@ -158,7 +159,7 @@ def select_flows_between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> 
 
 def render_flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
-    drawn = _map(release, certificate)
+    drawn = _make_map_facts(release, certificate)
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
@@ -183,34 +184,37 @@ def _drop_uncertain_flows(flows: pd.DataFrame) -> pd.DataFrame:
     return flows[flows["lower"] > 0] if "lower" in flows else flows
 
 
-def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, object]:
+def _make_heat_map_facts(release: ReleasedFlows, *, intervals: bool) -> dict[str, object]:
     """Return the trips between the large areas with the most trips.
 
     With intervals, numbers above 0 have words on these, and ``reach`` is how far the intervals reach.
     """
-    tree = release.tree
-    sides = [(side, find_finest_level(side, _MOST_HEATED)) for side in (tree.origin, tree.destination)]
-    names = [side.level_names[level] for side, level in sides]
-    codes = {name: side.codes[level] for name, (side, level) in zip(("origin", "destination"), sides, strict=True)}
-    origin, destination, trips = tree.sum_trips(release.leaves, *(level for _, level in sides))
-    trips_by_pair = np.zeros([side.size(level) for side, level in sides], dtype=np.int64)
+    origins, destinations = release.tree.origin, release.tree.destination
+    origin_level, destination_level = (find_finest_level(side, _MOST_HEATED) for side in (origins, destinations))
+    names = [origins.level_names[origin_level], destinations.level_names[destination_level]]
+    origin, destination, trips = release.tree.sum_trips(release.leaves, origin_level, destination_level)
+    trips_by_pair = np.zeros((origins.size(origin_level), destinations.size(destination_level)), dtype=np.int64)
     trips_by_pair[origin, destination] = trips
-    busiest = [find_places_of_largest(trips_by_pair.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
-    rows, columns = (
-        [side.labels[level][area] for area in areas] for (side, level), areas in zip(sides, busiest, strict=True)
-    )
-    shown_trips = trips_by_pair[np.ix_(*busiest)]
+    rows = find_places_of_largest(trips_by_pair.sum(axis=1), _MOST_HEATED)
+    columns = find_places_of_largest(trips_by_pair.sum(axis=0), _MOST_HEATED)
+    shown = np.ix_(rows, columns)
+    shown_trips = trips_by_pair[shown]
     words, reach = np.full(shown_trips.shape, ""), None
     if intervals and trips_by_pair.size <= _MOST_BOUNDED:
         flows = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
-        lower, upper = (_make_matrix(flows, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
+        codes = {"origin": origins.codes[origin_level], "destination": destinations.codes[destination_level]}
+        lower, upper = _make_matrix(flows, codes, "lower")[shown], _make_matrix(flows, codes, "upper")[shown]
         words = choose_reliability_words(shown_trips, lower, upper)
         reach = max(int(np.max(shown_trips - lower)), int(np.max(upper - shown_trips)))
-    cells = [list(zip(*row, strict=True)) for row in zip(shown_trips.tolist(), words.tolist(), strict=True)]
+    totals = trips_by_pair.sum(axis=1).tolist()
+    table = []
+    for number, area in enumerate(rows):
+        cells = list(zip(shown_trips[number].tolist(), words[number].tolist(), strict=True))
+        table.append((origins.labels[origin_level][area], cells, totals[area]))
     return {
         "names": names,
-        "columns": columns,
-        "rows": list(zip(rows, cells, trips_by_pair.sum(axis=1)[busiest[0]].tolist(), strict=True)),
+        "columns": [destinations.labels[destination_level][area] for area in columns],
+        "rows": table,
         "scale": Scale.from_maximum(int(shown_trips.max(initial=0))),
         "reach": reach,
         "most": _MOST_HEATED if trips_by_pair.size > shown_trips.size else None,
@@ -229,17 +233,20 @@ def _make_matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: 
 
 def _list_area_indicators(tables: FlowTables) -> Sequence[Mapping[str, object]]:
     """Return the indicators of large areas, and of the largest zones; none if both sides have different areas."""
-    geography, shown = tables.tree.origin, []
-    levels = {find_finest_level(geography, _MOST_AREAS), geography.depth} if tables.tree.same_geography else set()
-    for level in sorted(levels):
-        rows = tables.indicator_rows[tables.indicator_rows["level"] == geography.level_names[level]]
+    if not tables.tree.same_geography:
+        return []
+    geography = tables.tree.origin
+    shown = []
+    for level in sorted({find_finest_level(geography, _MOST_AREAS), geography.depth}):
+        name, most = geography.level_names[level], None
+        rows = tables.indicator_rows[tables.indicator_rows["level"] == name]
         rows = rows.assign(area=geography.labels[level])
         rows["share"] = rows["self_containment"].astype(object).where(rows["self_containment"].notna(), None)
-        largest = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
-        few, name = len(largest) < len(rows), geography.level_names[level]
-        is_marked = bool((largest.filter(like="_likely") != "").to_numpy().any())
-        most = _MOST_AREAS if few else None
-        shown.append({"name": name, "rows": largest.to_dict("records"), "most": most, "is_marked": is_marked})
+        if len(rows) > _MOST_AREAS:
+            most = _MOST_AREAS
+            rows = rows.nlargest(most, "outflow").sort_index()
+        is_marked = bool((rows.filter(like="_likely") != "").to_numpy().any())
+        shown.append({"name": name, "rows": rows.to_dict("records"), "most": most, "is_marked": is_marked})
     return shown
 
 
@@ -254,36 +261,36 @@ def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> 
     return {"rows": bands.to_dict("records"), "most": most}
 
 
-def _map(release: ReleasedFlows, certificate: Certificate) -> Mapping[str, Any] | None:
+def _make_map_facts(release: ReleasedFlows, certificate: Certificate) -> Mapping[str, Any] | None:
     """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
 
-    Flows that may be none are left out.
-    ``same`` says whether these are those that :func:`select_flows_between_zones` has.
+    Flows that may be none are left out. ``same`` says whether the listed flows are the largest between zones, too,
+    which :func:`_summarise_largest_flows` lists.
     """
     lines, ends = DesireLines(FlowTables.from_release(release, certificate), certificate, 2 * _MOST_DRAWN).lines
-    flows, pair = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN), ["origin", "destination"]
+    flows = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN)
     if flows.empty:
         return None
     nouns, listed = read_subject(certificate).nouns, flows.head(LISTED)
     largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
     which = " whose intervals begin above 0" if has_intervals(certificate) else ""
     title = f"Map of the {largest} between zones at different places{which}"
-    leaves = select_leaf_flows(release, certificate)
+    leaves = _drop_uncertain_flows(select_leaf_flows(release, certificate))
+    largest_flows = select_flows_between_zones(release, leaves).nlargest(LISTED, "trips")
+    pair = ["origin", "destination"]
     return {
         "title": title,
         "picture": render_flow_map(release.tree, flows, ends[flows.index], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
-        "same": np.array_equal(
-            listed[pair],
-            select_flows_between_zones(release, _drop_uncertain_flows(leaves)).nlargest(LISTED, "trips")[pair],
-        ),
+        "same": np.array_equal(listed[pair], largest_flows[pair]),
         "flows": label_areas(release.tree, listed).to_dict("records"),
     }
 
 
 def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, object]]:
     """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
-    trips, rows = release.leaves.trips, []
+    trips = release.leaves.trips
+    rows: list[dict[str, object]] = []
     for low, high in list_size_classes(int(trips.max(initial=0))):
         in_class = trips[(trips >= low) & (trips <= high)]
         rows.append({"size": format_class(low, high), "pairs": len(in_class), "trips": int(in_class.sum())})
@@ -342,15 +349,16 @@ def _compute_category_shares(
         flows = release.flows_at(origins.level_names[number], everywhere, segment=breakdown.name, interval=intervals)
         sides = {breakdown.name: breakdown.categories, "origin": origins.codes[number]}
         trips = np.stack([_make_matrix(flows, sides, end) for end in ends])
-        of_areas = trips[0].sum(axis=0)
-        share = trips[0] / np.maximum(of_areas, 1)
-        lower, upper = release.fit_segment(breakdown.name).compute_share_bounds(number) if intervals else (share, share)
+        area_trips = trips[0].sum(axis=0)
+        share = trips[0] / np.maximum(area_trips, 1)
+        lower, upper = share, share
+        if intervals:
+            lower, upper = release.fit_segment(breakdown.name).compute_share_bounds(number)
         shares = np.stack([share, np.minimum(lower, share), np.maximum(upper, share)])
-        tables.append((trips, shares * (of_areas > 0)))
+        tables.append((trips, shares * (area_trips > 0)))
     (all_trips, all_shares), (trips, shares) = tables
-    busiest = find_places_of_largest(
-        trips[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
-    )
+    most = min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
+    busiest = find_places_of_largest(trips[0].sum(axis=0), most)
     names = ["all", *(origins.labels[level][area] for area in busiest)]
     return (
         names,
@@ -407,17 +415,20 @@ def _summarise_changes(
     changes_found = find_largest_changes(release, certificate, context)
     if changes_found is None:
         return None
-    changes_found = as_told(changes_found)
+    changes_found = use_numbers_per_day(changes_found)
     grew, fell = changes_found["change"] > 0, changes_found["change"] < 0
-    largest = (label_changes(release, changes_found[moved].head(LISTED // 2)) for moved in (grew, fell))
-    # An interval is missing where one of the two releases does not list the pair.
-    increases, decreases = (rows.assign(has_interval=rows["lower"].notna()).to_dict("records") for rows in largest)
     return {
         "levels": _choose_compared_levels(release),
         "grew": int((changes_found["significant"] & grew).sum()),
         "fell": int((changes_found["significant"] & fell).sum()),
         "compared": len(changes_found),
         "caution": describe_cautions(read_subject(certificate), context.previous_certificate, certificate),
-        "increases": increases,
-        "decreases": decreases,
+        "increases": _list_changes(release, changes_found[grew].head(LISTED // 2)),
+        "decreases": _list_changes(release, changes_found[fell].head(LISTED // 2)),
     }
+
+
+def _list_changes(release: Release, changed: pd.DataFrame) -> list[dict[Hashable, object]]:
+    """Return changes with the labels of areas. The interval is missing where a release does not list the pair."""
+    rows = label_changes(release, changed)
+    return rows.assign(has_interval=rows["lower"].notna()).to_dict("records")

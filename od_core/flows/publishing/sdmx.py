@@ -75,6 +75,7 @@ def format_category_identifier(category: str) -> str:
 
 
 def _escape_text(text: str) -> str:
+    """Return a text in which each byte that an identifier cannot have is ``$`` and two hexadecimal digits."""
     return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
 
 
@@ -151,10 +152,12 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
 
 
 def _choose_version(tables: FlowTables) -> str:
+    """Return the version of the structures in a bundle of the format of the tables."""
     return VERSION if tables.format >= _FIRST_WITH_CHANGES else "1.0.0"
 
 
 def _format_dataflow_reference(tables: FlowTables, key: ReleaseKey) -> str:
+    """Return the reference to the dataflow of a series: agency, identifier and version."""
     return f"{AGENCY}:{key.release.upper()}({_choose_version(tables)})"
 
 
@@ -179,31 +182,32 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
     These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
     that the flows have. The message is dated with the time of the measurement.
     """
-    key, dimensions = ReleaseKey.parse(certificate["release"]), index_dimension_identifiers(tables.breakdowns)
+    key = ReleaseKey.parse(certificate["release"])
     series, title = key.release.upper(), tables.make_table_definition("flows").title
     lists = {
         f"CL_{side}_{series}": _make_area_list(side, geography)
         for side, geography in _index_geographies_by_side(tables).items()
     }
-    coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
+    list_names = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
     described = make_public_table("flows", tables.nouns, interval=True).columns
     columns = {column.name: column for column in (*described, make_period_column(tables.nouns))}
     for breakdown in tables.breakdowns:
-        coded[breakdown.name] = _name_category_list(breakdown, series)
-        columns |= {
-            breakdown.name: make_pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)
-        }
-        lists[coded[breakdown.name]] = _make_category_list(breakdown)
+        table = make_pair_segments_table(breakdown, tables.nouns, interval=False)
+        columns[breakdown.name] = table.find_column(breakdown.name)
+        list_names[breakdown.name] = _name_category_list(breakdown, series)
+        lists[list_names[breakdown.name]] = _make_category_list(breakdown)
     attributes = (LOWER.name, UPPER.name)
-    identifiers = {name: IDENTIFIERS[name] for name in tables.sides} | dimensions | IDENTIFIERS
-    identifiers = {name: one for name, one in identifiers.items() if tables.interval or name not in attributes}
+    identifiers = {name: IDENTIFIERS[name] for name in tables.sides}  # in the order of SDMX-CSV
+    identifiers |= index_dimension_identifiers(tables.breakdowns) | IDENTIFIERS
+    if not tables.interval:
+        identifiers = {name: identifier for name, identifier in identifiers.items() if name not in attributes}
     concepts = {
         name: {
             "id": identifier,
             "name": columns[name].title,
             "description": columns[name].description,
             "type": "ObservationalTimePeriod" if name == PERIOD.name else _TYPES[columns[name].type],
-            "list": coded.get(name),
+            "list": list_names.get(name),
         }
         for name, identifier in identifiers.items()
     }
@@ -229,7 +233,8 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
 
 def _format_urn(version: str, place: str, identifier: str, item: str = "") -> str:
     """Return the name of an object, or of an item in it; ``place`` is its package and class in the model."""
-    return f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({version}){item and f'.{item}'}"
+    urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({version})"
+    return f"{urn}.{item}" if item else urn
 
 
 def _make_area_list(side: str, geography: Geography) -> dict[str, object]:
@@ -248,6 +253,7 @@ def _make_area_list(side: str, geography: Geography) -> dict[str, object]:
 
 
 def _make_category_list(breakdown: Breakdown) -> dict[str, object]:
+    """Return the code list of the categories of a breakdown, without its identifier."""
     codes = [{"id": format_category_identifier(category), "name": category} for category in breakdown.categories]
     return {
         "name": f"Categories of {breakdown.name}",
@@ -264,6 +270,7 @@ def _index_geographies_by_side(tables: FlowTables) -> dict[str, Geography]:
 
 
 def _name_category_list(breakdown: Breakdown, series: str) -> str:
+    """Return the identifier of the code list of a breakdown's categories."""
     return f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"
 
 

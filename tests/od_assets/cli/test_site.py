@@ -14,7 +14,7 @@ from typer.testing import Result
 from od_assets.cli.app import main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import locate_zip
+from od_core.publication.bundle_files import locate_zip
 from od_core.published.site import (
     SiteDescription,
     SiteRelease,

@@ -145,7 +145,7 @@ def test_what_is_derived_from_it_goes_too_and_is_not_made_again(released):
     assert all(row["verified"] for row in run("verify"))
 
 
-@pytest.mark.parametrize("at", ["copytree", "write_if_changed", "remove", "rmtree"])
+@pytest.mark.parametrize("at", ["copytree", "write_if_changed", "remove_release", "rmtree"])
 def test_a_withdrawal_that_was_stopped_is_ended_by_the_same_command(at, released, monkeypatch):
     """Meanwhile, neither a run nor a verification takes the release for a public one."""
     module = shutil if at in ("copytree", "rmtree") else withdrawal

@@ -83,8 +83,8 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
     ratios = sorted(abs(found.get(key, 0) - trips) / (trips // 5 + 0.5) for key, trips in large.items())
     smallest = next(r for r in ratios if sum(one <= r for one in ratios) >= 0.7 * len(ratios) - 1e-9)
     assert chosen.sizes.tolist() == list(large.values())
-    assert chosen.ratio(TREE, other, other_segments if by_mode else None) == pytest.approx(smallest, rel=1e-12)
-    assert chosen.ratio(TREE, leaves, segments if by_mode else None) == 0
+    assert chosen.compute_ratio(TREE, other, other_segments if by_mode else None) == pytest.approx(smallest, rel=1e-12)
+    assert chosen.compute_ratio(TREE, leaves, segments if by_mode else None) == 0
 
 
 def test_the_cells_of_a_class_are_its_areas():
@@ -120,11 +120,11 @@ def test_whole_errors_up_to_the_tolerance_are_within_it(size, within, largest):
     chosen = TargetClass.select_flows(target, TREE, one_flow(size), None)
     generator = np.random.default_rng(4)
     for error in {largest, -largest}:
-        assert chosen.ratio(TREE, one_flow(size + error), None) <= 1
-        assert chosen.ratio(TREE, one_flow(size + error), None, generator) <= 1
+        assert chosen.compute_ratio(TREE, one_flow(size + error), None) <= 1
+        assert chosen.compute_ratio(TREE, one_flow(size + error), None, generator) <= 1
     for error in (largest + 1, -largest - 1)[: 1 if size == largest else 2]:
-        assert chosen.ratio(TREE, one_flow(size + error), None) > 1
-        assert chosen.ratio(TREE, one_flow(size + error), None, generator) > 1
+        assert chosen.compute_ratio(TREE, one_flow(size + error), None) > 1
+        assert chosen.compute_ratio(TREE, one_flow(size + error), None, generator) > 1
 
 
 @pytest.mark.parametrize(

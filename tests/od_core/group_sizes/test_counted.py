@@ -101,7 +101,7 @@ def loaded(folder, counted, **columns):
 def test_records_of_numbers_are_completed_by_groups_without_members(tmp_path):
     """Area 01 has 8 groups by the public list, and 6 in the records, of which 5 have no member."""
     grouping = listed(tmp_path)
-    groups = grouping.count(loaded(tmp_path, COUNTED), GEOGRAPHY, "2001-02")
+    groups = grouping.count_records(loaded(tmp_path, COUNTED), GEOGRAPHY, "2001-02")
     expected = GroupSizes.from_frame(changed(groups=[4, 1, 7, 30, 0]), GEOGRAPHY)
     for one, other in zip(next(groups.iterate_column_pieces()), next(expected.iterate_column_pieces()), strict=True):
         assert one.tolist() == other.tolist()
@@ -113,8 +113,8 @@ def test_faults_of_records_are_a_share_of_the_groups(tmp_path):
     """One row of five, with one group of 41, is of no listed area: more than 1/50 of the groups."""
     file = loaded(tmp_path, changed(area=["03", "99", "01", "02", "01"]))
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        listed(tmp_path).count(file, GEOGRAPHY, "2001-02", Fraction(1, 50))
-    groups = listed(tmp_path).count(file, GEOGRAPHY, "2001-02", Fraction(1, 40))
+        listed(tmp_path).count_records(file, GEOGRAPHY, "2001-02", Fraction(1, 50))
+    groups = listed(tmp_path).count_records(file, GEOGRAPHY, "2001-02", Fraction(1, 40))
     assert (groups.total, groups.count_per_area(GEOGRAPHY).sum()) == (4 * 2 + 30, 42)
 
 
@@ -131,4 +131,4 @@ def test_faults_of_records_are_a_share_of_the_groups(tmp_path):
 def test_bad_records_of_numbers_are_refused(records, numbers, code, tmp_path):
     grouping = listed(tmp_path) if numbers is None else listed(tmp_path, numbers)
     with pytest.raises(OdError, match=code):
-        grouping.count(loaded(tmp_path, records), GEOGRAPHY, "2001-02")
+        grouping.count_records(loaded(tmp_path, records), GEOGRAPHY, "2001-02")

@@ -29,7 +29,7 @@ def random_records(number=5_000):
 
 def test_sizes_are_those_of_a_group_by(tmp_path):
     records = random_records()
-    groups = AreasByDay().count(loaded(tmp_path, records), GEOGRAPHY, "2001-02")
+    groups = AreasByDay().count_records(loaded(tmp_path, records), GEOGRAPHY, "2001-02")
     counts = records.groupby(["home", "day"]).size()
     for number, zone in enumerate(GEOGRAPHY.zones):
         expected = sorted(counts[zone]) if zone in counts else []
@@ -44,10 +44,10 @@ def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):
     faulty = pd.DataFrame({"home": ["99", "01"], "day": ["2001-02-03", "2001-03-01"]})
     file = loaded(tmp_path, pd.concat([random_records(100), faulty]))
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as error:
-        AreasByDay().count(file, GEOGRAPHY, "2001-02", Fraction(1, 100))
+        AreasByDay().count_records(file, GEOGRAPHY, "2001-02", Fraction(1, 100))
     assert "99" not in str(error.value)
-    assert AreasByDay().count(file, GEOGRAPHY, "2001-02", Fraction(1, 10)).size.sum() == 100
+    assert AreasByDay().count_records(file, GEOGRAPHY, "2001-02", Fraction(1, 10)).size.sum() == 100
     unknown = Geography.from_frame(ZONES, ["region", "zone"], unknown="02")
-    groups = AreasByDay().count(file, unknown, "2001-02", Fraction(1, 10))
+    groups = AreasByDay().count_records(file, unknown, "2001-02", Fraction(1, 10))
     assert groups.size.sum() == 101
     assert groups.size[groups.area == 1].tolist() == [0] * 27 + [1]

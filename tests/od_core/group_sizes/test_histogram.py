@@ -21,7 +21,7 @@ def test_keeps_its_promise_and_is_optimal_on_60_trees(area_totals, kind):
         if kind is CumulativeDP:
             measured = [np.cumsum(values, axis=1)[:, :-1] for values in noisy]
             levels = zip(frame.levels, measured, strict=True)
-            noisy = [fit_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
+            noisy = [fit_histograms(frame.count_groups(level), values, "least_squares") for level, values in levels]
         else:
             measured = noisy
         histograms = mechanism.estimate(frame, measured, Fraction(scale))

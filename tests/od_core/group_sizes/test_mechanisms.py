@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from od_core import Geography, OdError
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, MixedQueries, Naive, Sizes
-from od_core.group_sizes.merging import Runs, compute_size_keys, merge
+from od_core.group_sizes.merging import Runs, compute_size_keys, merge_levels
 from tests.od_core.group_sizes.trees import assert_consistent, random_geography
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
@@ -87,7 +87,7 @@ def by_oracle(frame: Frame, mechanism: GroupSizeMechanism, noisy: list[np.ndarra
     power = 2 if mechanism.options.get("regression") == "least_squares" else 1
     groups, queries = {}, mechanism.list_level_queries(depth)
     for level, query, values in zip(frame.levels[-len(queries) :], queries, noisy, strict=True):
-        totals = frame.totals(level).tolist()
+        totals = frame.count_groups(level).tolist()
         ends = np.cumsum([0, *totals]).tolist()
         for area, (code, total) in enumerate(zip(geography.codes[level], totals, strict=True)):
             own = values[ends[area] : ends[area + 1]] if query == "sizes" else values[area]
@@ -112,7 +112,7 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
     noisy: dict[str, list[np.ndarray]] = {}
     for query in sorted({mechanism.query for mechanism in MECHANISMS}):
         for level in frame.levels:
-            totals = frame.totals(level)
+            totals = frame.count_groups(level)
             cells = {"histogram": frame.top_code + 1, "cumulative": frame.top_code}
             shape = (totals.sum(),) if query == "sizes" else (len(totals), cells[query])
             size = int(np.prod(shape))
@@ -149,7 +149,7 @@ def test_ties_are_shared_as_in_the_example_of_the_paper():
     frame = Frame(geography, np.array([200, 100, 100]), 9)
     top = Runs.from_histograms(np.array([[0, 200, 0, 0, 0, 0, 0, 0, 0, 200]]))
     leaves = Runs.from_histograms(np.array([[0, 200] + [0] * 8, [0, 100] + [0] * 8, [0, 100] + [0] * 8]))
-    merged = merge(frame, [top, leaves])
+    merged = merge_levels(frame, [top, leaves])
     assert merged.first.tolist() == [0, 2, 4, 6]
     assert merged.groups.tolist() == [100, 100, 50, 50, 50, 50]
     assert merged.weights.tolist() == [400, 400, 300, 300, 300, 300]
@@ -162,14 +162,16 @@ def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several
     shared_in_turn = 0
     for _ in range(60):
         frame = random_world(rng).frame
-        geography, first = frame.geography, np.repeat(np.arange(len(frame.totals(1))), frame.totals(1))
+        geography, first = frame.geography, np.repeat(np.arange(len(frame.count_groups(1))), frame.count_groups(1))
         sizes, weights = rng.integers(0, 4, len(first)), rng.integers(1, 4, len(first))
-        levels = [Runs.from_pieces(len(frame.totals(1)), first, np.ones_like(first), sizes * weights, weights)]
+        levels = [Runs.from_pieces(len(frame.count_groups(1)), first, np.ones_like(first), sizes * weights, weights)]
         for level in frame.levels[1:]:
-            runs = Runs.from_histograms(np.array([rng.multinomial(total, [0.25] * 4) for total in frame.totals(level)]))
+            runs = Runs.from_histograms(
+                np.array([rng.multinomial(total, [0.25] * 4) for total in frame.count_groups(level)])
+            )
             weights = rng.integers(1, 4, len(runs.groups))
             levels.append(Runs(runs.first, runs.groups, runs.totals // runs.groups * weights, weights))
-        found = groups_by_area(geography, geography.depth, merge(frame, levels))
+        found = groups_by_area(geography, geography.depth, merge_levels(frame, levels))
         groups = {}
         for level, runs in zip(frame.levels, levels, strict=True):
             groups |= groups_by_area(geography, level, runs)
@@ -254,4 +256,4 @@ def test_groups_that_cannot_be_weighted_or_are_not_all_there_are_refused():
     with pytest.raises(OdError, match="OD-GROUPS-SIZE"):
         Cumulative().estimate(Frame(geography, np.array([2**31, 0]), 1), [np.array([[1], [1]])], Fraction(1))
     with pytest.raises(OdError, match="OD-GROUPS-TOTALS"):
-        merge(Frame(geography, np.array([2, 3]), 1), [Runs.from_histograms(np.array([[2, 1], [1, 1]]))])
+        merge_levels(Frame(geography, np.array([2, 3]), 1), [Runs.from_histograms(np.array([[2, 1], [1, 1]]))])

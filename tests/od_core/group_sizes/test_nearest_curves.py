@@ -56,7 +56,7 @@ def test_both_keep_their_promises():
         relaxed = CumulativeRelaxed().estimate(frame, noisy, scale)
         for values, level in zip(relaxed, frame.levels, strict=True):
             assert values.min() >= 0
-            assert (values.sum(axis=1) == frame.totals(level)).all()
+            assert (values.sum(axis=1) == frame.count_groups(level)).all()
         sums = [frame.sum_at_level(relaxed[-1], level) for level in range(1, len(relaxed) + 1)]
         broken += any((values != own).any() for values, own in zip(relaxed, sums, strict=True))
     assert broken > 8
@@ -69,7 +69,7 @@ def test_any_curves_are_rounded_to_some_that_ascend_and_add_up(spread):
         frame, noisy, _ = cumulative_case(rng)
         curves = round_curves(frame, [values + rng.normal(0.0, spread, values.shape) for values in noisy])
         for values, level in zip(curves, frame.levels, strict=True):
-            assert (np.diff(values, axis=1, prepend=0, append=frame.totals(level)[:, None]) >= 0).all()
+            assert (np.diff(values, axis=1, prepend=0, append=frame.count_groups(level)[:, None]) >= 0).all()
             assert (values == frame.sum_at_level(curves[-1], level)).all()
 
 

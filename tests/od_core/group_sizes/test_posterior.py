@@ -102,7 +102,7 @@ def test_equals_the_sum_over_all_curves(leaf):
         scale = Fraction(int(rng.integers(1, 9)), 2)
         noisy = rng.integers(-3, max(total, sizes) + 4, sizes if leaf == "cumulative" else total)
         areas = NoisyAreas(noisy, np.array([0, len(noisy)]), np.array([total]), sizes, leaf == "sizes", scale)
-        found = areas.smooth(np.array([0]), classes, chain)
+        found = areas.compute_posterior(np.array([0]), classes, chain)
         means, chances, events = by_enumeration(noisy.tolist(), total, float(scale), leaf, classes, chain)
         np.testing.assert_allclose(found.means[0], means, rtol=0, atol=1e-7)
         np.testing.assert_allclose(found.chances, chances, rtol=0, atol=1e-7)
@@ -165,7 +165,7 @@ def test_equals_dense_matrices_where_many_counts_are_left_out(leaf):
         classes = classify_sizes(sizes)
         chain = random_chain(rng, classes[-1] + 1) if number % 2 else make_initial_chain(classes)
         areas = NoisyAreas(noisy, np.array([0, len(noisy)]), np.array([total]), sizes, leaf == "sizes", scale)
-        found = areas.smooth(np.array([0]), classes, chain)
+        found = areas.compute_posterior(np.array([0]), classes, chain)
         means, _ = by_matrices(noisy, total, float(scale), leaf, classes, chain)
         np.testing.assert_allclose(found.means[0], means, rtol=0, atol=1e-5)
 
@@ -181,7 +181,7 @@ def test_every_mechanism_keeps_its_promise_for_any_noisy_values_and_scale(data):
     for mechanism in MECHANISMS:
         noisy = []
         for level in frame.levels[-1:] if mechanism.leaves_alone else frame.levels:
-            totals = frame.totals(level)
+            totals = frame.count_groups(level)
             shape = int(totals.sum()) if mechanism.query == "sizes" else (len(totals), frame.top_code)
             noisy.append(rng.integers(-most, most, shape))
         released = mechanism.estimate(frame, noisy, scale)
@@ -216,12 +216,12 @@ def test_a_level_is_its_rounded_means_and_sums(leaf):
         noisy = noisy_values(world, mechanism, rng, p=0.3)
         groups, levels = {}, [depth] if mechanism.leaves_alone else frame.levels
         for level, values in zip(levels, noisy, strict=True):
-            totals = frame.totals(level)
+            totals = frame.count_groups(level)
             widths = totals if leaf == "sizes" else np.full(len(totals), frame.top_code)
             ends = np.concatenate([[0], np.cumsum(widths)])
             areas = NoisyAreas(values.reshape(-1), ends, totals, frame.top_code, leaf == "sizes", Fraction(3, 2))
             chain, every = areas.fit_chain(), np.arange(len(totals))
-            means = np.concatenate([part.means for part in areas.smooth_in_pieces(every, chain)])
+            means = np.concatenate([part.means for part in areas.iterate_posteriors(every, chain)])
             for code, curve, total in zip(frame.geography.codes[level], means, totals.tolist(), strict=True):
                 row = np.diff([0, *(int(np.floor(value + 0.5)) for value in curve), total]).tolist()
                 groups[f"{level} {code}"] = [

@@ -44,7 +44,7 @@ def test_keeps_its_promise_and_each_step_is_nearest(area_totals):
         frame, noisy, scale = random_case(rng, most_groups=12, max_fan_out=4)
         histograms = TopDown(area_totals=area_totals).estimate(frame, noisy, Fraction(scale))
         assert_consistent(frame, histograms, all_totals=area_totals)
-        tops = zip(noisy[0].tolist(), frame.totals(1).tolist(), strict=True)
+        tops = zip(noisy[0].tolist(), frame.count_groups(1).tolist(), strict=True)
         assert cost([noisy[0]], [histograms[0]]) == sum(by_units(row, total) for row, total in tops)
         for level in frame.levels[:-1]:
             first = frame.geography.first_child[level]
@@ -52,7 +52,7 @@ def test_keeps_its_promise_and_each_step_is_nearest(area_totals):
                 children = slice(first[area], first[area + 1])
                 own = cost([noisy[level][children]], [histograms[level][children]])
                 if area_totals:
-                    best = by_transport(noisy[level][children], frame.totals(level + 1)[children], above)
+                    best = by_transport(noisy[level][children], frame.count_groups(level + 1)[children], above)
                 else:
                     columns = zip(noisy[level][children].T.tolist(), above.tolist(), strict=True)
                     best = sum(by_units(column, total) for column, total in columns)

@@ -54,7 +54,7 @@ def least_cost(frame: Frame, noisy: Sequence[Counts], *, area_totals: bool) -> i
     the trees of the sizes, and down those of the areas), so the optimum of the relaxation is that of whole numbers.
     """
     sizes, levels = frame.top_code + 1, list(frame.levels)
-    units = [int(frame.totals(1)[frame.geography.ancestors_at(level, 1)].max(initial=0)) for level in levels]
+    units = [int(frame.count_groups(1)[frame.geography.ancestors_at(level, 1)].max(initial=0)) for level in levels]
     numbers = [frame.geography.size(level) * sizes * unit for level, unit in zip(levels, units, strict=True)]
     starts = np.cumsum([0, *numbers])
     if starts[-1] == 0:
@@ -71,7 +71,7 @@ def least_cost(frame: Frame, noisy: Sequence[Counts], *, area_totals: bool) -> i
         entries.append((conditions, above, 1.0))
         entries.append((conditions[frame.geography.parents[level]], below, -1.0))
         rights += [0] * conditions.size
-    totals = frame.totals(levels[-1] if area_totals else 1)
+    totals = frame.count_groups(levels[-1] if area_totals else 1)
     conditions = len(rights) + np.arange(len(totals)).reshape(-1, 1, 1)
     entries.append((conditions, unknowns[-1 if area_totals else 0], 1.0))
     rights += totals.tolist()
@@ -95,7 +95,7 @@ def assert_consistent(frame: Frame, histograms: Sequence[Counts], *, all_totals:
         assert values.min() >= 0
         assert (values == frame.sum_at_level(histograms[-1], level)).all()
         if all_totals or level == 1:
-            assert (values.sum(axis=1) == frame.totals(level)).all()
+            assert (values.sum(axis=1) == frame.count_groups(level)).all()
 
 
 def by_clarabel(
@@ -121,5 +121,5 @@ def bound(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> float:
         y = compute_real_solution(frame, noisy, prices, k, slice(0, len(noisy[k])))
         x = np.maximum(np.rint(y), 0)
         lower += float(((x - noisy[k]) ** 2 - 2 * (y - noisy[k]) * x).sum())
-        lower += 2 * float(prices.totals[k] @ frame.totals(level))
+        lower += 2 * float(prices.totals[k] @ frame.count_groups(level))
     return lower

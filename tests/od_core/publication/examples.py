@@ -21,7 +21,8 @@ from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.meaning.subject import Subject
 from od_core.privacy.plan import Table
-from od_core.publication.bundle import CHECKSUMS, format_checksums, locate_zip, publish_folder, write_bundle, write_zip
+from od_core.publication.bundle import publish_folder, write_bundle
+from od_core.publication.bundle_files import CHECKSUMS, format_checksums, locate_zip, write_zip
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate
 from od_core.publication.kind import ReleaseContext
@@ -153,7 +154,7 @@ def staged_bundle(
     published: str | None = None,
 ) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
-    report = FLOWS.report(release, certificate, context)
+    report = FLOWS.render_report(release, certificate, context)
     return publish_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
 
 

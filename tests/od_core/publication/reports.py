@@ -40,7 +40,7 @@ class Reported:
 
     @property
     def text(self) -> str:
-        return self.kind.report(self.release, self.certificate, self.context)
+        return self.kind.render_report(self.release, self.certificate, self.context)
 
 
 def flows(seed: int = 1, size: int = 60, **changes: Any) -> Any:

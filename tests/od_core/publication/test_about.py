@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from od_core.publication.bundle import as_published, check_bundle
+from od_core.publication.bundle_differences import reword_as_published
+from od_core.publication.bundle_files import check_bundle
 from od_core.publication.certificate import compute_certificate_digest
 from tests.od_core.publication.examples import facts, publish_bundle, release
 
@@ -49,6 +50,6 @@ def test_what_is_published_keeps_its_words(tmp_path, later):
     made, folder = release(), tmp_path / "bundle"
     first = facts(made, about=ABOUT)
     publish_bundle(made, first, folder)
-    again = as_published(facts(made, about=later), folder, compute_certificate_digest(first))
+    again = reword_as_published(facts(made, about=later), folder, compute_certificate_digest(first))
     assert again["about"] == ABOUT
     assert compute_certificate_digest(again) == compute_certificate_digest(first)

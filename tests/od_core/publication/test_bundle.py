@@ -23,7 +23,10 @@ from od_core import OdError, open_release
 from od_core.files.durable import Written
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
-from od_core.publication.bundle import as_published, check_bundle, list_differing_files, publish_folder, restore_folder
+from od_core.publication import bundle_files
+from od_core.publication.bundle import publish_folder, restore_folder
+from od_core.publication.bundle_differences import list_differing_files, reword_as_published
+from od_core.publication.bundle_files import check_bundle
 from od_core.publication.certificate import compute_certificate_digest
 from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
@@ -239,7 +242,7 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     pd.testing.assert_frame_equal(listed, pd.read_parquet(bundle / "flows.parquet"), check_dtype=False)
     before = content(bundle)
     (bundle / "flows.csv").unlink()
-    publish_bundle(release(), as_published(now, bundle, published), bundle, published=published)
+    publish_bundle(release(), reword_as_published(now, bundle, published), bundle, published=published)
     assert content(bundle) == before
 
 
@@ -259,8 +262,8 @@ def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
     """Where later software, whose bundles have another format, verifies or repairs it; no other certificate counts."""
     now = facts(release())
     later = now | {"bundle_format": 3}
-    assert as_published(later, whole, compute_certificate_digest(now)) == now
-    assert as_published(later, whole, "0" * 64) == as_published(later, whole, None) == later
+    assert reword_as_published(later, whole, compute_certificate_digest(now)) == now
+    assert reword_as_published(later, whole, "0" * 64) == reword_as_published(later, whole, None) == later
 
 
 HALF_WRITTEN = ("tables/flows.parquet", "tables/noisy_measurements.parquet", "tables/areas.csv", "report.html")
@@ -310,7 +313,7 @@ def test_a_file_that_cannot_be_read_again_is_not_published(tmp_path, monkeypatch
 
 
 def test_a_zip_file_that_differs_from_its_folder_is_not_published(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle_module, "check_zip", lambda *_: iter(["r1.zip: flows.parquet differs"]))
+    monkeypatch.setattr(bundle_files, "check_zip", lambda *_: iter(["r1.zip: flows.parquet differs"]))
     staged = staged_bundle(release(), facts(release()), tmp_path / "r1")
     with pytest.raises(OdError, match=r"OD-FILE-DAMAGED: the zip file .* flows\.parquet differs"), staged:
         pass
@@ -462,7 +465,7 @@ def test_a_published_bundle_keeps_its_formats(tmp_path):
     """Whatever the series chooses now: no file is written beside it, and none is missed."""
     bundle = bundled_with(("csv",), tmp_path / "r1")
     before, published = content(bundle), compute_certificate_digest(facts(release(), formats=("csv",)))
-    now = as_published(facts(release(), formats=("omx", "sdmx")), bundle, published)
+    now = reword_as_published(facts(release(), formats=("omx", "sdmx")), bundle, published)
     publish_bundle(release(), now, bundle, published=published)
     assert content(bundle) == before
 

@@ -172,14 +172,14 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path):
     """In what is met when the file is opened, in rows, and in an index; nothing is stored in such a database."""
     database, copy = tmp_path / "release.duckdb", tmp_path / "copy.duckdb"
     FLOWS.store(database, release(), KEY, facts(release()))
-    store_module.read_whole(database)
+    store_module.read_every_row(database)
     content = database.read_bytes()
     for block in range(12_288, len(content), 262_144):
         flipped = bytearray(content)
         flipped[block + 4321] ^= 4
         copy.write_bytes(flipped)
         with pytest.raises(OdError, match=r"OD-DATABASE-BROKEN: copy\.duckdb is (damaged|not a release database)"):
-            store_module.read_whole(copy)
+            store_module.read_every_row(copy)
         with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
             FLOWS.store(copy, release(), KEY, facts(release()))
 
@@ -189,7 +189,7 @@ def test_a_removed_release_leaves_no_trace_in_the_file(tmp_path):
     for key in (KEY, second):
         FLOWS.store(database, release(), key, facts(release(), key))
     before = contents(database)
-    store_module.remove(database, second)
+    store_module.remove_release(database, second)
     after = contents(database)
     assert str(second).encode() not in database.read_bytes()
     assert after == {table: [row for row in rows if str(second) not in row] for table, rows in before.items()}

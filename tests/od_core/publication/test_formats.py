@@ -34,7 +34,7 @@ from od_core.flows.publishing.flow_tables import FlowTables, name_pair_files
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, format_area_identifier, format_time_period
 from od_core.periods import Period
-from od_core.publication.bundle import check_bundle
+from od_core.publication.bundle_files import check_bundle
 from od_core.publication.certify import build_certificate
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, publish_bundle, released_trips

@@ -24,7 +24,9 @@ from od_core import Budget, Grid, Ledger, OdError, PrivacyUnit, ReleaseKey, rele
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
-from od_core.publication.bundle import as_published, check_bundle, publish_folder, write_bundle
+from od_core.publication.bundle import publish_folder, write_bundle
+from od_core.publication.bundle_differences import reword_as_published
+from od_core.publication.bundle_files import check_bundle
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
@@ -116,7 +118,7 @@ def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
     """All files and the zip file, by the hour of the ledger and not of the clock. ``verify`` does so from a bundle."""
     kind, place = made.kind, made.place
     context = read_release_context(kind, place.ledger, place.key, made.example.series, place.releases)
-    report = kind.report(made.release, made.facts, context)
+    report = kind.render_report(made.release, made.facts, context)
     with publish_folder(lambda folder: write_bundle(kind, made.release, made.facts, report, folder), tmp_path / "r1"):
         assert not (tmp_path / "r1").exists()
     assert content(tmp_path) == content(place.bundle.parent)
@@ -255,7 +257,7 @@ def test_a_bundle_of_other_figures_or_without_them_is_refused(copied):
 def test_a_certificate_of_another_plan_is_found(copied, monkeypatch):
     """Every fact of the plan: it is refused, or the ledger knows another plan, which alone is asked."""
     monkeypatch.setattr(verification, "check_bundle", lambda folder: iter(()))
-    monkeypatch.setattr(verification, "_check_bundle", lambda *of: iter(()))
+    monkeypatch.setattr(verification, "_compare_measured_bundle", lambda *of: iter(()))
     monkeypatch.setattr(type(copied.kind), "find_differences", lambda *of: iter(()))
     path = copied.place.bundle / "certificate.json"
     found = {place: {*faults(copied.place)} for place in with_another(path, "plan")}
@@ -617,9 +619,9 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     assert faults(old.place) == {}
     release = example.kind.open(old.place.bundle)
     published = old.place.ledger.read_publication(example.key).get("certificate")
-    facts = as_published(certified(old, release), old.place.bundle, published)
+    facts = reword_as_published(certified(old, release), old.place.bundle, published)
     (old.place.bundle / "certificate.json").unlink()
-    report = example.kind.report(release, facts, context_for(old))
+    report = example.kind.render_report(release, facts, context_for(old))
     with publish_folder(
         lambda folder: write_bundle(example.kind, release, facts, report, folder), old.place.bundle, published
     ):
@@ -639,9 +641,9 @@ def test_group_sizes_that_were_published_with_wilsons_intervals_stay_as_they_are
     listed = pd.read_parquet(old.place.bundle / "tables" / "cumulative.parquet")
     pd.testing.assert_frame_equal(listed, replace(release, exact=False).at_most())
     assert not listed.equals(release.at_most())
-    earlier_pages, now = example.kind.report(release, old.facts, context_for(old)), certified(old, release)
+    earlier_pages, now = example.kind.render_report(release, old.facts, context_for(old)), certified(old, release)
     assert (old.place.bundle / "report.html").read_text("utf-8") == earlier_pages
-    assert earlier_pages != example.kind.report(release, old.facts | {"bundle_format": 7}, context_for(old))
+    assert earlier_pages != example.kind.render_report(release, old.facts | {"bundle_format": 7}, context_for(old))
     assert example.kind.render_pictures(release, old.facts) != example.kind.render_pictures(release, now)
 
 
@@ -662,7 +664,7 @@ def test_boxes_have_the_intervals_of_their_format(tmp_path, monkeypatch, bundle_
     listed = pd.read_parquet(made.place.bundle / "tables" / "boxes.parquet")["count_lower"]
     assert listed.tolist() == own.tolist() != other.tolist()
     facts = [made.facts | {"bundle_format": number} for number in (bundle_format, 17 - bundle_format)]
-    page, otherwise = (example.kind.report(release, stated, context_for(made)) for stated in facts)
+    page, otherwise = (example.kind.render_report(release, stated, context_for(made)) for stated in facts)
     assert (made.place.bundle / "report.html").read_text("utf-8") == page != otherwise
     assert example.kind.list_notes(release, facts[0]) != example.kind.list_notes(release, facts[1])
 

@@ -384,7 +384,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
         now = {"record": ledger.record(key), "formats": ALL_FORMATS}
         assert build_certificate(FLOWS, release, key, "small", CHECKS, **now) == facts
         report = (tmp_path / "releases" / key.folder / "report.html").read_text(encoding="utf-8")
-        assert FLOWS.report(release, facts, around(key)) == report
+        assert FLOWS.render_report(release, facts, around(key)) == report
     (tmp_path / "releases" / keys[0].folder / "tables/flows.parquet").unlink()
     with pytest.raises(OdError, match=r"OD-PREVIOUS-ABSENT.*small/2001-04/r1"):
         around(keys[1])

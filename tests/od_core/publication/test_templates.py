@@ -23,7 +23,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
     def have(texts: Mapping[str, str]) -> None:
         for ending in {name.rpartition(".")[2] for name in texts}:
             monkeypatch.setattr(templates._make_environment(ending), "loader", DictLoader(texts))
-        monkeypatch.setattr(templates, "_read", lambda name: yaml.load(texts[name], templates._Loader))  # noqa: S506
+        monkeypatch.setattr(templates, "_read_yaml_template", lambda name: yaml.load(texts[name], templates._Loader))  # noqa: S506
 
     return have
 
@@ -79,7 +79,7 @@ def test_every_template_can_be_read() -> None:
     for path in FOLDER.rglob("*.*"):
         name, ending = path.relative_to(FOLDER).as_posix(), path.suffix[1:]
         if ending == "yaml":
-            assert isinstance(templates._read(name), dict | list)
+            assert isinstance(templates._read_yaml_template(name), dict | list)
         else:
             templates._make_environment(ending).get_template(name)
 

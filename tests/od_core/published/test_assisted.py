@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from od_core import AssistedFlows, Geography, OdError, ReleaseKey, assist_release, data_contract, open_release
-from od_core.publication.bundle import locate_zip
+from od_core.publication.bundle_files import locate_zip
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.published.derived import find_earlier_releases, find_release_key, publish_assisted, publish_sum
 from od_core.published.verification import verify_release

@@ -13,7 +13,7 @@ import pytest
 from od_core import Budget, Ledger, Plan, PrivacyUnit, ReleasePlan, plan_release, release_stops
 from od_core.privacy.accounting import compute_tight_epsilon, round_up_to_float
 from od_core.privacy.stability import compute_laplace_reach
-from od_core.published.explanation import PRIORS, Alternative, explain_release, list_alternatives, present
+from od_core.published.explanation import PRIORS, Alternative, describe_own_choice, explain_release, list_alternatives
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.publication.published_kinds import EXAMPLES, POINTS, Made, publish_examples
 from tests.od_core.published.disclosure.certified import certified
@@ -121,7 +121,7 @@ def test_listed_shares_fit_other_neighbours(neighbours: str) -> None:
 def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
     """Made again with the epsilon that it states, the other plan has the noise of the release, and no less."""
     plan = certified(name).plan
-    now = present(plan)
+    now = describe_own_choice(plan)
     assert now.epsilon == round_up_to_float(plan.spent.epsilon)
     neighbours = "unbounded" if plan.unit.neighbours == "bounded" else "bounded"
     other = by_choice(plan)["neighbours", neighbours]
@@ -134,7 +134,7 @@ def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
         acceptance=plan.acceptance,
         segments=plan.segments,
     )
-    assert present(again).noise == pytest.approx(now.noise, rel=1e-3)
+    assert describe_own_choice(again).noise == pytest.approx(now.noise, rel=1e-3)
     assert other.times == pytest.approx(other.noise / now.noise)  # type: ignore[operator]
 
 
@@ -149,7 +149,7 @@ def test_the_noise_of_boxes_is_known_once_they_are_drawn(tmp_path: Path) -> None
     make = partial(release_stops, POINTS, (8, 8, 8, 8), unit=PrivacyUnit("trip"), budget=Budget(2))
     example = replace(EXAMPLES["boxes"], make=partial(make, mechanism="daf_homogeneity"))
     made = publish_examples(tmp_path, {"boxes": example})["boxes"]
-    for one in (present(made.release.plan), by_choice(made.release.plan)["epsilon", "4"]):
+    for one in (describe_own_choice(made.release.plan), by_choice(made.release.plan)["epsilon", "4"]):
         assert (one.noise, one.note) == (None, "the noise of a box depends on the boxes that are drawn")
     found = explain_release(made.place.bundle)
     drawn, wider = found.chosen, {(one.decision, one.choice): one for one in found.others}["epsilon", "1"]

@@ -16,9 +16,9 @@ import pytest
 from od_core import Budget, Cap, Ledger, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey, plan_release
 from od_core.files.durable import compute_file_digest
 from od_core.ledger import ledger as ledger_module
-from od_core.publication import bundle
-from od_core.publication.bundle import CHECKSUMS, list_bundle_contents, locate_zip, read_certified_entries, write_zip
+from od_core.publication.bundle_files import CHECKSUMS, format_checksums, list_bundle_contents, locate_zip, write_zip
 from od_core.publication.certify import compute_package_digest, list_software_versions
+from od_core.publication.read_back import read_certified_entries
 from od_core.published.derived import publish_sum
 from od_core.published.opening import find_bundle_folders
 from od_core.published.verification import INCOMPLETE, repair_release, verify_release
@@ -120,7 +120,7 @@ def test_words_of_another_state_are_held_to_the_checksums_and_these_to_the_zip_f
     assert "report.html does not match its checksum" in faults(var, FIRST)["files"]
     files = {name: path for name, path in list_bundle_contents(folder).items() if name != CHECKSUMS}
     digests = {name: compute_file_digest(path) for name, path in files.items()}
-    (folder / CHECKSUMS).write_text(bundle.format_checksums(digests), encoding="utf-8")
+    (folder / CHECKSUMS).write_text(format_checksums(digests), encoding="utf-8")
     assert "r1/report.html differs from the file in the folder" in faults(var, FIRST)["files"]
     with suppress(OdError):  # OD-BUNDLE-CHANGED, unless files lack rows, so that all of them are made again
         repair_release(locations(var, FIRST))

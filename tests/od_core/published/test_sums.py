@@ -31,7 +31,7 @@ from od_core.periods import Period
 from od_core.privacy.accounting import compute_tight_epsilon, round_up_to_float
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import NOTICE, locate_zip
+from od_core.publication.bundle_files import NOTICE, locate_zip
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.publication.certify import build_certificate
 from od_core.published.derived import find_newest_in_period, publish_assisted, publish_sum

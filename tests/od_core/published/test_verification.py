@@ -15,7 +15,7 @@ from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.chain import EntryName
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import read_certified_entries
+from od_core.publication.read_back import read_certified_entries
 from od_core.published.publishing import Published
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL
 from tests.od_core.publication.examples import restated

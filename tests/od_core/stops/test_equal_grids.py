@@ -31,8 +31,8 @@ def worlds(draw, most_cells=10**12):
 
 
 def drawn(mechanism, points, grid, noise, *, sensitivity=1, epsilon=Fraction(1, 3)):
-    mechanism.refuse(grid)
-    return mechanism.draw(points, grid, BudgetPath(noise, sensitivity, epsilon))
+    mechanism.refuse_grid(grid)
+    return mechanism.draw_boxes(points, grid, BudgetPath(noise, sensitivity, epsilon))
 
 
 def enclosed(points, lower, upper):
@@ -149,14 +149,14 @@ def test_m_is_of_the_noisy_total_and_of_the_budget_that_is_left(name):
 def test_identity_refuses_by_the_grid_alone():
     grid = Grid((1000, 1000, 11))
     with pytest.raises(OdError, match=r"'identity' would cut the space into 11,000,000 boxes.*nothing was spent"):
-        Identity().refuse(grid)
+        Identity().refuse_grid(grid)
     noise = Recorded(width=0)
     with pytest.raises(OdError, match="OD-STOPS-TOO-MANY-BOXES"):
-        Identity().draw(np.empty((0, 3), dtype=np.int32), grid, BudgetPath(noise, 1, Fraction(1)))
+        Identity().draw_boxes(np.empty((0, 3), dtype=np.int32), grid, BudgetPath(noise, 1, Fraction(1)))
     assert noise.draws == []
-    Identity().refuse(Grid((2**20, 8)))
+    Identity().refuse_grid(Grid((2**20, 8)))
     with pytest.raises(OdError, match="8,388,609 boxes, but at most 8,388,608 are allowed"):
-        Identity().refuse(Grid((2**23 + 1,)))
+        Identity().refuse_grid(Grid((2**23 + 1,)))
 
 
 @pytest.mark.parametrize("name", COUNTING)

@@ -119,7 +119,7 @@ def test_a_tree_that_would_cost_more_is_refused(wrong, monkeypatch):
         )
     for mechanism_says in (
         lambda: PrivTree().compute_noise_scales(Fraction(1, 10), 1),
-        lambda: PrivTree().draw(
+        lambda: PrivTree().draw_boxes(
             np.zeros((5, 1), dtype=np.int32), Grid((4,)), BudgetPath(Recorded(), 1, Fraction(1, 10))
         ),
     ):
@@ -133,7 +133,7 @@ def test_scales_in_use(sensitivity):
     epsilon = Fraction(1, 2)
     source = Recorded(3)
     points = np.random.default_rng(1).integers(0, 8, (5000, 2)).astype(np.int32)
-    drawn = PrivTree().draw(points, Grid((8, 8)), BudgetPath(source, sensitivity, epsilon))
+    drawn = PrivTree().draw_boxes(points, Grid((8, 8)), BudgetPath(source, sensitivity, epsilon))
     assert set(source.scales[:-1]) == {find_scale_and_decay(Fraction(7, 10) * epsilon, sensitivity)[0]}
     assert source.scales[-1] == sensitivity / (Fraction(3, 10) * epsilon)
     assert source.sizes[-1] == len(drawn.boxes)

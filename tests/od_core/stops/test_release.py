@@ -91,8 +91,8 @@ class Spendthrift(DAFEntropy):
 
     place: int = 0
 
-    def draw(self, points, grid, path):
-        drawn = super().draw(points, grid, path)
+    def draw_boxes(self, points, grid, path):
+        drawn = super().draw_boxes(points, grid, path)
         paths = [*drawn.paths]
         assert len(paths) > 1
         paths[self.place] = path.with_charge(path.left / 2)

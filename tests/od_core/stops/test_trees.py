@@ -21,7 +21,7 @@ HALF = Fraction(1, 2)
 @given(worlds(trips=2000), mechanisms())
 def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism):
     source = Recorded(world.seed)
-    drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
+    drawn = mechanism.draw_boxes(world.points.copy(), world.grid, world.path(source))
     check_partition(drawn.boxes, world.grid)
     check_charges(drawn, world.epsilon)
     assert max(source.scales) <= mechanism.compute_widest_scale(world.grid, world.epsilon, world.sensitivity)
@@ -29,7 +29,7 @@ def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism
 
 @given(worlds(dimensions=4, side=7, trips=300), mechanisms())
 def test_without_noise_every_box_has_its_trips(world, mechanism):
-    drawn = mechanism.draw(world.points.copy(), world.grid, world.path(Recorded(width=0)))
+    drawn = mechanism.draw_boxes(world.points.copy(), world.grid, world.path(Recorded(width=0)))
     boxes = drawn.boxes
     inside = (world.points[:, np.newaxis] >= boxes.lower) & (world.points[:, np.newaxis] <= boxes.upper)
     assert boxes.noisy.tolist() == inside.all(axis=2).sum(axis=0).tolist()
@@ -43,7 +43,7 @@ def test_trees_are_those_of_their_definitions(world):
     trees = [(DAFEntropy(stop=s, threshold=t), partial(oracle.daf_entropy, stop=s, threshold=t)) for s, t in stops]
     for mechanism, plain in (*trees, (DAFEntropy(), oracle.daf_entropy), (PrivTree(), oracle.privtree)):
         source, other = Recorded(world.seed), Recorded(world.seed)
-        drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
+        drawn = mechanism.draw_boxes(world.points.copy(), world.grid, world.path(source))
         points = [tuple(point) for point in world.points.tolist()]
         expected = plain(points, world.grid.sizes, world.epsilon, world.sensitivity, other.draw_laplace)
         found = zip(boxes_as_tuples(drawn.boxes), drawn.boxes.noisy.tolist(), strict=True)
@@ -71,7 +71,7 @@ CORNERS = [
 @pytest.mark.parametrize("epsilon", ["1/100", "50"])
 def test_corners_of_grids(name, sizes, trips, epsilon):
     points = np.random.default_rng(1).integers(0, sizes, (trips, len(sizes))).astype(np.int32)
-    drawn = MECHANISMS.make(name).draw(points, Grid(sizes), BudgetPath(Recorded(4), 1, Fraction(epsilon)))
+    drawn = MECHANISMS.make(name).draw_boxes(points, Grid(sizes), BudgetPath(Recorded(4), 1, Fraction(epsilon)))
     check_partition(drawn.boxes, Grid(sizes))
     check_charges(drawn, Fraction(epsilon))
     if sizes == (1,) * len(sizes):
@@ -85,7 +85,7 @@ def test_replaced_trips_double_every_scale(name):
     asked = []
     for sensitivity in (1, 2):
         source = Recorded(7, width=30)
-        MECHANISMS.make(name).draw(points.copy(), Grid((4,) * 3), BudgetPath(source, sensitivity, HALF))
+        MECHANISMS.make(name).draw_boxes(points.copy(), Grid((4,) * 3), BudgetPath(source, sensitivity, HALF))
         asked.append(source.scales)
     if name == "privtree":  # for its splits, of a path that gains a trip and one that loses it, see test_privtree.py
         asked = [scales[-1:] for scales in asked]
@@ -97,7 +97,7 @@ def test_the_root_chooses_at_no_charge_where_there_is_nothing_to_choose():
     points = np.zeros((100_000, 2), dtype=np.int32)
     points[::2, 1] = 3
     source = Recorded(1)
-    DAFHomogeneity(candidates=5).draw(points, Grid((1, 4)), BudgetPath(source, 1, HALF))
+    DAFHomogeneity(candidates=5).draw_boxes(points, Grid((1, 4)), BudgetPath(source, 1, HALF))
     assert source.scales[0] == 200
     below = (HALF * Fraction(99, 100)) / 2  # one part alone: equal shares
     assert 1 / source.scales[1] == Fraction(7, 10) * below
@@ -109,7 +109,7 @@ def test_daf_homogeneity_charges_all_that_it_draws():
     """Counts and choices in turn; a choice of scale 4 D / epsilon costs epsilon, and so does the root's."""
     points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
     source = Recorded(1)
-    DAFHomogeneity(candidates=5).draw(points, Grid((4,) * 3), BudgetPath(source, 2, HALF))
+    DAFHomogeneity(candidates=5).draw_boxes(points, Grid((4,) * 3), BudgetPath(source, 2, HALF))
     assert len(source.scales) == 7
     counts = [2 / scale for scale in source.scales[::2]]
     choices = [4 * 2 / scale for scale in source.scales[1::2]]
@@ -132,7 +132,7 @@ def test_a_stop_condition_that_never_stops_is_refused(name):
                 mechanism=MECHANISMS.make(name, stop=stop, threshold=threshold),
             )
     for stop, threshold, sizes in (("depth", 1, (5, 5)), ("extent", "1/5", (5, 5)), ("extent", "1/20", (4, 5, 2))):
-        MECHANISMS.make(name, stop=stop, threshold=threshold).refuse(Grid(sizes))
+        MECHANISMS.make(name, stop=stop, threshold=threshold).refuse_grid(Grid(sizes))
 
 
 def test_filled_cells_of_large_grids():
@@ -155,7 +155,7 @@ def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
     monkeypatch.setattr(trees_module, "MAX_BOXES", 100)
     points = np.random.default_rng(1).integers(0, 64, (100_000, 2)).astype(np.int32)
     with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*budget reserved earlier stays charged"):
-        MECHANISMS.make(name).draw(points, Grid((64, 64)), BudgetPath(Recorded(1), 1, Fraction(10)))
+        MECHANISMS.make(name).draw_boxes(points, Grid((64, 64)), BudgetPath(Recorded(1), 1, Fraction(10)))
 
 
 def test_a_path_cannot_be_charged_more_than_it_has_left():
@@ -190,7 +190,7 @@ def test_mechanisms_by_name():
         mechanism = MECHANISMS.make(name)
         assert isinstance(mechanism, StopsMechanism)
         assert mechanism.name == name
-        mechanism.refuse(Grid((3,)))
+        mechanism.refuse_grid(Grid((3,)))
         assert all(isinstance(value, str) for value in mechanism.options.values())
         assert MECHANISMS.make(name, **mechanism.options) == mechanism  # as a certificate is read back
     for options in ({"stop": "entropy", "threshold": 0.01}, {"stop": "depth", "threshold": 3, "rounding": "up"}):

@@ -15,8 +15,8 @@ from od_core import Budget, Geography, Release
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines
-from od_core.publication.bundle import list_differing_files
-from od_core.publication.file_formats import opens
+from od_core.publication.bundle_differences import list_differing_files
+from od_core.publication.file_formats import is_readable
 from tests.od_core.doubles import usual_release
 from tests.od_core.publication.examples import facts, sealed_again, staged_bundle
 
@@ -123,7 +123,7 @@ def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: 
     content[96:100] = struct.pack(">I", 3_060_000)  # the version of SQLite that wrote the file
     path.write_bytes(content)
     sealed_again(copy)
-    assert opens(path)
+    assert is_readable(path)
     assert [name for name in list_differing_files(bundle, copy) if name != "datapackage.json"] == []
     with closing(sqlite3.connect(path)) as connection:
         for trigger in ("update3", "update4"):  # they need functions of geometries
@@ -133,4 +133,4 @@ def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: 
     sealed_again(copy)
     assert list_differing_files(bundle, copy) == ["gis/desire_lines.gpkg"]
     path.write_bytes(content[: len(content) // 2])
-    assert not opens(path)
+    assert not is_readable(path)

@@ -14,7 +14,7 @@ from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.domain import bound_periods_per_year
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import bound_right_of_100
+from od_core.publication.certificate import bound_right_guesses_of_100
 from od_core.publication.certify import describe_year_cost
 from od_core.published import documents as made
 from od_core.published.documents import Facts, compute_losses, disclosure_documents
@@ -93,7 +93,7 @@ def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
     """With 3 trips a month and 36 in the year, the best guess is right 93 times in 100, and not 63 times."""
     whole, year, month = compute_losses(of_user_year(rho="2"))
     assert float(month.guarantee.bound_guess_probability()) == pytest.approx(0.5 + math.sqrt(float(RHO) / 2) / 2)
-    assert [bound_right_of_100(each.guarantee) for each in (month, year)] == [63, 93]
+    assert [bound_right_guesses_of_100(each.guarantee) for each in (month, year)] == [63, 93]
     assert year.guarantee.rho == 12 * RHO
     assert whole.guarantee.rho == 2
     four = compute_losses(of_user_year(12, rho="2"))[1]
@@ -125,4 +125,4 @@ def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:
 def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
     """The records of a trip are of one of the periods, so the sum reveals as much as one of them."""
     own, each = (compute_losses(certified(name).facts)[-1].guarantee for name in ("sum", "trips"))
-    assert bound_right_of_100(own) == bound_right_of_100(each)
+    assert bound_right_guesses_of_100(own) == bound_right_guesses_of_100(each)
