@@ -46,8 +46,9 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
     with _set_current_project(path_within_project.resolve()):
-        if os.environ.get(VALIDATION) and (faults := find_broken_declarations()):
-            raise _as_one(faults.values())
+        faults = find_broken_declarations() if os.environ.get(VALIDATION) else {}
+        if faults:
+            raise _merge_faults(faults.values())
         return _load_unbroken_declarations(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
 
 
@@ -77,13 +78,13 @@ def make_unloadable_error(why: str | Exception) -> OdError:
     An exception is named by its kind and its last line of the project. Its text is left out, because it may hold a
     password, or what a template stands for. Only Dagster's text on invalid definitions is kept, which names assets.
     """
-    message = why if isinstance(why, str) else f"{type(why).__name__}{_place(why)}"
+    message = why if isinstance(why, str) else f"{type(why).__name__}{_describe_place(why)}"
     if isinstance(why, dg.DagsterInvalidDefinitionError):
         message += f": {why}"
     return OdError("OD-CODE-LOCATION", message, next_step="correct the project; dg check defs shows the whole error")
 
 
-def _place(error: Exception) -> str:
+def _describe_place(error: Exception) -> str:
     """Return in words the last line of the project that an exception passed through; an empty text if there is none."""
     root = find_current_project().root.resolve()
     lines = [
@@ -97,10 +98,11 @@ def _place(error: Exception) -> str:
 def _load_module_definitions(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
-    this, other = (find_project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
-    if this is not None and other is not None and this.root != other.root:  # what was installed is in no project
+    this = find_project_above(project.defs.resolve().parent)
+    imported = find_project_above(Path(str(module.__file__)).resolve().parent)
+    if this is not None and imported is not None and this.root != imported.root:  # what was installed is in no project
         raise make_unloadable_error(
-            f"Python imports {project.module} from another copy of the project, {other.root}, not from {this.root}"
+            f"Python imports {project.module} from another copy of the project, {imported.root}, not from {this.root}"
         )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
@@ -115,10 +117,7 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
     Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
     """
     try:
-        for path in list_declaration_files():
-            is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
-            if not is_left_out and b"&" in read_declaration_content(path):
-                read_yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
+        _refuse_endless_aliases()
         definitions = load()
     except Exception:
         faults = find_broken_declarations()
@@ -126,32 +125,50 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
             raise
     else:
         faults = _find_upstream_faults(definitions)
-        if os.environ.get(VALIDATION) and (all_faults := [*faults.values(), *_find_misspelt_keys(definitions)]):
-            raise _as_one(all_faults) from None
+        if os.environ.get(VALIDATION):
+            all_faults = [*faults.values(), *_find_misspelt_keys(definitions)]
+            if all_faults:
+                raise _merge_faults(all_faults) from None
         if not faults:
             return definitions
-    # Dagster has a list of patterns of names to pass over, but no option for it.
-    patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
-    before = list(patterns)
-    patterns.extend(glob.escape(path.parent.name) for path in faults)
-    try:
+    with _leave_out_folders(path.parent for path in faults):
         definitions = load()
-    finally:
-        patterns[:] = before
     if "od_warehouse" not in (definitions.resources or {}):
-        raise _as_one(faults.values())
+        raise _merge_faults(faults.values())
     for path, fault in faults.items():
         _LOG.error("the folder %s is left out, because its declaration is broken: %s", path.parent, fault)
     return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_make_faults_sensor(faults)]))
 
 
+def _refuse_endless_aliases() -> None:
+    """Raise OdError for a declaration whose aliases stand for too many values; Dagster would write them all out."""
+    for path in list_declaration_files():
+        is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
+        if not is_left_out and b"&" in read_declaration_content(path):
+            read_yaml_documents(path, path.parent.name)
+
+
+@contextmanager
+def _leave_out_folders(folders: Iterable[Path]) -> Iterator[None]:
+    """Let Dagster pass over folders of declarations: it has a list of patterns of their names, but no option for it."""
+    patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
+    before = list(patterns)
+    patterns.extend(glob.escape(folder.name) for folder in folders)
+    try:
+        yield
+    finally:
+        patterns[:] = before
+
+
 def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
     """Return the fault of every declaration with an upstream asset that is absent or does not fit, by file."""
-    faults, prefix = {}, read_key_prefix(find_current_project())
+    faults = {}
+    prefix = read_key_prefix(find_current_project())
     for path in select_declaration_files(*RELEASES):
-        bundle = dg.AssetKey([*prefix, path.parent.name, "bundle"])
-        graph = definitions.resolve_asset_graph() if b"asset:" in read_declaration_content(path) else None
-        if graph is not None and graph.has(bundle):  # unless it is left out already
+        if b"asset:" not in read_declaration_content(path):
+            continue
+        graph = definitions.resolve_asset_graph()
+        if graph.has(dg.AssetKey([*prefix, path.parent.name, "bundle"])):  # unless it is left out already
             try:
                 refuse_wrong_upstream(read_series(path), graph)
             except OdError as error:
@@ -165,17 +182,19 @@ def _find_misspelt_keys(definitions: dg.Definitions) -> Iterator[OdError]:
     own = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
     for node in nodes:
         key = node.key.to_user_string()
-        if node.assets_def.is_auto_created_stub and (near := suggest_similar_name(key, own)):
+        suggestion = suggest_similar_name(key, own) if node.assets_def.is_auto_created_stub else ""
+        if suggestion:
             below = " and ".join(sorted(child.to_user_string() for child in node.child_keys))
             step = "correct the key in deps; declare an asset of another code location as dg.AssetSpec"
-            message = f"{below} depends on {key}, which this code location does not have{near}"
+            message = f"{below} depends on {key}, which this code location does not have{suggestion}"
             yield OdError("OD-UPSTREAM", message, next_step=step)
 
 
 @contextmanager
 def _set_current_project(path: Path) -> Iterator[None]:
     """Make the project of a path the current one: Dagster may load several, from a folder that is in none of them."""
-    stated_folder, root = os.environ.get("OD_PROJECT"), next(filter(read_project, (path, *path.parents)), None)
+    stated_folder = os.environ.get("OD_PROJECT")
+    root = next(filter(read_project, (path, *path.parents)), None)
     if root is None or (stated_folder and read_project(Path(stated_folder).resolve()) is None):  # a folder of data
         yield
         return
@@ -201,6 +220,7 @@ def _skip_json_schemas() -> Iterator[None]:
 
 
 def _make_faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
+    """Return a sensor that fails with the faults of the declarations that are left out, so that the UI shows them."""
     left_out = ", ".join(path.parent.name for path in faults)
 
     @dg.sensor(
@@ -211,11 +231,12 @@ def _make_faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
         metadata=make_code_references(__file__),
     )
     def raise_faults(_context: dg.SensorEvaluationContext) -> None:
-        raise _as_one(faults.values())
+        raise _merge_faults(faults.values())
 
     return raise_faults
 
 
-def _as_one(faults: Iterable[OdError]) -> OdError:
+def _merge_faults(faults: Iterable[OdError]) -> OdError:
+    """Return the first of some errors, with the messages of all."""
     first, *further = faults
     return first.with_changes(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))

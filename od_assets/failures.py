@@ -70,23 +70,22 @@ def describe_failures(events: Sequence[dg.DagsterEvent], name: str = "") -> list
     A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
     ``name`` is that of the series or comparison, as in :func:`name_asset_of_step`.
     """
-    evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
+    evaluations = [event.asset_check_evaluation_data for event in events if _has_type(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
         f" {check.description} [{_NEXT.get(check.check_name, _UNPUBLISHED)}]"
         for check in evaluations
         if not check.passed
     ]
-    failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    failures = [
-        (name_asset_of_step(event.step_key, name), event.step_failure_data.user_failure_data) for event in failed
-    ]
-    reasons = dict[str, str]()
-    for asset, failure in failures:
+    failed = [event for event in events if _has_type(event, "STEP_FAILURE")]
+    asset_of_reason: dict[str, str] = {}
+    for event in failed:
+        failure = event.step_failure_data.user_failure_data
         if failure and failure.description:
-            reasons.setdefault(failure.description, asset)
-    sentences = [f"{asset}: {reason}" for reason, asset in reasons.items()]
-    return [*lines, *sentences] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
+            asset_of_reason.setdefault(failure.description, name_asset_of_step(event.step_key, name))
+    sentences = [f"{asset}: {reason}" for reason, asset in asset_of_reason.items()]
+    failed_assets = [name_asset_of_step(event.step_key, name) for event in failed]
+    return [*lines, *sentences] or [f"{asset}: failed; see the run in the UI" for asset in failed_assets]
 
 
 def name_asset_of_step(step: str | None, name: str = "") -> str:
@@ -104,8 +103,9 @@ def name_asset_of_step(step: str | None, name: str = "") -> str:
     return f"{match[1]}{folder}/{match[3]}"
 
 
-def _is(event: dg.DagsterEvent, kind: str) -> bool:
-    return event.event_type == dg.DagsterEventType[kind]
+def _has_type(event: dg.DagsterEvent, event_type: str) -> bool:
+    """Return whether an event has the type that Dagster calls so."""
+    return event.event_type == dg.DagsterEventType[event_type]
 
 
 NEEDED = 16 << 20
@@ -118,8 +118,12 @@ def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
     from sqlalchemy.exc import DBAPIError
 
     home = Path(os.environ["DAGSTER_HOME"])
-    if os.geteuid() == 0 and (owner := home.parent.stat().st_uid) != 0:
-        print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
+    if os.geteuid() == 0:
+        owner = home.parent.stat().st_uid
+        if owner != 0:
+            print(
+                f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr
+            )
     before = os.umask(0o022)  # by which Dagster's files get the modes of public files; the others set theirs
     try:
         with lock_folder(home):  # otherwise two processes may create Dagster's tables at once
@@ -139,10 +143,11 @@ def make_storage_error(error: DBAPIError, home: Path) -> OdError:
     """
     name = getattr(error.orig, "sqlite_errorname", None)
     kept = "what was measured is in the ledger and is not lost"
-    closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not can_write(place)), None)
+    unwritable = next((place for place in [*sorted(home.rglob("*.db")), home] if not can_write(place)), None)
     free = shutil.disk_usage(home).free
-    if closed is not None:
-        code, cause, step = "OD-SYSTEM", f"cannot be used: {describe_rights(closed)}", choose_writing_advice(closed)
+    if unwritable is not None:
+        code, step = "OD-SYSTEM", choose_writing_advice(unwritable)
+        cause = f"cannot be used: {describe_rights(unwritable)}"
     elif name is not None and (name == "SQLITE_FULL" or free < NEEDED):  # some calls report a full disk otherwise
         code, step = "OD-DISK-WRITE", "free space on its disk, then run again, which draws nothing twice"
         cause = f"is full: {free / (1 << 20):.1f} MiB are free for {home}, and a run needs about {NEEDED >> 20} MiB"
@@ -159,6 +164,7 @@ class _WithoutStorageFaults:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write a text, unless it is one of these; return its length in any case, as files do."""
         if "Exception while writing logger call to event log" not in text:
             self._stream.write(text)
         return len(text)

@@ -1,4 +1,4 @@
-"""End a command when it is interrupted: after the draw at hand, with its exit code, and with what was not done."""
+"""End a command when it is interrupted: after the draw at hand, with the signal, and with what was not done."""
 
 import os
 import signal
@@ -31,11 +31,6 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
         super().__init__(number, left)
         self.number, self.left = number, left
 
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the command, as a shell reports it for a process that a signal ended: 130 or 143."""
-        return 128 + self.number
-
     def to_error(self) -> OdError:
         """Return the OdError that names the signal and what was left undone."""
         message = f"stopped by {signal.Signals(self.number).name}" + (f": {self.left}" if self.left else "")
@@ -52,24 +47,24 @@ def handle_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _interrupt) for number in INTERRUPTS}
+    handlers_before = {number: signal.signal(number, _raise_interrupted) for number in INTERRUPTS}
     _PIPE[:] = os.pipe()
     for end in _PIPE:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(_PIPE[1], warn_on_full_buffer=False)
     previous_hook = sys.unraisablehook
 
-    def hook(ignored: "sys.UnraisableHookArgs") -> None:
+    def pass_on_unless_interrupt(ignored: "sys.UnraisableHookArgs") -> None:
         if not isinstance(ignored.exc_value, Interrupted):  # the pipe has the number of a signal in a finalizer
             previous_hook(ignored)
 
-    sys.unraisablehook = hook
+    sys.unraisablehook = pass_on_unless_interrupt
     try:
         yield
     finally:
         sys.unraisablehook = previous_hook
         signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
+        for number, handler in handlers_before.items():
             signal.signal(number, handler)
         for end in _PIPE:
             os.close(end)
@@ -77,7 +72,8 @@ def handle_interrupts() -> Iterator[None]:
         _RECEIVED.clear()
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
+def _raise_interrupted(number: int, _frame: FrameType | None) -> None:
+    """Handle a signal that interrupts a command."""
     raise Interrupted(number)
 
 
@@ -94,7 +90,8 @@ def get_received_signal() -> int | None:
 
 def refuse_if_received() -> None:
     """Raise :class:`Interrupted` if this process was asked to end."""
-    if (number := get_received_signal()) is not None:
+    number = get_received_signal()
+    if number is not None:
         raise Interrupted(number)
 
 
@@ -119,6 +116,7 @@ def iterate_until_interrupt(items: Sequence[T], left: str) -> Iterator[Iterator[
     try:
         yield iterate_items()
     except BaseException:
-        if (number := get_received_signal()) is None:
+        number = get_received_signal()
+        if number is None:
             raise
         raise Interrupted(number, f"{len(items) - finished} of {len(items)} {left}") from None

@@ -45,7 +45,8 @@ _COLUMNS: dict[str, Any] = yaml.load(  # the loader is safe
     Path(__file__).with_name("columns.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
 )
 
-TRIP_COUNTS, GROUP_SIZE_COLUMNS = ([Column(**one) for one in _COLUMNS[name]] for name in ("trip_counts", "group_sizes"))
+TRIP_COUNTS = [Column(**column) for column in _COLUMNS["trip_counts"]]
+GROUP_SIZE_COLUMNS = [Column(**column) for column in _COLUMNS["group_sizes"]]
 
 Sources = Mapping[str, list[dg.TableColumnDep]]
 """Columns of upstream assets that the columns of a table are computed from, by name of the column."""
@@ -80,12 +81,12 @@ def make_schema_metadata(schema: dg.TableSchema, sources: Sources | None) -> dic
 
 def make_records_schema(columns: RecordColumns) -> dg.TableSchema:
     """Return the schema of the copied records, which are in the confidential folder."""
-    described = dict.fromkeys(columns.codes, "cell" if columns.axes else "code")
-    described |= {segment.loaded: "category" for segment in columns.segments}
+    name_in_yaml = dict.fromkeys(columns.codes, "cell" if columns.axes else "code")
+    name_in_yaml |= {segment.loaded: "category" for segment in columns.segments}
     schema = []
     for name, source in map_record_sources(columns).items():
-        kind, text = _COLUMNS["raw_trips"][described.get(name, name)]
-        schema.append(dg.TableColumn(name, kind, description=text.format(source=source)))
+        column_type, text = _COLUMNS["raw_trips"][name_in_yaml.get(name, name)]
+        schema.append(dg.TableColumn(name, column_type, description=text.format(source=source)))
     return dg.TableSchema(schema)
 
 
@@ -96,7 +97,9 @@ def map_record_sources(columns: RecordColumns) -> dict[str, object]:
     """
     further = {name: getattr(columns, name) for name in ("trips", "size", "weight", "user")}
     return {
-        **{"date": columns.date, **columns.codes, "in_period": columns.date},
+        "date": columns.date,
+        **columns.codes,
+        "in_period": columns.date,
         **{name: source for name, source in further.items() if source is not None},
         **{segment.loaded: segment.column for segment in columns.segments},
     }
@@ -182,16 +185,18 @@ def make_release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[s
         cap_rho=_round_up(balance.cap),
         spent_rho=_round_up(balance.spent),
         left_rho=float(format_rounded_down(balance.left)),
-        levels=make_table_value(_narrow(kind.make_summary(release))),
+        levels=make_table_value(_narrow_summary(kind.make_summary(release))),
         **make_content_metadata(kind.list_metadata(release)),
     )
 
 
 def make_content_metadata(shown: Mapping[str, object]) -> Mapping[str, Any]:
     """Return metadata on what a release contains: numbers, texts and tables, as its kind gives them by name."""
-    return make_metadata(
-        **{name: make_table_value(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()}
-    )
+    values = {
+        name: make_table_value(content) if isinstance(content, pd.DataFrame) else content
+        for name, content in shown.items()
+    }
+    return make_metadata(**values)
 
 
 def make_report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
@@ -204,7 +209,8 @@ def make_report_metadata(kind: Kind[R], release: R, certificate: Certificate, fo
 
 def make_bundle_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published bundle: its guarantee, its report, its release, and its folder."""
-    guarantee, key = escape_markdown(describe_promise(certificate["guarantee"])), certificate["release"]
+    guarantee = escape_markdown(describe_promise(certificate["guarantee"]))
+    key = certificate["release"]
     atlas = f"[Choose areas in the atlas]({REPORTS}/{key}/{ATLAS}). It is `{ATLAS}` in the bundle."
     return make_metadata(
         guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
@@ -230,7 +236,7 @@ def _round_up(value: Fraction) -> float:
     return float(format_rounded_up(value))
 
 
-def _narrow(summary: pd.DataFrame) -> pd.DataFrame:
+def _narrow_summary(summary: pd.DataFrame) -> pd.DataFrame:
     """Return a table of levels that fits into the UI: one column for the level, and rounded numbers."""
     if "origin_level" in summary:
         levels = summary["origin_level"] + " x " + summary["destination_level"]

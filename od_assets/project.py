@@ -60,7 +60,7 @@ class Project:
 
     @property
     def folder(self) -> Path:
-        """Folder with the settings of ``dg``, and with ``.env``."""
+        """Folder with the settings of ``dg``, and with ``.env``; the root if no folder above ``defs`` has any."""
         return next((place for place in self.defs.parents if "project" in _read_dg_settings(place)), self.root)
 
     @property
@@ -97,8 +97,9 @@ def find_current_project() -> Project:
     if there is no project.
     """
     folder = os.environ.get("OD_PROJECT")
-    if folder and (found := read_project(Path(folder).resolve())) is not None:
-        return found._with_root(None)
+    stated = read_project(Path(folder).resolve()) if folder else None
+    if stated is not None:
+        return stated._with_root(None)
     here = Path.cwd().resolve()
     nearest = find_project_above(here) or (read_project(CHECKOUT) if IS_CHECKOUT else None)
     if nearest is None:
@@ -167,16 +168,18 @@ def read_variable(name: str, folder: Path) -> str | None:
     """
     if name in INSTEAD:
         return INSTEAD[name]
-    given, here, folders = os.environ.get(name), Path.cwd(), _list_variable_folders(folder)
-    values = [stated[name] for place in folders if name in (stated := _read_variable_file(place))]
-    other = None if here in folders else _read_variable_file(here).get(name)
-    meant = {None, *(_resolve_value(name, value, folder) for value in values)}
-    if other is not None and _resolve_value(name, other, folder) not in meant:
+    of_environment = os.environ.get(name)
+    folders = _list_variable_folders(folder)
+    of_files = [variables[name] for variables in map(_read_variable_file, folders) if name in variables]
+    here = Path.cwd()
+    of_here = None if here in folders else _read_variable_file(here).get(name)
+    valid_values = {None, *(_resolve_value(name, value, folder) for value in of_files)}
+    if of_here is not None and _resolve_value(name, of_here, folder) not in valid_values:
         source, step = str(here / ".env"), f"state it in {folder / '.env'} instead"
-    elif values and _resolve_value(name, given, folder) not in meant:
+    elif of_files and _resolve_value(name, of_environment, folder) not in valid_values:
         source, step = "the environment", "state it in one of them only"
     else:
-        return values[-1] if values else given
+        return of_files[-1] if of_files else of_environment
     message = f"{name} in {source} differs from {folder / '.env'}, so that one project would have two ledgers"
     raise OdError("OD-PROJECT-ENV", message, next_step=step)
 
@@ -188,9 +191,10 @@ def _resolve_value(name: str, value: str | None, folder: Path) -> str | Path | N
 
 def read_variables(folder: Path) -> dict[str, str]:
     """Return all variables of the ``.env`` of a project's folder, and of the ``dg`` workspace above it, as Dagster."""
-    return {
-        name: value for place in _list_variable_folders(folder) for name, value in _read_variable_file(place).items()
-    }
+    variables: dict[str, str] = {}
+    for place in _list_variable_folders(folder):
+        variables |= _read_variable_file(place)
+    return variables
 
 
 def load_variables() -> None:
@@ -202,7 +206,9 @@ def load_variables() -> None:
 
 @cache
 def _list_variable_folders(folder: Path) -> list[Path]:
-    return [*[place for place in folder.parents if "workspace" in _read_dg_settings(place)][:1], folder]
+    """Return the folders whose ``.env`` a project reads: the nearest ``dg`` workspace above it, then its own."""
+    workspaces = [place for place in folder.parents if "workspace" in _read_dg_settings(place)]
+    return [*workspaces[:1], folder]
 
 
 def _read_variable_file(folder: Path) -> dict[str, str]:
@@ -218,6 +224,10 @@ def _read_variable_file(folder: Path) -> dict[str, str]:
 
 @cache
 def _parse_variables(file: Path, _changed_at: int) -> dict[str, str]:
+    """Return the variables of a file, which is read once as long as it is not changed.
+
+    Raises ValueError if a line that cannot be read may state where the project writes and charges.
+    """
     from dotenv import dotenv_values  # as Dagster does
     from dotenv.parser import parse_stream
 
@@ -265,12 +275,14 @@ def prepare_dagster_home() -> Path:
 
     The folder below ``var`` is created with this package's settings, and ``DAGSTER_HOME`` is set to it.
     """
-    own_home, stated_folder = locate_dagster_home(find_current_project().var), find_environment_home()
+    own_home = locate_dagster_home(find_current_project().var)
+    stated_folder = find_environment_home()
     if stated_folder is not None and stated_folder != own_home:
         return stated_folder
     make_folder(own_home)
-    settings, present = DAGSTER_SETTINGS.read_bytes(), own_home / DAGSTER_SETTINGS.name
-    if not present.exists() or present.read_bytes() != settings:
-        write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
+    settings = DAGSTER_SETTINGS.read_bytes()
+    own_settings = own_home / DAGSTER_SETTINGS.name
+    if not own_settings.exists() or own_settings.read_bytes() != settings:
+        write_durably(own_settings, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
     os.environ["DAGSTER_HOME"] = str(own_home)
     return own_home

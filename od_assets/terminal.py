@@ -29,7 +29,7 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, **{"highlight": False} | options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a string as unstyled text. The library rich also calls this method in tables and titles."""
+        """Return a string as unstyled text. The library rich calls this method for every string that it shows."""
         return super().render_str(escape_unprintable(text), **options)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from od_assets.components.series import build_series_definitions
 from od_assets.failures import describe_failures
 from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.jobs import execute
+from od_assets.runs.jobs import execute_job
 from od_assets.series.partitions import SINGLE
 from od_assets.series.reading import list_series_names, read_declared_series
 from od_assets.series.series import About, G, P, Periods, Series
@@ -152,7 +153,7 @@ def _run_job(series: Series[P, G], period: Period) -> None:
     definitions = dg.Definitions.merge(build_series_definitions(series), OdWarehouse().build_defs(None))
     with dg.DagsterInstance.ephemeral() as instance:
         job = definitions.resolve_job_def(f"{series.name}_release")
-        result = execute(job, instance, str(uuid.uuid4()), period.text)
+        result = execute_job(job, instance, str(uuid.uuid4()), period.text)
     if not result.success:
         message = "; ".join(describe_failures(result.all_events))
         raise _make_testing_error(message, "correct the declaration or the records")
@@ -171,13 +172,21 @@ def _find_declared_files() -> set[tuple[int, int]]:
 
 def _identify_files(places: Iterable[Path]) -> set[tuple[int, int]]:
     """Return the device and the number of each file at some places or below them, which its links have, too."""
-    parts = [place / part for place in places for part in ("", *glob.glob("**/*", root_dir=place, recursive=True))]  # noqa: PTH207
-    return {(state.st_dev, state.st_ino) for part in parts if part.is_file() for state in [part.stat()]}
+    identities = set()
+    for place in places:
+        below = (place / name for name in glob.glob("**/*", root_dir=place, recursive=True))  # noqa: PTH207
+        for path in (place, *below):
+            if path.is_file():
+                state = path.stat()
+                identities.add((state.st_dev, state.st_ino))
+    return identities
 
 
 def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
     """Return made-up records of a period, with all columns that are read; the same at each call."""
-    columns, generator, geography = series.columns, np.random.default_rng(0), series.read_geography()
+    columns = series.columns
+    generator = np.random.default_rng(0)
+    geography = series.read_geography()
     seconds = generator.integers(0, period.days * 86_400, _ROWS)
     times = pd.Series(np.datetime64(period.first, "s") + seconds.astype("timedelta64[s]"))
     origins, destinations = series.list_allowed_codes(geography)
@@ -185,23 +194,28 @@ def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
         name: generator.choice(destinations if code == "destination" else origins, _ROWS)
         for code, name in columns.codes.items()
     }
-    if columns.axes:  # longitude and latitude in turn
-        names, axes = (columns.origin, *columns.stops, columns.destination), columns.axes
-        values = {name: generator.uniform(axes[k % 2][0], axes[k % 2][1], _ROWS) for k, name in enumerate(names)}
+    if columns.axes:
+        coordinates = (columns.origin, *columns.stops, columns.destination)  # longitude and latitude in turn
+        values = {}
+        for name, (least, most, _) in zip(coordinates, cycle(columns.axes), strict=False):
+            values[name] = generator.uniform(least, most, _ROWS)
     numbers = generator.integers(1, 4, _ROWS)
     values |= {columns.date: times, columns.trips: numbers, columns.weight: numbers}
     values[columns.user] = _make_user_ids(series.unit.id_pattern or ".*", seconds % (_ROWS // 4))
     for source, breakdown in zip(columns.segments, series.breakdowns, strict=True):
-        texts = [text for text, _ in source.lookup] or breakdown.categories
         if source.derive == "number":
             values[source.column] = generator.uniform(source.breaks[0] - 1, source.breaks[-1] + 1, _ROWS)
-        else:
-            values[source.column] = generator.choice(texts, _ROWS) if source.derive == "text" else times
+        elif source.derive == "text":
+            texts = [text for text, _ in source.lookup] or breakdown.categories
+            values[source.column] = generator.choice(texts, _ROWS)
+        else:  # parts of times
+            values[source.column] = times
     values |= {name: generator.choice(chosen, _ROWS) for name, chosen in series.record_format.categories}
     if columns.size is not None:
         groups = series.grouping.count_groups_per_area(geography, period.days)
         values = {columns.origin: geography.zones, columns.size: 2, columns.trips: groups, columns.date: times[0]}
     values.pop(None, None)  # what is not read
+    # Of several published names of a column, the first one is written.
     return pd.DataFrame({name if isinstance(name, str) else name[0]: column for name, column in values.items()})
 
 
@@ -223,4 +237,5 @@ def _change_environment(root: Path | None, **changed: str) -> Iterator[None]:
 
 
 def _make_testing_error(message: str, step: str) -> OdError:
+    """Return the error for a dry run that cannot be made or that failed."""
     return OdError("OD-TESTING", message, next_step=step)

@@ -36,7 +36,6 @@ ALLOWED = {
     "od_core/privacy/budget.py": {"allowed_rho"},  # public
     "od_core/stops/geometry.py": {"around"},  # public: MapGrid.around
     "od_assets/sensors/notices.py": {"failed", "published"},  # projects override them
-    "od_assets/series/series.py": {"by_level"},
 }
 """Names that stay, by file."""
 

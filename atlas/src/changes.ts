@@ -19,20 +19,22 @@ export type Days = [before: number, after: number];
 
 const SAME: Days = [1, 1];
 
+/** Whether numbers of two periods are compared per day, because the periods have different numbers of days. */
 export function isPerDay([before, after]: Days): boolean {
   return before !== after;
 }
 
 /** Least common multiple of the days: trips in so many days are whole numbers. */
-function common([before, after]: Days): number {
-  const divisor = (one: number, other: number): number => (other ? divisor(other, one % other) : one);
-  return (before / divisor(before, after)) * after;
+function commonMultiple([before, after]: Days): number {
+  let [divisor, rest] = [before, after];
+  while (rest) [divisor, rest] = [rest, divisor % rest];
+  return (before / divisor) * after;
 }
 
 /** The change between two numbers; `deviations` are those of numbers that were selected. */
 export function changeBetween(before: Trips, after: Trips, deviations = DEVIATIONS, days = SAME): Change {
   if (!isPerDay(days)) return { ...changeOfWhole(before, after, deviations), before: before.trips, days };
-  const span = common(days);
+  const span = commonMultiple(days);
   const [old, now] = [before, after].map(({ trips, interval }, k): Trips => {
     const times = span / days[k];
     return { trips: trips * times, interval: interval && [interval[0] * times, interval[1] * times] };
@@ -41,18 +43,20 @@ export function changeBetween(before: Trips, after: Trips, deviations = DEVIATIO
   return { before: before.trips, days, change: change / span, interval: interval && [interval[0] / span, interval[1] / span], certain };
 }
 
+/** The change between two whole numbers of trips. The end towards 0 is further away if the changes were selected. */
 function changeOfWhole(before: Trips, after: Trips, deviations: number): Pick<Change, "change" | "interval" | "certain"> {
   const change = after.trips - before.trips;
   if (!before.interval || !after.interval) return { change, interval: null, certain: false };
-  const [x, y] = [distances(before.trips, before.interval), distances(after.trips, after.interval)];
+  const [old, now] = [distances(before.trips, before.interval), distances(after.trips, after.interval)];
   const k = deviations / DEVIATIONS;
-  const [isMore, isLess] = [k > 1 && change > 0, k > 1 && change < 0];
-  const lower = isMore
-    ? change - root(Math.max(y.down, k * y.up), k * x.up)
-    : change - Math.min(root(y.reachDown, x.up), y.down + x.up);
-  const upper = isLess
-    ? change + root(k * y.up, Math.max(x.down, k * x.up))
-    : change + Math.min(root(y.up, x.reachDown), y.up + x.down);
+  const lower =
+    k > 1 && change > 0
+      ? change - root(Math.max(now.down, k * now.up), k * old.up)
+      : change - Math.min(root(now.reachDown, old.up), now.down + old.up);
+  const upper =
+    k > 1 && change < 0
+      ? change + root(k * now.up, Math.max(old.down, k * old.up))
+      : change + Math.min(root(now.up, old.reachDown), now.up + old.down);
   return { change, interval: [lower, upper], certain: lower > 0 || upper < 0 };
 }
 
@@ -62,6 +66,7 @@ function distances(trips: number, [lower, upper]: [number, number]): { down: num
   return { down, up, reachDown: lower === 0 ? Math.max(down, up) : down };
 }
 
+/** The root of the sum of two squares, rounded up. */
 function root(one: number, other: number): number {
   return Math.ceil(Math.sqrt(one * one + other * other));
 }
@@ -74,15 +79,18 @@ export class Comparison {
     private readonly days: Days,
   ) {}
 
+  /** The later trips from some areas to others, with their change. */
   between(origins: Areas, destinations: Areas): Trips & { change: Change } {
     const [then, now] = [this.before, this.after].map((flows) => flows.between(origins, destinations));
     return { ...now, change: changeBetween(then, now, this.deviations(origins, destinations), this.days) };
   }
 
+  /** Deviations of the change of one flow: the fewer of those of both releases. */
   private deviations(origins: Areas, destinations: Areas): number {
     return Math.min(...[this.before, this.after].map((flows) => flows.selection(origins, destinations).changes));
   }
 
+  /** The later totals of some areas, with their changes. */
   totals(selected: Areas): Totals {
     const [before, after] = [this.before.totals(selected), this.after.totals(selected)];
     const changed = (name: "outflow" | "inflow" | "within", deviations?: number): Trips => ({
@@ -103,6 +111,7 @@ export class Comparison {
     return this.compared(each[0], each[1], most, ends);
   }
 
+  /** Flows between areas of a level with the largest changes, those larger than their uncertainty first. */
   largest(level: number, most: number): Flow[] {
     const each = [this.before, this.after].map((flows) => flows.largest(level, Infinity, 0));
     const ends = ({ origin, destination }: Flow): [Areas, Areas] => [
@@ -112,6 +121,7 @@ export class Comparison {
     return this.compared(each[0], each[1], most, ends);
   }
 
+  /** The flows of either release with the largest changes, those larger than their uncertainty first. */
   private compared(before: Flow[], after: Flow[], most: number, ends: (flow: Flow) => [Areas, Areas]): Flow[] {
     const both = new Map<string, { flow: Flow; before: number; after: number }>();
     for (const [name, flows] of [["before", before], ["after", after]] as const) {

@@ -5,6 +5,7 @@ import type { Answer, Name, Questions } from "./messages";
 /** Source of the worker's program, which the build inserts. */
 declare const WORKER: string;
 
+/** The page's end of the connection to the worker. */
 export class Client {
   private readonly worker: Worker;
   private readonly waiting = new Map<number, { done: (answer: never) => void; failed: (error: Error) => void }>();
@@ -22,6 +23,7 @@ export class Client {
     };
   }
 
+  /** Ask a question; the answer comes when the worker has it. */
   ask<K extends Name>(name: K, ask: Questions[K]["ask"]): Promise<Questions[K]["answer"]> {
     const id = this.asked++;
     return new Promise((done, failed) => {

@@ -141,6 +141,7 @@ export class Data {
     private readonly first: number,
   ) {}
 
+  /** Unpack the data of a page: Base64 of gzip, in which the length of the header, the header and the columns follow. */
   static async decoded(base64: string): Promise<Data> {
     const characters = atob(base64);
     const packed = new Uint8Array(characters.length);
@@ -152,6 +153,7 @@ export class Data {
     return new Data(header, bytes, 8 * Math.ceil((4 + length) / 8));
   }
 
+  /** The values of a column, as they are stored. */
   numbers(column: Column): Numbers {
     const start = this.first + column.start;
     switch (column.type) {
@@ -166,11 +168,13 @@ export class Data {
     }
   }
 
+  /** The values of a column as floating-point numbers. */
   reals(column: Column): Float64Array {
     const numbers = this.numbers(column);
     return numbers instanceof Float64Array ? numbers : Float64Array.from(numbers);
   }
 
+  /** The values of a column as integers of 32 bits. */
   integers(column: Column): Int32Array {
     return Int32Array.from(this.numbers(column));
   }

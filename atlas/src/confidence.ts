@@ -1,11 +1,16 @@
 /** The ends of 90 % intervals, as `od_core/flows/interval_ends.py` computes them, bit for bit. */
 
+import type { Trips } from "./flows";
+
+/** Standard deviations from the middle of a normal distribution within which 90 % of it lies. */
 export const DEVIATIONS = 1.6448536269514722;
+/** Relative error of an estimate from rounding, and the most trips by which an interval is widened for it. */
 const TOLERANCE = 1e-9;
 const MOST_TOLERANCE = 0.25;
-
+/** Standard deviations above 0 from which the selection of an estimate by its sign matters little. */
 const FAR = 5;
 
+/** Half the width of an interval around an estimate, before its ends are cut to whole numbers. */
 export function halfWidth(estimate: number, variance: number, deviations = DEVIATIONS): number {
   const width = deviations * Math.sqrt(variance);
   const rounding = Math.min(TOLERANCE * (1 + Math.abs(estimate)), MOST_TOLERANCE);
@@ -29,6 +34,7 @@ export function lowerBound(estimate: number, variance: number, deviations = DEVI
   return Math.max(Math.ceil(estimate - halfWidth(estimate, variance, own)), 0);
 }
 
+/** The upper end. */
 export function upperBound(estimate: number, variance: number): number {
   return Math.max(Math.floor(estimate + halfWidth(estimate, variance)), 0);
 }
@@ -43,6 +49,11 @@ export function reliability(trips: number, interval: [lower: number, upper: numb
   return 4 * (interval[1] - interval[0]) <= trips ? "solid" : "rough";
 }
 
+/** Whether trips may be none or, if releases are compared, may not have changed. */
+export function isFaint({ trips, interval, change }: Trips): boolean {
+  return change ? !change.certain : reliability(trips, interval) === "may be none";
+}
+
 /** Estimates of a sum of nodes; see `Estimates` in `od_core/flows/estimation/fitted_tree.py`. */
 export interface Estimate {
   estimate: number;
@@ -54,6 +65,7 @@ export interface Estimate {
   doubt: number;
 }
 
+/** The sum of two independent estimates. */
 export function added(one: Estimate, other: Estimate): Estimate {
   return {
     estimate: one.estimate + other.estimate,
@@ -74,16 +86,20 @@ export function bounds(sum: Estimate, deviations = DEVIATIONS, isListed = false)
 /** The side on which the true trips probably are if the released ones lie at an end of their interval, and the unbiased
  * estimate; see `_find_likely_sides` in `od_core/flows/indicators.py`. */
 export function likely(trips: number, sum: Estimate): Likely | null {
-  const [half, about] = [halfWidth(sum.estimate, sum.variance), Math.round(sum.estimate)];
+  const half = halfWidth(sum.estimate, sum.variance);
+  const about = Math.round(sum.estimate);
   const alone = Math.floor(sum.estimate + half) + Math.trunc(sum.most);
-  const all = sum.estimate + Math.max(sum.unseen, 0);
-  const together = Math.floor(all + halfWidth(all, sum.variance + sum.doubt));
-  if (trips < half) return null;
-  if (trips <= Math.ceil(sum.estimate - half) && trips < about) return { side: "higher", about };
+  const withUnseen = sum.estimate + Math.max(sum.unseen, 0);
+  const together = Math.floor(withUnseen + halfWidth(withUnseen, sum.variance + sum.doubt));
+  const low = Math.ceil(sum.estimate - half);
   const high = sum.most > 0 ? Math.min(alone, together) : alone;
-  return trips >= high && trips > about ? { side: "lower", about } : null;
+  if (trips < half) return null;
+  if (trips <= low && trips < about) return { side: "higher", about };
+  if (trips >= high && trips > about) return { side: "lower", about };
+  return null;
 }
 
+/** Whether the true trips probably are more or fewer than the released ones, and about how many they are. */
 export interface Likely {
   side: "higher" | "lower";
   about: number;
@@ -100,12 +116,12 @@ export function shareBounds(
 ): [lower: number, upper: number] {
   if (nothingDropped) {
     const covariance = (whole.variance + part.variance - rest.variance) / 2;
-    return outwards(fieller(part, whole, covariance, 1), 6);
+    return roundedOutwards(fieller(part, whole, covariance, 1), 6);
   }
   const [[stayLow, stayHigh], [leaveLow, leaveHigh]] = [bounds(part), bounds(rest)];
   const low = stayLow + leaveHigh > 0 ? stayLow / (stayLow + leaveHigh) : 0;
   const high = stayHigh + leaveLow > 0 ? stayHigh / (stayHigh + leaveLow) : 1;
-  return outwards([low, high], 6);
+  return roundedOutwards([low, high], 6);
 }
 
 /** The interval of the mean of a quantity of trips; see `_compute_distance_bounds` in `od_core/flows/indicators.py`.
@@ -125,7 +141,7 @@ export function meanBounds(
   const unseen = bounds({ ...trips, estimate: 0, variance: 0 })[1];
   const seen = lowerBound(trips.estimate, trips.variance);
   const part = unseen > 0 ? seen / (seen + unseen) : 1;
-  return outwards([low * part, high * part + most * (1 - part)], 3);
+  return roundedOutwards([low * part, high * part + most * (1 - part)], 3);
 }
 
 /** The interval of part / whole, from 0 to `most`; see `compute_fieller_ends` in `od_core/flows/estimation/intervals.py`. */
@@ -140,7 +156,8 @@ function fieller(part: Estimate, whole: Estimate, covariance: number, most: numb
   return [inside((b - reach) / a), inside((b + reach) / a)];
 }
 
-function outwards([low, high]: [number, number], digits: number): [lower: number, upper: number] {
-  const step = 10 ** digits;
-  return [Math.floor(low * step) / step, Math.ceil(high * step) / step];
+/** An interval whose ends are rounded outwards to some decimal places. */
+function roundedOutwards([low, high]: [number, number], places: number): [lower: number, upper: number] {
+  const scale = 10 ** places;
+  return [Math.floor(low * scale) / scale, Math.ceil(high * scale) / scale];
 }

@@ -17,6 +17,13 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** Make a table that scrolls by itself on a narrow page. */
+export function scrollingTable(title: string, heads: string[], rows: HTMLElement[]): HTMLElement {
+  const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)));
+  const content = make("table", {}, make("caption", {}, title), make("thead", {}, head), make("tbody", {}, ...rows));
+  return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, content);
+}
+
 /** The element of the page with an identifier. */
 export function byId<E extends HTMLElement = HTMLElement>(id: string): E {
   return document.getElementById(id) as E;
@@ -27,6 +34,7 @@ export function isolated(text: string): string {
   return /^[\x20-\x7e]*$/.test(text) ? text : `\u2068${text}\u2069`;
 }
 
+/** A number with thousands separators. */
 export function number(value: number): string {
   return value.toLocaleString("en");
 }
@@ -37,10 +45,12 @@ export function rounded(value: number): string {
   return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+/** Kilometres with at most one decimal place, and their unit. */
 export function kilometres(distance: number): string {
   return `${distance.toLocaleString("en", { maximumFractionDigits: 1 })} km`;
 }
 
+/** A share in percent with at most one decimal place. */
 export function percent(share: number): string {
   return `${(100 * share).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 }

@@ -19,39 +19,36 @@ export interface Row {
   change?: Change;
 }
 
+/** The rows of a selection: its totals, if it has any, and its flows, of which `of` says between which areas they are. */
 export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of: (flow: Flow) => Partial<Row>): Row[] {
-  const empty = { level: "", area: "", name: "" };
-  const whole: Row[] = !totals
-    ? []
-    : [
-        { measure: `${counted} to elsewhere`, ...empty, ...numbers(totals.outflow) },
-        { measure: `${counted} from elsewhere`, ...empty, ...numbers(totals.inflow) },
-        { measure: `${counted} within`, ...empty, ...numbers(totals.within) },
-        {
-          measure: `share of ${counted} that stay`,
-          ...empty,
-          value: totals.selfContainment.share,
-          interval: totals.selfContainment.interval,
-        },
-        ...(totals.meanDistance
-          ? [
-              {
-                measure: `mean distance of ${counted} from here, in km`,
-                ...empty,
-                value: totals.meanDistance.mean,
-                interval: totals.meanDistance.interval,
-              },
-            ]
-          : []),
-      ];
-  return [...whole, ...flows.map((flow) => ({ measure, ...empty, ...numbers(flow), ...of(flow) }))];
+  const rows = totals ? rowsOfTotals(totals) : [];
+  return [...rows, ...flows.map((flow) => ({ measure, ...UNNAMED, ...numbers(flow), ...of(flow) }))];
+}
+
+/** What a row of no area in particular says of its area. */
+const UNNAMED = { level: "", area: "", name: "" };
+
+function rowsOfTotals({ outflow, inflow, within, selfContainment, meanDistance }: Totals): Row[] {
+  const { share, interval } = selfContainment;
+  const rows: Row[] = [
+    { measure: `${counted} to elsewhere`, ...UNNAMED, ...numbers(outflow) },
+    { measure: `${counted} from elsewhere`, ...UNNAMED, ...numbers(inflow) },
+    { measure: `${counted} within`, ...UNNAMED, ...numbers(within) },
+    { measure: `share of ${counted} that stay`, ...UNNAMED, value: share, interval },
+  ];
+  if (meanDistance) {
+    const measure = `mean distance of ${counted} from here, in km`;
+    rows.push({ measure, ...UNNAMED, value: meanDistance.mean, interval: meanDistance.interval });
+  }
+  return rows;
 }
 
 /** A row of the trips of one category, or of one band of distance. */
 export function partRow(measure: string, name: string, of: Trips): Row {
-  return { measure, level: "", area: "", name, ...numbers(of) };
+  return { measure, ...UNNAMED, name, ...numbers(of) };
 }
 
+/** The part of a row that has numbers. */
 function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "interval" | "word" | "change"> {
   return { value: trips, interval, word: reliability(trips, interval), change };
 }
@@ -63,6 +60,7 @@ interface Stated {
   note: string;
 }
 
+/** The text of a CSV file. Columns on changes are only there if a row has a change. */
 export function csv(rows: (Row & Stated)[]): string {
   const perDay = rows.some(({ change }) => change && isPerDay(change.days)) ? "_per_day" : "";
   const changes = rows.some(({ change }) => change) ? ["before", ...["change", "change_lower", "change_upper"].map((name) => `${name}${perDay}`)] : [];
@@ -86,11 +84,13 @@ export function csv(rows: (Row & Stated)[]): string {
   return [heads, ...lines].map((line) => `${line.map(field).join(",")}\r\n`).join("");
 }
 
+/** A value as a field of a CSV file, in quotes where it needs them. */
 function field(value: string | number): string {
   const text = String(value);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
+/** Let the browser save a text as a file. */
 export function save(text: string, name: string): void {
   const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   make("a", { href: address, download: name }).click();

@@ -85,6 +85,8 @@ const NOTHING: NodeSum = { factor: 0, residual: 0, estimate: 0, most: 0, unseen:
 export class FittedTree {
   readonly nothingDropped: boolean;
   readonly levels: readonly Level[];
+  /** Whether nodes were dropped by their noisy values. */
+  private readonly byNoise: boolean;
   private readonly unseen: Unseen[];
   /** Number of the band of each node of the last level. */
   private bands: Uint8Array | null = null;
@@ -107,8 +109,6 @@ export class FittedTree {
     this.byNoise = given.byNoise;
     this.unseen = this.nothingDropped ? [] : this.levels.map(unseenTrips);
   }
-
-  private readonly byNoise: boolean;
 
   /** Estimate of the trips from some zones to others, given how much of each area is selected. */
   sumBetween(origins: Uint8Array[], destinations: Uint8Array[]): Estimate {
@@ -305,6 +305,7 @@ function areasBelow(side: Geography, level: number, next: number, areas: Int32Ar
   return (node) => [firstChild[areas[node]], firstChild[areas[node] + 1]];
 }
 
+/** The one node of the first level, which has no parent. */
 function root(): Pick<Nodes, "origin" | "destination" | "offsets"> {
   return { origin: new Int32Array(1), destination: new Int32Array(1), offsets: new Int32Array(1) };
 }
@@ -371,6 +372,7 @@ export function estimatesOf(
   return estimates;
 }
 
+/** Sums of values over runs, each from one offset to the next. */
 function runSums(values: Float64Array, offsets: Int32Array): Float64Array {
   const sums = new Float64Array(offsets.length - 1);
   for (let run = 0; run < sums.length; run++) {

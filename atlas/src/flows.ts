@@ -111,7 +111,7 @@ export class Flows {
   /** Trips from and to some areas of both sides, taken together as one area. */
   totals(selected: Areas): Totals {
     const inside = this.originZones(selected);
-    const outside = inside.map((zone) => 1 - zone);
+    const outside = inside.map((isInside) => 1 - isInside);
     const everywhere = new Uint8Array(inside.length).fill(1);
     const [here, elsewhere, all] = [inside, outside, everywhere].map((mask) => this.tree.origin.parts(mask));
     const estimates = this.areaEstimates(here, elsewhere, all);
@@ -121,12 +121,13 @@ export class Flows {
     const within = this.withInterval(this.sum(inside, inside), estimates && this.estimate(here, here), own); // as that flow
     const begun = within.trips + outflow.trips;
     const share = begun > 0 && !this.category ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
-    const rest = { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all) };
-    if (!estimates || this.category) return { ...rest, selfContainment: { share, interval: null } };
-    const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
-    const [lower, upper] = shareBounds(estimates.within, estimates.begun, estimates.outflow, nothingDropped);
-    const interval: [number, number] = [Math.min(lower, share ?? 1), Math.max(upper, share ?? 0)];
-    return { ...rest, selfContainment: { share, interval } };
+    const selfContainment: Share = { share, interval: null };
+    if (estimates && !this.category) {
+      const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
+      const [lower, upper] = shareBounds(estimates.within, estimates.begun, estimates.outflow, nothingDropped);
+      selfContainment.interval = [Math.min(lower, share ?? 1), Math.max(upper, share ?? 0)];
+    }
+    return { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all), selfContainment };
   }
 
   /** Estimates of selected areas, given how much of each area is selected, not selected, and all; null without intervals. */
@@ -142,7 +143,8 @@ export class Flows {
   private meanDistance(inside: Uint8Array, here: Uint8Array[], all: Uint8Array[]): Mean | null {
     const { distances } = this;
     if (!distances || distances.farthest === null || this.category) return null;
-    let [trips, metres] = [0, 0];
+    let trips = 0;
+    let metres = 0;
     this.leaves.each(inside, null, (origin, destination, leaf) => {
       const distance = distances.kilometres(origin, destination);
       if (Number.isNaN(distance)) return;
@@ -187,7 +189,7 @@ export class Flows {
     });
   }
 
-  /** The largest flows between different areas of a level of both sides. Only the first `known` have intervals. */
+  /** The `most` largest flows between different areas of a level of both sides. Only the first `known` have intervals. */
   largest(level: number, most: number, known = most): Flow[] {
     const { origin, destination } = this.tree;
     const [from, to, width] = [origin.zoneAreas(level), destination.zoneAreas(level), destination.size(level)];
@@ -266,19 +268,23 @@ export class Flows {
     pairs.each(null, null, (origin, destination, pair) => visit(from[origin], to[destination], trips[pair]));
   }
 
+  /** The areas of a level with selected zones, once for each of them. */
   private areasOf(zones: Uint8Array, level: number): number[] {
     const areaOf = this.tree.origin.zoneAreas(level);
     return [...zones.keys()].filter((zone) => zones[zone]).map((zone) => areaOf[zone]);
   }
 
+  /** A mask of the zones in some areas of the origins. */
   private originZones({ level, areas }: Areas): Uint8Array {
     return this.tree.origin.zonesIn(level, areas);
   }
 
+  /** A mask of the zones in some areas of the destinations. */
   private destinationZones({ level, areas }: Areas): Uint8Array {
     return this.tree.destination.zonesIn(level, areas);
   }
 
+  /** Trips from some zones to others, given a mask of each. */
   private betweenZones(origins: Uint8Array, destinations: Uint8Array, selection?: Selection): Trips {
     const [from, to] = [this.tree.origin.parts(origins), this.tree.destination.parts(destinations)];
     return this.withInterval(this.sum(origins, destinations), this.estimate(from, to), selection);
@@ -295,8 +301,13 @@ export class Flows {
   /** Released trips from some zones to others. */
   private sum(origins: Uint8Array, destinations: Uint8Array): number {
     let trips = 0;
-    if (this.category) this.each((from, to, count) => (trips += origins[from] && destinations[to] ? count : 0));
-    else this.leaves.each(origins, destinations, (_, __, leaf) => (trips += this.leaves.trips[leaf]));
+    if (this.category) {
+      this.each((from, to, count) => {
+        if (origins[from] && destinations[to]) trips += count;
+      });
+    } else {
+      this.leaves.each(origins, destinations, (_origin, _destination, leaf) => (trips += this.leaves.trips[leaf]));
+    }
     return trips;
   }
 

@@ -37,14 +37,16 @@ export class Geography {
     for (let level = this.depth - 1; level >= 0; level--) {
       this.firstZone[level] = this.firstChild[level].map((child) => this.firstZone[level + 1][child]);
     }
-    this.places = given.coordinates && given.centres && this.read(data, [...given.centres, given.coordinates]);
-    this.shapes = given.shapes && this.rings(data, given.shapes);
+    this.places = given.coordinates && given.centres && readPlaces(data, [...given.centres, given.coordinates]);
+    this.shapes = given.shapes && this.readRings(data, given.shapes);
   }
 
+  /** Number of zones. */
   get zones(): number {
     return this.codes[this.depth].length;
   }
 
+  /** Number of areas of a level. */
   size(level: number): number {
     return this.codes[level].length;
   }
@@ -80,7 +82,7 @@ export class Geography {
   }
 
   /** Rings of each area of each level; the whole space has none. */
-  private rings(data: Data, { step, ...given }: NonNullable<GeographyData["shapes"]>): Float32Array[][][] {
+  private readRings(data: Data, { step, ...given }: NonNullable<GeographyData["shapes"]>): Float32Array[][][] {
     const [perArea, perRing, points] = [given.perArea, given.perRing, given.points].map((column) => data.numbers(column));
     let [area, ring, point, x, y] = [0, 0, 0, 0, 0];
     const nextRing = (): Float32Array => {
@@ -96,15 +98,15 @@ export class Geography {
     const level = (codes: string[]): Float32Array[][] => codes.map(() => Array.from({ length: perArea[area++] }, nextRing));
     return [[[]], ...this.codes.slice(1).map(level)];
   }
+}
 
-  /** Longitudes and latitudes of all levels, given latitudes and longitudes; the place of the whole space is unknown. */
-  private read(data: Data, columns: Column[]): Float64Array[] {
-    const levels = columns.map((column) => {
-      const degrees = data.reals(column);
-      return degrees.map((_, k) => degrees[k % 2 ? k - 1 : k + 1]);
-    });
-    return [new Float64Array(2).fill(NaN), ...levels];
-  }
+/** Longitudes and latitudes of all levels, given latitudes and longitudes; the place of the whole space is unknown. */
+function readPlaces(data: Data, columns: Column[]): Float64Array[] {
+  const levels = columns.map((column) => {
+    const degrees = data.reals(column);
+    return degrees.map((_, k) => degrees[k % 2 ? k - 1 : k + 1]);
+  });
+  return [new Float64Array(2).fill(NaN), ...levels];
 }
 
 /** Position of the first of each value's places in a sorted list of values, then the length of the list. */

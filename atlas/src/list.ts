@@ -2,10 +2,11 @@
 
 import { counted } from "./nouns";
 import type { Client } from "./client";
+import { isFaint } from "./confidence";
 import { byId, isolated, make, number } from "./dom";
 import type { Areas, Trips } from "./flows";
 import type { Side } from "./messages";
-import { changeText, intervalAndWord, isFaint } from "./panel";
+import { changeText, intervalAndWord } from "./panel";
 import { folded } from "./search";
 
 /** Number of areas that are listed at first, and that a click adds. */
@@ -47,18 +48,20 @@ export class AreaList {
     };
   }
 
+  /** Show another list; of other areas, only the first ones. */
   show(listed: Listed): Promise<void> {
     if (listed.side !== this.listed?.side || listed.level !== this.listed.level) this.most = STEP;
     this.listed = listed;
     return this.fill();
   }
 
+  /** Ask for the trips of the listed areas, and write the table. */
   private async fill(): Promise<void> {
     if (!this.listed) return;
     const asked = ++this.latest;
     const { side, level, selected, columns } = this.listed;
-    const found = this.found(side, level);
-    const areas = found.slice(0, this.most);
+    const matches = this.findMatches(side, level);
+    const areas = matches.slice(0, this.most);
     const ends = columns.map(({ ends }) => areas.map((area) => ends({ level, areas: [area] })));
     const trips = await Promise.all(ends.map((each) => this.client.ask("several", { ends: each })));
     if (asked !== this.latest) return;
@@ -97,12 +100,12 @@ export class AreaList {
       ),
     );
     if (held) table.querySelector<HTMLInputElement>(`input[value="${focused}"]`)?.focus();
-    this.more.hidden = areas.length === found.length;
-    byId("listed").textContent = `${number(areas.length)} of ${number(found.length)} areas are listed, those with the most ${counted} first.${note}`;
+    this.more.hidden = areas.length === matches.length;
+    byId("listed").textContent = `${number(areas.length)} of ${number(matches.length)} areas are listed, those with the most ${counted} first.${note}`;
   }
 
-  /** The areas with the text of the filter in their name or code, those with the most ${counted} first. */
-  private found(side: Side, level: number): number[] {
+  /** The areas with the text of the filter in their name or code, those with the most trips first. */
+  private findMatches(side: Side, level: number): number[] {
     const text = folded(this.filter.value.trim());
     const sizes = side.sizes[level];
     const matches = [...side.codes[level].keys()].filter((area) =>

@@ -11,15 +11,17 @@ import { FlowMap, type Circle, type Scene } from "./map";
 import type { Opened, Side } from "./messages";
 import { changeText, chips, flowTable, intervalAndWord, matrixTable, tiles, type Named } from "./panel";
 import { divided, profileTables, type Profile } from "./profile";
-import { partner, sceneOfAll, sceneOfSelection } from "./scene";
+import { MOST_LINES, partner, sceneOfAll, sceneOfSelection } from "./scene";
 import { Search } from "./search";
 import { atLevel, fragment, otherSide, selectedSide, stated, type State } from "./state";
 
 /** Data of a page, in its text. */
 const DATA = /<script type="text\/plain" id="data">([A-Za-z0-9+/=]+)<\/script>/;
-const LARGEST = 15;
+/** Number of the flows that are compared with another release: those with the largest changes. */
 const COMPARED = 300;
+/** Number of the largest flows in the download if no area is selected. */
 const DOWNLOADED = 1000;
+/** Largest number of rows and of columns of the matrix. */
 const MATRIX = 16;
 /** Number of the largest flows of an area that are in view when it is found by name. */
 const NEAR = 8;
@@ -85,6 +87,7 @@ class Atlas {
     this.show();
   }
 
+  /** The side whose areas are selected. */
   private get side(): Side {
     return selectedSide(this.opened, this.state.direction);
   }
@@ -93,10 +96,12 @@ class Atlas {
     return this.after !== null;
   }
 
+  /** The side at the other end of the flows of the selection. */
   private get other(): Side {
     return otherSide(this.opened, this.state.direction);
   }
 
+  /** The map; null, with a note in its place, if no area has coordinates. */
   private makeMap(): FlowMap | null {
     const { origin, destination, sameAreas } = this.opened;
     const view = viewOf(sameAreas ? [origin] : [origin, destination]);
@@ -105,17 +110,17 @@ class Atlas {
       return null;
     }
     return new FlowMap(byId<HTMLCanvasElement>("map"), view, {
-      chosen: (area) => this.chosen([area]),
+      chosen: (area) => this.choose([area]),
       surrounded: (areas) => {
         this.drawAround(false);
-        if (areas.length) this.chosen(areas);
+        if (areas.length) this.choose(areas);
       },
-      pointed: (circle) => this.hint(circle),
+      pointed: (circle) => this.describeCircle(circle),
     });
   }
 
   /** Select areas that were chosen on the map, or deselect a selected one. */
-  private chosen(chosen: number[]): void {
+  private choose(chosen: number[]): void {
     const { areas } = this.state;
     if (this.showsOther) this.selectOther(chosen);
     else if (chosen.length === 1 && areas.includes(chosen[0])) {
@@ -146,7 +151,7 @@ class Atlas {
   private async offerPeriods(): Promise<void> {
     if (!location.protocol.startsWith("http")) return;
     const select = byId<HTMLSelectElement>("period");
-    const listed = await fetched("../../periods.json").then((text) => JSON.parse(text) as { release: string; period: string }[]);
+    const listed = await fetchText("../../periods.json").then((text) => JSON.parse(text) as { release: string; period: string }[]);
     const others = listed.filter(({ release }) => release !== this.opened.header.release);
     if (!others.length) return;
     const none = make("option", { value: "" }, "Compare with another period");
@@ -155,7 +160,7 @@ class Atlas {
     select.onchange = async () => {
       if (select.value === "file") byId("other").click();
       else if (!select.value) void this.compare(null);
-      else void this.compare(await fetched(`../../../${select.value}/atlas.html`).catch(() => ""));
+      else void this.compare(await fetchText(`../../../${select.value}/atlas.html`).catch(() => ""));
     };
     select.hidden = false;
     byId("compare").hidden = true;
@@ -177,11 +182,12 @@ class Atlas {
   }
 
   /** The name of the category that alone is shown, after a comma. */
-  private get only(): string {
+  private get categoryText(): string {
     const { part } = this.state;
     return part ? `, only ${isolated(part.breakdown)} ${isolated(part.category)}` : "";
   }
 
+  /** Compare with the release of another page, given its text, or with none. A refusal is said beside the button. */
   private async compare(page: string | null): Promise<void> {
     const status = byId("compared");
     try {
@@ -200,11 +206,13 @@ class Atlas {
     this.show();
   }
 
+  /** Let dragging on the map draw around areas, or move the map again. */
   private drawAround(on: boolean): void {
     byId("lasso").setAttribute("aria-pressed", String(on));
     if (this.map) this.map.lasso = on;
   }
 
+  /** Change the state, the address of the page and what it shows. Selected areas are carried to another level. */
   private change(change: Partial<State>): void {
     const { level, areas, direction } = this.state;
     const next = { ...this.state, ...change };
@@ -217,6 +225,7 @@ class Atlas {
     this.show();
   }
 
+  /** Show the state in the controls, and ask for the numbers of its view. */
   private show(): void {
     const { level, direction, view, part } = this.state;
     const select = byId<HTMLSelectElement>("level");
@@ -237,10 +246,11 @@ class Atlas {
     byId("hint").hidden = view !== "map" && this.map !== null;
     byId("matrix").hidden = view !== "matrix";
     byId("list").hidden = view !== "list";
-    void this.answer(++this.view);
+    void this.showNumbers(++this.view);
   }
 
-  private async answer(view: number): Promise<void> {
+  /** Ask the worker for what a view shows, and show it unless the reader has chosen another view meanwhile. */
+  private async showNumbers(view: number): Promise<void> {
     const { level, areas, direction, part } = this.state;
     const selected = { level, areas };
     const latest = (): boolean => view === this.view;
@@ -254,7 +264,7 @@ class Atlas {
         const flows = await this.client.ask("partners", { selected, direction, level, most });
         if (latest()) this.showSelection(totals, flows);
       } else {
-        const flows = await this.client.ask("largest", { level, most: this.comparing ? COMPARED : LARGEST });
+        const flows = await this.client.ask("largest", { level, most: this.comparing ? COMPARED : MOST_LINES.ofAll });
         if (latest()) this.showLargest(flows);
       }
       if (this.state.view === "matrix" && latest()) await this.showMatrix(latest);
@@ -264,12 +274,12 @@ class Atlas {
     }
     if (!latest()) return;
     panel.setAttribute("aria-busy", "false");
-    const profile = await this.profile();
+    const profile = await this.askProfile();
     if (latest()) this.showProfile(profile);
   }
 
   /** Trips from or to the selection, those within it included, by category and by distance; without one, all trips. */
-  private async profile(): Promise<Profile> {
+  private async askProfile(): Promise<Profile> {
     const { level, areas, direction } = this.state;
     const all: Areas = { level: 0, areas: [0] };
     const own = areas.length ? { level, areas } : all;
@@ -278,6 +288,7 @@ class Atlas {
     return { categories: await categories, distances: await distances };
   }
 
+  /** Show the tables by category and by distance, with notes on what they have. */
   private showProfile(profile: Profile): void {
     const { areas, direction } = this.state;
     const { segments } = this.opened;
@@ -297,6 +308,7 @@ class Atlas {
     byId("profile").setAttribute("aria-busy", "false");
   }
 
+  /** Show the list of all areas of the level, with their trips and, if areas are selected, those from or to these. */
   private showList(): Promise<void> {
     const { level, areas, direction } = this.state;
     const from = direction === "from";
@@ -310,6 +322,7 @@ class Atlas {
     return this.list.show({ side: this.side, level, selected: areas, columns });
   }
 
+  /** Show the totals and the flows of the selected areas in the panel and on the map. */
   private showSelection(totals: Totals | null, flows: Flow[]): void {
     const { level, areas, direction } = this.state;
     const labels = this.side.labels[level];
@@ -324,16 +337,17 @@ class Atlas {
       areas.map((area) => labels[area]),
       (place) => this.change({ areas: areas.filter((_, other) => other !== place) }),
     );
-    fill(`${heading}${this.only}`, [chosen, ...(totals ? [tiles(totals)] : []), table]);
+    fillPanel(`${heading}${this.categoryText}`, [chosen, ...(totals ? [tiles(totals)] : []), table]);
     this.draw(sceneOfSelection(this.opened, this.state, flows), !this.opened.sameAreas);
     if (this.found && this.map && this.other.places && this.opened.sameAreas) {
       const near = flows.slice(0, NEAR).map((flow) => partner(flow, direction));
       this.map.focus(this.other.places[level], [...areas, ...near]);
     }
     this.found = false;
-    this.describe(`Flows ${direction} the selected areas.`);
+    this.describeMap(`Flows ${direction} the selected areas.`);
   }
 
+  /** Show the largest flows between all areas in the panel and on the map. */
   private showLargest(flows: Flow[]): void {
     const { level } = this.state;
     const { origin, destination, sameAreas } = this.opened;
@@ -343,9 +357,9 @@ class Atlas {
       texts: [origin.labels[level][flow.origin], destination.labels[level][flow.destination]],
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
     }));
-    fill(`All areas${this.only}`, [make("p", {}, `Choose areas on the map, in the list, by name, or in the table to see their ${counted}.`), table]);
-    this.draw(sceneOfAll(this.opened, this.state, flows.slice(0, LARGEST)), false);
-    this.describe(`All areas by the ${counted} that ${this.state.direction === "from" ? "begin" : "end"} there.`);
+    fillPanel(`All areas${this.categoryText}`, [make("p", {}, `Choose areas on the map, in the list, by name, or in the table to see their ${counted}.`), table]);
+    this.draw(sceneOfAll(this.opened, this.state, flows), false);
+    this.describeMap(`All areas by the ${counted} that ${this.state.direction === "from" ? "begin" : "end"} there.`);
   }
 
   /** Show a scene; without one, because the side has no coordinates, the map is empty. */
@@ -354,6 +368,7 @@ class Atlas {
     this.map?.show(scene ?? { places: new Float64Array(0), circles: [], lines: [], shapes: null, base: null });
   }
 
+  /** Show the flows between the selected areas and those with most trips, unless the view is not the latest any more. */
   private async showMatrix(latest: () => boolean): Promise<void> {
     const { level, areas, direction } = this.state;
     const { origin, destination, sameAreas } = this.opened;
@@ -368,12 +383,13 @@ class Atlas {
     const few = areas.length > MATRIX ? `the first ${MATRIX} of ${number(areas.length)} selected areas` : "";
     const which = few || `${areas.length ? "the selected areas and those" : "the areas"} with the most ${counted}`;
     const names = (side: Side, of: number[]): string[] => of.map((area) => side.labels[level][area]);
-    const title = `${Counted} from rows to columns${this.only}: ${which}`;
+    const title = `${Counted} from rows to columns${this.categoryText}: ${which}`;
     const chosen = sameAreas || direction === "from" ? Math.min(areas.length, MATRIX) : 0;
     byId("matrix").replaceChildren(matrixTable(title, names(origin, origins), names(destination, destinations), cells, sameAreas, chosen));
   }
 
-  private describe(shown: string): void {
+  /** Write below the map, and for screen readers, what it shows. */
+  private describeMap(shown: string): void {
     if (!this.map) return;
     const hasShapes = (this.showsOther ? this.other : this.side).shapes !== null;
     const plain = hasShapes ? `Darker areas have more ${counted}.` : `Larger circles have more ${counted}.`;
@@ -382,7 +398,8 @@ class Atlas {
     byId("hint").textContent = `${shown} ${sizes}`;
   }
 
-  private hint(circle: Circle | null): void {
+  /** Write below the map what is known of the area under the pointer. */
+  private describeCircle(circle: Circle | null): void {
     if (!circle) return;
     const { trips, interval: known, change, label } = circle;
     const range = known ? ` (${intervalAndWord({ trips, interval: known })})` : "";
@@ -391,6 +408,7 @@ class Atlas {
     byId("hint").replaceChildren(make("bdi", {}, label), ...numbers);
   }
 
+  /** Save what the panel shows as a CSV file, with all flows of the selection and its profile. */
   private async download(): Promise<void> {
     const { level, areas, direction } = this.state;
     const selected = { level, areas };
@@ -411,9 +429,9 @@ class Atlas {
     const selection = whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ");
     const release = this.after ?? header.release;
     const since = this.comparing ? ` ${byId("compared").textContent}` : "";
-    const shown = { selection: `${selection}${this.only}`, release, note: `${header.notes[0]}${since}` };
+    const shown = { selection: `${selection}${this.categoryText}`, release, note: `${header.notes[0]}${since}` };
     const ofPage = { selection, release: header.release, note: header.notes[0] };
-    const parts = divided(await this.profile()).flatMap(({ by, rows: named }) =>
+    const parts = divided(await this.askProfile()).flatMap(({ by, rows: named }) =>
       named.map(({ name, of }) => partRow(`${measure} by ${by}`, name, of)),
     );
     const text = csv([...rows.map((row) => ({ ...row, ...shown })), ...parts.map((row) => ({ ...row, ...ofPage }))]);
@@ -422,7 +440,7 @@ class Atlas {
 }
 
 /** Fill the panel. The heading gets the focus if it was in the panel, and is said by screen readers. */
-function fill(heading: string, content: Node[]): void {
+function fillPanel(heading: string, content: Node[]): void {
   const panel = byId("panel");
   const focused = panel.contains(document.activeElement);
   const title = make("h2", { tabindex: -1 }, make("bdi", {}, heading));
@@ -432,16 +450,18 @@ function fill(heading: string, content: Node[]): void {
 }
 
 /** The text of a file of the same site. */
-async function fetched(address: string): Promise<string> {
+async function fetchText(address: string): Promise<string> {
   const answer = await fetch(address);
   if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
   return answer.text();
 }
 
+/** How to cite the release. */
 function citation({ header }: Opened): HTMLElement {
   return make("p", {}, `Cite as: ${header.title}. Release ${header.release}. The certificate beside this page states the guarantee.`);
 }
 
+/** Open the data of the page, and show it. */
 async function start(): Promise<void> {
   const client = new Client();
   const data = byId("data");

@@ -58,11 +58,15 @@ interface Frame {
 /** Outlines in each frame, before the map is moved or zoomed. */
 type Outline = Path2D[];
 
+/** Radii of circles in pixels. */
 const LARGEST_RADIUS = 22;
 const LEAST_RADIUS = 2.5;
+/** Widths of lines in pixels. */
 const WIDEST = 7;
 const THINNEST = 0.4;
+/** Pixels from a circle within which a click still chooses it. */
 const REACH = 12;
+/** Names of colours in the styles. */
 const COLOURS = ["ink", "paper", "raised", "muted", "line", "border", "flow", "route", "less", "selected"];
 /** Pixels of the dashes and gaps of lines, by what their intervals say. */
 const DASHES: Record<Reliability, number[]> = { solid: [], rough: [9, 3], "may be none": [2, 4], "": [] };
@@ -120,6 +124,7 @@ export class FlowMap {
     matchMedia("print").addEventListener("change", () => this.paint());
   }
 
+  /** Show another scene in the same view. */
   show(scene: Scene): void {
     this.scene = scene;
     this.most = scene.circles.reduce((most, circle) => Math.max(most, extent(circle)), 1);
@@ -151,6 +156,7 @@ export class FlowMap {
     this.zooming.transform(select(this.canvas), zoomIdentity.translate(x, y).scale(k));
   }
 
+  /** Fit the map and its boxes into the present size of the canvas. */
   private resize(): void {
     const { clientWidth, clientHeight } = this.canvas;
     [this.width, this.height] = [clientWidth, clientHeight];
@@ -190,11 +196,13 @@ export class FlowMap {
     return Boolean(this.scene.shapes?.[area]?.length);
   }
 
+  /** Paint once before the browser shows the next picture, however often this is asked. */
   private draw(): void {
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => this.paint());
   }
 
+  /** Paint the scene: land and boundaries, then lines, circles and labels, and what the reader draws. */
   private paint(): void {
     const context = this.canvas.getContext("2d");
     if (!context || !this.width) return;
@@ -258,6 +266,7 @@ export class FlowMap {
     return getComputedStyle(this.canvas).color;
   }
 
+  /** Draw meridians and parallels, ten degrees apart. */
   private drawGraticule(context: CanvasRenderingContext2D, colour: string): void {
     const { k, x, y } = this.transform;
     context.save();
@@ -415,6 +424,7 @@ export class FlowMap {
     byId("key").replaceChildren(...items);
   }
 
+  /** Whether a point is in view. */
   private contains([x, y]: Point): boolean {
     return x >= 0 && x <= this.width && y >= 0 && y <= this.height;
   }
@@ -477,10 +487,12 @@ export class FlowMap {
     }
   }
 
+  /** The circles, the largest first, so that smaller ones are drawn over them. */
   private bySize(): Circle[] {
     return [...this.scene.circles].sort((one, two) => extent(two) - extent(one));
   }
 
+  /** Radius of a circle in pixels: its area is in proportion to what it shows. */
   private radius(circle: Circle): number {
     return Math.max(LEAST_RADIUS, LARGEST_RADIUS * Math.sqrt(extent(circle) / this.most));
   }
@@ -510,6 +522,7 @@ export class FlowMap {
     return nearest;
   }
 
+  /** Choose the area at a click that does not end a drawn line. */
   private click(event: MouseEvent): void {
     const ends = this.drawing || this.ended || event.defaultPrevented;
     this.ended = false;
@@ -517,12 +530,14 @@ export class FlowMap {
     if (circle) this.events.chosen(circle.area);
   }
 
+  /** Begin to draw around areas, if the reader does. */
   private begin(event: PointerEvent): void {
     if (!this.drawing) return;
     this.canvas.setPointerCapture(event.pointerId);
     this.drawn = [[event.offsetX, event.offsetY]];
   }
 
+  /** Go on drawing, or tell which area is under the pointer. */
   private move(event: PointerEvent): void {
     if (this.drawn) {
       this.drawn.push([event.offsetX, event.offsetY]);
@@ -532,6 +547,7 @@ export class FlowMap {
     }
   }
 
+  /** End a drawn line, and tell which areas it surrounds. */
   private end(): void {
     if (!this.drawn) return;
     const around = this.drawn;
@@ -546,6 +562,7 @@ export class FlowMap {
     this.events.surrounded(inside.map(({ area }) => area));
   }
 
+  /** Move with the arrow keys, zoom with + and -, and show all with 0. */
   private key(event: KeyboardEvent): void {
     const step = 60 / this.transform.k;
     const moves: Record<string, Point> = {
@@ -581,15 +598,18 @@ function along(from: Point, bend: Point, to: Point, left: number): number {
   return part;
 }
 
+/** The point of a curve after which about a given length is left. */
 function onCurve(from: Point, bend: Point, to: Point, left: number): Point {
   return at(from, bend, to, along(from, bend, to, left));
 }
 
+/** The point of a quadratic curve at a part of it. */
 function at(from: Point, bend: Point, to: Point, part: number): Point {
   const [a, b, c] = [(1 - part) ** 2, 2 * part * (1 - part), part ** 2];
   return [a * from[0] + b * bend[0] + c * to[0], a * from[1] + b * bend[1] + c * to[1]];
 }
 
+/** The difference of two points. */
 function minus([x, y]: Point, [u, v]: Point): Point {
   return [x - u, y - v];
 }

@@ -43,22 +43,31 @@ const given = JSON.parse(byId("data").textContent ?? "") as Given;
 const ofTrips = byId("flow").dataset.counted!;
 const [HEIGHT, LEFT, TOP, BOTTOM] = [260, 70, 14, 34];
 
+/** The areas of all levels of a side; the first one is the whole space. */
 function placesOf(levels: Level[]): Place[] {
-  const above: string[][][] = [];
-  let place = 0;
-  return levels.flatMap(({ level, codes, labels, parents }, depth) => {
-    above.push(codes.map((_, area) => (depth > 1 ? [labelOf(levels[depth - 1], parents[area]), ...above[depth - 1][parents[area]]] : [])));
-    return codes.map((code, area) => {
-      const label = labels[area];
-      const name = depth === 0 ? "all areas" : label.includes(code) ? label : `${label} (${code})`;
-      const shown = [name, ...above[depth][area]].join(", ") + (depth === 0 ? "" : ` – ${level}`);
-      return { place: place++, level: depth, key: depth === 0 ? "all" : `${level}:${code}`, name, shown, names: [label, code], above: above[depth][area] };
+  const places: Place[] = [];
+  /** Labels of the areas that contain each area of each level, from that of the level above. */
+  const labelsAbove: string[][][] = [];
+  levels.forEach(({ level, codes, labels, parents }, depth) => {
+    labelsAbove.push(codes.map((_, area) => {
+      if (depth <= 1) return [];
+      const parent = parents[area];
+      return [levels[depth - 1].labels[parent], ...labelsAbove[depth - 1][parent]];
+    }));
+    codes.forEach((code, area) => {
+      const [label, above] = [labels[area], labelsAbove[depth][area]];
+      const names = [label, code];
+      const place = places.length;
+      if (depth === 0) {
+        places.push({ place, level: depth, key: "all", name: "all areas", shown: "all areas", names, above });
+        return;
+      }
+      const name = label.includes(code) ? label : `${label} (${code})`;
+      const shown = `${[name, ...above].join(", ")} – ${level}`;
+      places.push({ place, level: depth, key: `${level}:${code}`, name, shown, names, above });
     });
   });
-}
-
-function labelOf(level: Level, area: number): string {
-  return level.labels[area];
+  return places;
 }
 
 const sides = given.sides.map(placesOf);
@@ -85,6 +94,7 @@ function found(side: number, text: string): Place | undefined {
   return ranked.filter(({ rank }) => rank < Infinity).sort((one, two) => one.rank - two.rank)[0]?.place;
 }
 
+/** Show the flow between the areas that the two fields name, or what is wrong with them. */
 function show(): void {
   const [origin, destination] = inputs.map((input, side) => found(side, input.value.trim() || "all"));
   const result = byId("flow");
@@ -133,6 +143,7 @@ function periodAndDays(k: number): string {
   return given.periods[k] + (new Set(given.days).size > 1 ? ` (${number(given.days[k])} days)` : "");
 }
 
+/** A table of the trips of each period, the newest first, with their change since the period before. */
 function table(trips: (Trips | null)[], title: string, changeOf: Changed): HTMLElement {
   const rows = trips.map((of, k) => {
     const change = k ? changeOf(k - 1, k) : undefined;
@@ -173,6 +184,7 @@ function chart(trips: (Trips | null)[], title: string): Element {
   return make("figure", {}, picture);
 }
 
+/** Make an element of a picture. */
 function svg(tag: string, attributes: Record<string, string | number>, text = ""): SVGElement {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -180,7 +192,8 @@ function svg(tag: string, attributes: Record<string, string | number>, text = ""
   return element;
 }
 
-function stated(): void {
+/** Take the areas from the address of the page, and show their flow. */
+function showStated(): void {
   const parts = new Map(location.hash.slice(1).split("&").map((part) => part.split("=", 2) as [string, string]));
   for (const [side, name] of ["from", "to"].entries()) {
     try {
@@ -205,6 +218,6 @@ byId<HTMLFormElement>("ask").onsubmit = (event) => {
   event.preventDefault();
   show();
 };
-addEventListener("hashchange", stated);
+addEventListener("hashchange", showStated);
 byId("ask").hidden = false;
-stated();
+showStated();

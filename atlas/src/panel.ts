@@ -1,12 +1,14 @@
 /** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
 
 import { counted } from "./nouns";
-import { reliability } from "./confidence";
+import { isFaint, reliability } from "./confidence";
 import { isPerDay, type Change } from "./changes";
 import { isolated, kilometres, make, number, percent, rounded } from "./dom";
 import type { Flow, Mean, Totals, Trips } from "./flows";
 
+/** Number of the flows in a table of the panel. */
 const LISTED = 15;
+/** Number of the selected areas that are named at first. */
 const CHIPS = 8;
 
 /** Names of one or both ends of a flow. */
@@ -16,6 +18,7 @@ export interface Named {
   choose(): void;
 }
 
+/** The ends of an interval; "" without one. */
 export function interval(of: { interval: Trips["interval"] }, shown: (value: number) => string = number): string {
   return of.interval ? `${shown(of.interval[0])} to ${shown(of.interval[1])}` : "";
 }
@@ -28,11 +31,6 @@ function intervalOfTrips(of: Trips): string {
 /** The interval of trips, and the word on what it says of them. */
 export function intervalAndWord(of: Trips): string {
   return [intervalOfTrips(of), reliability(of.trips, of.interval)].filter((text) => text).join(", ");
-}
-
-/** Whether trips may be none or, if releases are compared, may not have changed. */
-export function isFaint({ trips, interval: known, change }: Trips): boolean {
-  return change ? !change.certain : reliability(trips, known) === "may be none";
 }
 
 /** The selected areas, each with a button that removes it. */
@@ -73,18 +71,22 @@ export function tiles(totals: Totals): HTMLElement {
   );
 }
 
+/** A mean distance, and its interval. */
 function meanTexts(of: Mean): [value: string, below: string] {
   return [of.mean === null ? "–" : kilometres(of.mean), interval(of, kilometres)];
 }
 
+/** The side on which the true number probably is; "" if nothing says so. */
 function likely(of: Trips): string {
   return of.likely ? `likely ${of.likely.side}: about ${number(Math.max(of.likely.about, 0))}` : "";
 }
 
+/** The change of some trips; "" if the reader does not compare. */
 function changed(of: Trips): string {
   return of.change ? `change ${changeText(of)}` : "";
 }
 
+/** A number with its name above and further lines below it. */
 function tile(name: string, value: string, ...below: string[]): HTMLElement {
   const lines = below.filter((text) => text).map((text) => make("small", {}, text));
   return make("div", {}, make("dt", {}, name), make("dd", {}, value, ...lines));
@@ -186,6 +188,7 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
   );
 }
 
+/** The numbers of both releases; per day if their periods have different numbers of days. */
 function beforeAndAfter({ trips, change }: Flow): string[] {
   const { before, days }: Pick<Change, "before" | "days"> = change ?? { before: 0, days: [1, 1] };
   return isPerDay(days) ? [rounded(before / days[0]), rounded(trips / days[1])] : [number(before), number(trips)];

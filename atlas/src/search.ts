@@ -26,6 +26,7 @@ export class Search {
     this.input.addEventListener("blur", () => setTimeout(() => this.close(), 150));
   }
 
+  /** List the areas that the text in the field names. */
   private find(): void {
     const text = this.input.value.trim();
     const { side, level: first } = this.searched();
@@ -48,6 +49,7 @@ export class Search {
     this.open(text !== "");
   }
 
+  /** The name of an area with its code, its level and the area that contains it. */
   private named({ level, area }: Found): Node[] {
     const { side } = this.searched();
     const [label, code] = [side.labels[level][area], side.codes[level][area]];
@@ -67,6 +69,7 @@ export class Search {
     return names;
   }
 
+  /** Choose with Enter, close with Escape, and move with the arrow keys. */
   private key(event: KeyboardEvent): void {
     if (event.key === "Enter") {
       event.preventDefault();
@@ -81,12 +84,14 @@ export class Search {
     }
   }
 
+  /** Take an area that was found, and empty the field. */
   private choose({ level, area }: Found): void {
     this.input.value = "";
     this.close();
     this.chosen(level, area);
   }
 
+  /** Show or hide the list. */
   private open(open: boolean): void {
     this.list.hidden = !open;
     this.input.setAttribute("aria-expanded", String(open));
@@ -99,6 +104,7 @@ export class Search {
     this.open(false);
   }
 
+  /** Mark the active area of the list, also for screen readers. */
   private mark(): void {
     for (const [k, option] of [...this.list.children].entries()) {
       option.setAttribute("aria-selected", String(k === this.active));

@@ -75,6 +75,7 @@ export class Segments {
     return { depth, pairs: this.pairs, trips: this.trips[k][c], selection: breakdowns[k].selection, estimate };
   }
 
+  /** The estimates of a breakdown by each release. */
   private fitted({ fits }: BreakdownData): SegmentFit[] {
     return fits.map((levels, release) => new SegmentFit(this.data, this.totals[release], levels));
   }
@@ -92,6 +93,7 @@ class CategorySums {
     [this.estimate, this.most] = [new Float64Array(categories), new Float64Array(categories)];
   }
 
+  /** Set all sums to 0. */
   clear(): void {
     [this.factor, this.residual] = [0, 0];
     this.estimate.fill(0);
@@ -187,11 +189,10 @@ class SegmentFit {
 
   /** Upper bounds of the trips of a dropped node in each category: at most that of all its trips. */
   private bounds(k: number, node: number): number[] {
-    const total = this.totals.levels[k];
+    const [total, totalVariance] = [this.totals.levels[k].estimate[node], this.totals.levels[k].variance[node]];
     const own = this.estimates.map((levels) => levels[k][node]);
-    const [spread, of] = [this.spreads[k].variance[node], [total.estimate[node], total.variance[node]]];
-    const [estimates, variance] = this.combined(of[0], of[1], own, spread);
-    const most = upperBound(of[0], of[1]);
+    const [estimates, variance] = this.combined(total, totalVariance, own, this.spreads[k].variance[node]);
+    const most = upperBound(total, totalVariance);
     return estimates.map((estimate) => Math.min(upperBound(estimate, variance), most));
   }
 

@@ -19,14 +19,17 @@ export interface State {
   part: Part | null;
 }
 
+/** The side whose areas are selected: the origins of the trips from them, or the destinations of those to them. */
 export function selectedSide(opened: Opened, direction: Direction): Side {
   return direction === "from" ? opened.origin : opened.destination;
 }
 
+/** The side at the other end of these trips. */
 export function otherSide(opened: Opened, direction: Direction): Side {
   return selectedSide(opened, direction === "from" ? "to" : "from");
 }
 
+/** The end of the address of the page that states what is chosen; see `stated`. */
 export function fragment(state: State, opened: Opened): string {
   const { levels, codes } = selectedSide(opened, state.direction);
   const areas = state.areas.map((area) => encodeURIComponent(codes[state.level][area])).join(",");
@@ -55,6 +58,7 @@ export function stated(address: string, opened: Opened): State {
   return state;
 }
 
+/** The category that the address states; null if it states none that the release has. */
 function statedPart(text: string, { segments }: Opened): Part | null {
   const [breakdown, category] = text.split(":").map(decoded);
   const known = segments?.categories[segments.names.indexOf(breakdown)]?.includes(category);
@@ -79,6 +83,7 @@ function overview(codes: string[][]): number {
   return level > 0 ? level : codes.length - 1;
 }
 
+/** A text without the escapes of an address; "" if they are wrong. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -12,6 +12,7 @@ export class Sums {
     [this.factor, this.residual, this.estimate] = [0, 0, 0].map(() => new Float64Array(count));
   }
 
+  /** Set all sums to 0. */
   clear(): void {
     for (const values of [this.factor, this.residual, this.estimate, this.dropped]) values.fill(0);
   }

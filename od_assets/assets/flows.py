@@ -53,16 +53,14 @@ from od_core.records.counts import CountFiles
 
 def make_flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of flows."""
-    inputs, released = _make_input_assets(series), _make_publication_assets(series)
-    return [
-        *inputs,
-        *_make_level_assets(series),
-        *released,
-        *([_make_assisted_asset(series)] if series.assisted else []),
-    ]
+    assets = [*_make_input_assets(series), *_make_level_assets(series), *_make_publication_assets(series)]
+    if series.assisted:
+        assets.append(_make_assisted_asset(series))
+    return assets
 
 
 def _make_input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of the geography, the copied records, and their counts."""
     geography, raw_trips = make_source_assets(series)
     zones = make_column_dependencies(geography.key, series.placing_columns)
     sources = {
@@ -93,11 +91,14 @@ def _make_level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets that measure and estimate the levels: two a level in the first band, then one for each band."""
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
-    levels = [_make_measurement_asset(series, level) for level in above]
-    levels += [make(series, level) for level in first for make in (_make_measurement_asset, _make_estimate_asset)]
-    bands = [_make_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
-    areas = [_make_area_totals_asset(series, side) for side in series.area_total_keys]
-    return [*levels, *bands, *areas, *([_make_refined_asset(series)] if series.mechanism.refines else [])]
+    assets = [_make_measurement_asset(series, level) for level in above]
+    for level in first:
+        assets += [_make_measurement_asset(series, level), _make_estimate_asset(series, level)]
+    assets += [_make_band_asset(series, number) for number in range(1, 1 + len(lower))]
+    assets += [_make_area_totals_asset(series, side) for side in series.area_total_keys]
+    if series.mechanism.refines:
+        assets.append(_make_refined_asset(series))
+    return assets
 
 
 def _list_measurement_keys(series: FlowSeries) -> list[list[str]]:
@@ -106,6 +107,7 @@ def _list_measurement_keys(series: FlowSeries) -> list[list[str]]:
 
 
 def _list_noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
+    """Return the columns of noisy values of all these tables, for the lineage of a column."""
     return [dg.TableColumnDep(key, NOISY.name) for key in _list_measurement_keys(series)]
 
 
@@ -123,28 +125,32 @@ def _make_measurement_options(
     """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
     counted = [*series.path, "trip_counts"]
-    pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
-    counts = make_column_dependencies(counted, [column.name for column in TRIP_COUNTS])
-    columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
+    sources = {NOISY.name: make_column_dependencies(counted, [column.name for column in TRIP_COUNTS])}
+    for end in (ORIGIN, DESTINATION):
+        sources[end.name] = [*zones, *(dg.TableColumnDep(estimate, end.name) for estimate in above)]
+    columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources=sources)
     return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
 
 def _make_estimate_options(series: FlowSeries, level: int, shown_as: str = "estimate") -> Mapping[str, Any]:
     """Return the definition of a level's estimate, which sums to the level above."""
     measured = series.measurement_key(level)
-    above = (dg.TableColumnDep(key, TRIPS.name) for key in _list_estimates_above(series, level))
-    trips = [dg.TableColumnDep(measured, NOISY.name), *above]
+    trips = [dg.TableColumnDep(measured, NOISY.name)]
+    trips += [dg.TableColumnDep(estimate, TRIPS.name) for estimate in _list_estimates_above(series, level)]
     sources = {**map_to_same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
     columns = make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources)
-    key, named = series.estimate_key(level), series.format_level(level)
-    return {"deps": [measured], **make_asset_options(series, shown_as, columns, key=key, level=named)}
+    key, level_name = series.estimate_key(level), series.format_level(level)
+    return {"deps": [measured], **make_asset_options(series, shown_as, columns, key=key, level=level_name)}
 
 
 def _list_estimates_above(series: FlowSeries, level: int) -> list[list[str]]:
+    """Return the asset key of the estimate of the level above; none for the first measured level."""
     return [series.estimate_key(level - 1)] if level > series.measured_levels[0] else []
 
 
 def _make_measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    """Return the asset of the noisy measurement of a level in the first band."""
+
     @dg.asset(**_make_level_measurement_options(series, level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
@@ -152,7 +158,7 @@ def _make_measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefiniti
             steps = plan.steps_at(level)
             if not steps:
                 return _make_unmeasured_result(plan, level)
-            result = _measure(work, steps)
+            result = _measure_steps(work, steps)
             if steps[-1] is plan.step_bands[0][-1]:
                 del work.first_band_counts  # to free their memory
         return result
@@ -161,6 +167,7 @@ def _make_measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefiniti
 
 
 def _make_area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
+    """Return the asset of the noisy totals of areas: of the trips that begin (side 0) or end (1) in each zone."""
     end, key = ("begin", "end")[side], series.area_total_keys[side]
 
     @dg.asset(**_make_measurement_options(series, "area_totals", key, [], end=end))
@@ -169,12 +176,12 @@ def _make_area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinitio
             plan = work.plan
             steps = [step for step in plan.area_total_steps if step.side == side]
             # Without a step, a level above has one area, so that the flow tree measures them.
-            return _measure(work, steps) if steps else make_result(plan.digest, measured_cells=0)
+            return _measure_steps(work, steps) if steps else make_result(plan.digest, measured_cells=0)
 
     return area_totals
 
 
-def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeResult:
+def _measure_steps(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeResult:
     """Measure steps once, from the counts of the first band, and return the result of their asset."""
     plan, noise = work.plan, resolve_noise_source(work.series.noise)
     parents = work.staged.read_nodes_above(plan, steps[0])
@@ -184,6 +191,8 @@ def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeRes
 
 
 def _make_estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    """Return the asset of the estimate of a level in the first band."""
+
     @dg.asset(**_make_estimate_options(series, level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
@@ -200,6 +209,7 @@ def _make_estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
 
 
 def _make_estimate_result(plan: ReleasePlan, level: int, digest: str, trips: pa.ChunkedArray) -> dg.MaterializeResult:
+    """Return the result of an asset with the estimate of a level, given the digest of its file and its trips."""
     total = pc.sum(trips, min_count=0).as_py()
     return make_result(
         digest, level=level, public_cells=plan.tree.cells(level), trips=total, dagster__row_count=len(trips)
@@ -212,6 +222,7 @@ def _make_unmeasured_result(plan: ReleasePlan, level: int, asset: list[str] | No
 
 
 def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
+    """Return the asset of the refined flows, which are estimated again from all measurements."""
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**map_to_same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _list_noisy_columns(series)}
@@ -226,7 +237,7 @@ def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
             if plan.bands is None or plan.mechanism.learns_from_levels:
-                _refine(work)
+                _refine_whole(work)
             else:
                 run_step(context, work, "refine")
             depth = plan.tree.depth
@@ -237,10 +248,11 @@ def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     return refined_flows
 
 
-def _refine(work: FlowWork) -> None:
+def _refine_whole(work: FlowWork) -> None:
     """Refine all levels of a release as a whole, and stage the refined estimates and the segments."""
     plan, staged = work.plan, work.staged
-    root, measured = staged.read_published_root(plan), work.read_measurements()
+    root = staged.read_published_root(plan)
+    measured = work.read_measurements()
     leaves = measured[len(plan.steps) - 1]
     refuse_beyond_memory(plan, plan.tree.depth, leaves.parents)  # each part fitted, but all are read now
     refined, segments = refine(plan, root, measured)
@@ -263,16 +275,17 @@ def _make_band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
             run_step(context, work, "measure", str(number))
-            results = list(_make_band_results(work, number))
+            results = list(_stage_band_estimates(work, number))
         yield from results
 
     return band
 
 
-def _make_band_results(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
-    """Yield one result per asset of a measured band, after staging the estimates of its levels."""
+def _stage_band_estimates(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
+    """Stage the estimates of a measured band's levels, and yield one result for each of its assets."""
     series, plan, staged, measurements = work.series, work.plan, work.staged, work.measurements
-    parts, frontier = read_attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
+    parts = read_attempt(work)
+    frontier = staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.from_frontier(plan, number, frontier)
     for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:
@@ -285,14 +298,17 @@ def _make_band_results(work: FlowWork, number: int) -> Iterator[dg.MaterializeRe
         yield make_result(version, series.measurement_key(level), **metadata, measured_cells=cells)
         if level in series.estimated_levels:
             path = staged.save_estimate(level, read_unrefined_pieces(band, parts, level))
-            rows = pq.ParquetFile(path).metadata.num_rows
-            made_of, cells = series.estimate_key(level), plan.tree.cells(level)
             yield make_result(
-                compute_file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows
+                compute_file_digest(path),
+                series.estimate_key(level),
+                level=level,
+                public_cells=plan.tree.cells(level),
+                dagster__row_count=pq.ParquetFile(path).metadata.num_rows,
             )
 
 
 def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of the flows, of the bundle that is published of them, and of its main table."""
     columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
     sources = map_to_same_columns(leaves, columns)
 
@@ -306,9 +322,10 @@ def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
-    of_flows, intervals = map_to_same_columns(flows.key, columns), _list_noisy_columns(series)
-    ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
-    sources = {**of_flows, **ends, LOWER.name: intervals, UPPER.name: intervals}
+    of_flows = map_to_same_columns(flows.key, columns)
+    of_ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
+    of_intervals = dict.fromkeys((LOWER.name, UPPER.name), _list_noisy_columns(series))
+    sources = {**of_flows, **of_ends, **of_intervals}
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     return [flows, *make_publication_assets(series, flows.key, published, sources)]
 
@@ -331,10 +348,8 @@ def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
         sources = [source["release"] for source in published.certificate["sources"]]
         key, folder = published.key, published.folder
         context.log.info(f"Published {key} in {folder}, from {', '.join(sources)}. Nothing was charged.")
-        metadata = make_bundle_metadata(published.certificate, published.folder)
+        metadata = make_bundle_metadata(published.certificate, folder)
         trips = int(published.flows.leaves.trips.sum())
-        return make_result(
-            compute_file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources)
-        )
+        return make_result(compute_file_digest(folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
 
     return assisted_flows

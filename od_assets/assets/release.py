@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,7 +72,9 @@ def load_period(
     origins = destinations = None
     if geography is not None and series.has_unknown_zone:
         origins, destinations = series.sides(geography)
-    parts = [target] if len(files) == 1 else [target.with_name(f"{n}.{target.name}") for n in range(len(files))]
+    parts = [target]
+    if len(files) > 1:
+        parts = [target.with_name(f"{number}.{target.name}") for number in range(len(files))]
     try:
         for source, _ in files:
             refuse_absent_file(source)  # before its marker, as doctor does
@@ -88,15 +91,20 @@ def load_period(
                 destination_geography=destinations,
                 time_zone=series.periods.time_zone,
             )
-        if parts != [target]:
-            with open_scratch_database(target.parent, *parts) as database:
-                joined = locate_spill_folder(target.parent) / target.name
-                rows = database.read_parquet([*map(escape_path_wildcards, parts)], union_by_name=True)
-                rows.write_parquet(str(joined))
-                write_durably(target, joined.replace)
+        if len(files) > 1:
+            _join_parquet_files(parts, target)
     finally:
         for part in {*parts} - {target}:
             part.unlink(missing_ok=True)
+
+
+def _join_parquet_files(parts: Sequence[Path], target: Path) -> None:
+    """Write the rows of all parts to one Parquet file. Columns that a part lacks are null in its rows."""
+    with open_scratch_database(target.parent, *parts) as database:
+        joined = locate_spill_folder(target.parent) / target.name
+        rows = database.read_parquet([*map(escape_path_wildcards, parts)], union_by_name=True)
+        rows.write_parquet(str(joined))
+        write_durably(target, joined.replace)
 
 
 _STATED: dict[str, dict[str, Any]] = read_sibling_yaml(__file__, "assets.yaml")
@@ -141,17 +149,18 @@ def merge_measurement_assets(assets: list[dg.AssetsDefinition]) -> list[dg.Asset
     what that one was made of.
     """
     bundle = next(number for number, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
-    steps = assets[2:bundle]
-    traced = _make_tracer(steps)
-    return [*assets[:2], *(asset.map_asset_specs(traced) for asset in (_merge_assets(steps), *assets[bundle:]))]
+    inputs, steps, publications = assets[:2], assets[2:bundle], assets[bundle:]
+    trace_columns = _make_column_tracer(steps)
+    return [*inputs, *(asset.map_asset_specs(trace_columns) for asset in (_merge_assets(steps), *publications))]
 
 
 def _merge_assets(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
     """Return one asset with the key of the last of some assets, whose steps it runs in turn."""
     table = steps[-1].get_asset_spec(steps[-1].key)
-    above = {key for asset in steps for key in asset.dependency_keys} - {key for asset in steps for key in asset.keys}
-    described = f"{table.description} {_STATED['measured']['is']}"
-    spec = table.replace_attributes(deps=sorted(above), description=described)
+    dependencies = {key for asset in steps for key in asset.dependency_keys}
+    made = {key for asset in steps for key in asset.keys}
+    description = f"{table.description} {_STATED['measured']['is']}"
+    spec = table.replace_attributes(deps=sorted(dependencies - made), description=description)
 
     @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
     def run_steps(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
@@ -163,24 +172,27 @@ def _merge_assets(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
     return run_steps
 
 
-def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
-    """Return a function that traces the columns of an asset past all of some assets but the last, to their origins."""
+def _make_column_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
+    """Return a function that gives an asset's columns other sources: those from before some steps, or of the last.
+
+    A source that an earlier one of the steps makes is replaced by the sources of that one.
+    """
     specs = [spec for asset in steps for spec in asset.specs if spec.key != steps[-1].key]
     lineages = {spec.key: spec.metadata.get(_LINEAGE) for spec in specs}
 
     @cache
-    def origins(column: dg.TableColumnDep) -> tuple[dg.TableColumnDep, ...]:
+    def find_origins(column: dg.TableColumnDep) -> tuple[dg.TableColumnDep, ...]:
         if column.asset_key not in lineages:
             return (column,)
         lineage = lineages[column.asset_key]
         return collect_origins(() if lineage is None else lineage.deps_by_column.get(column.column_name, ()))
 
     def collect_origins(columns: Iterable[dg.TableColumnDep]) -> tuple[dg.TableColumnDep, ...]:
-        return tuple(dict.fromkeys(origin for column in columns for origin in origins(column)))
+        return tuple(dict.fromkeys(chain.from_iterable(map(find_origins, columns))))
 
     def trace_columns(spec: dg.AssetSpec) -> dg.AssetSpec:
-        found = spec.metadata[_LINEAGE].deps_by_column.items()
-        lineage = dg.TableColumnLineage({name: [*collect_origins(columns)] for name, columns in found})
+        sources = spec.metadata[_LINEAGE].deps_by_column.items()
+        lineage = dg.TableColumnLineage({name: [*collect_origins(columns)] for name, columns in sources})
         return spec.merge_attributes(metadata={_LINEAGE: lineage})
 
     return trace_columns
@@ -193,6 +205,7 @@ def make_source_assets(series: Series[P, G]) -> list[dg.AssetsDefinition]:
 
 
 def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
+    """Return the asset of the public lists of areas or places, which waits for assets of the team that write them."""
     columns = make_table_metadata(*series.listed_columns) | make_source_metadata(series.zone_list_paths)
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
@@ -213,33 +226,38 @@ def _write_lists(series: Series[P, G], geography: G, folder: Path) -> None:
     make_folder(folder)
     for (file, zones), side in zip(series.zone_lists.items(), series.sides(geography), strict=False):
         table = side.to_frame()
-        kept = zones.with_geography_file(file)
-        declared = (*kept.names.values(), *(kept.coordinates or ()))
+        stored = zones.with_geography_file(file)
+        declared = (*stored.names.values(), *(stored.coordinates or ()))
         table = table.assign(**{column: "" for column in declared if column not in table})  # blank in every row
         write = partial(table.to_csv, index=False, encoding="utf-8")
         write_durably(folder / file, write, mode=PUBLIC_FILE_MODE)
 
 
 def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.AssetsDefinition:
+    """Return the asset of the copied records; on Spark, which reads them where they are, it copies none."""
     trips = find_trips_asset(series)
     are_here = series.records_are_here
     declared = make_source_metadata([series.locate_records_source("{period}")])
     copied = _map_copied_columns(series, geography, trips)
     records = declared | make_schema_metadata(make_records_schema(series.columns), copied)
-    above = [*([geography] if series.replaces_codes or not are_here else []), *([] if trips is None else [trips])]
+    dependencies = []
+    if series.replaces_codes or not are_here:
+        dependencies.append(geography)
+    if trips is not None:
+        dependencies.append(trips)
 
-    @dg.asset(**make_asset_options(series, "raw_trips", records), deps=above, output_required=False)
+    @dg.asset(**make_asset_options(series, "raw_trips", records), deps=dependencies, output_required=False)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with ReleaseWork.enter_step(context, od_warehouse, series) as work:
-            if work.is_kept():
+            if work.repair_if_settings_changed():
                 context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
                 return  # without a result, so that the steps below are skipped
-            listed = work.geography if series.replaces_codes and are_here else None
+            geography_of_codes = work.geography if series.replaces_codes and are_here else None
             files = list_period_files(context, series, Period(work.key.period)) if are_here else []
             # Stores the settings, or refuses other ones.
             with work.stage_records([file for file, _ in files]) as records:
                 if are_here:
-                    load_period(series, work.key.period, records, listed, files)
+                    load_period(series, work.key.period, records, geography_of_codes, files)
                     if list_period_files(context, series, Period(work.key.period)) != files:
                         raise make_changed_file_error(series.locate_records_file(work.key.period))
         yield make_result(str(work.key))
@@ -250,13 +268,14 @@ def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.Asse
 def _map_copied_columns(series: Series[P, G], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
     """Return the upstream columns of the copied records, by column; None if no column has any."""
     zones = make_column_dependencies(geography, series.placing_columns)
-    of_codes = dict.fromkeys(series.columns.codes, zones) if series.replaces_codes else {}
+    replaced_codes = series.columns.codes if series.replaces_codes else ()
     if trips is None:
-        return of_codes or None
-    sources = map_record_sources(series.columns).items()
-    named = {name: [source] if isinstance(source, str) else [] for name, source in sources}
-    own = {name: make_column_dependencies(trips, columns) for name, columns in named.items()}
-    return own | {code: [*own[code], *placed] for code, placed in of_codes.items()}
+        return dict.fromkeys(replaced_codes, zones) or None
+    sources = {}
+    for name, source in map_record_sources(series.columns).items():
+        upstream_columns = [source] if isinstance(source, str) else []
+        sources[name] = make_column_dependencies(trips, upstream_columns)
+    return sources | {code: [*sources[code], *zones] for code in replaced_codes}
 
 
 def _make_table_asset(series: Series[P, G], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
@@ -344,8 +363,9 @@ def _draft_certificate(series: Series[P, G], release: Any, place: Published, che
 
 
 def _apply_freshness_policy(series: Series[P, G], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    """Return the asset of the bundle with the deadlines that its series declares, if it declares any."""
     if series.freshness is None:
         return bundle
     within = datetime.timedelta(days=series.freshness.within_days)
-    policy = dg.FreshnessPolicy.cron(series.freshness.deadline, within, series.periods.clock)
+    policy = dg.FreshnessPolicy.cron(series.freshness.deadline, within, series.periods.dagster_time_zone)
     return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))

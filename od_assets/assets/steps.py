@@ -11,7 +11,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -50,7 +50,7 @@ def count(work: FlowWork, folder: str) -> None:
     from od_core.spark.counting import count_in_spark
 
     count_in_spark(
-        series.engine.session(confidential),
+        series.engine.find_or_open_session(confidential),
         series.locate_records_source(work.key.period),
         series.columns,
         work.key.period,
@@ -63,9 +63,9 @@ def count(work: FlowWork, folder: str) -> None:
     )
 
 
-def measure(work: FlowWork, number: str) -> None:
-    """Measure the band with the given number part by part, and copy its measurements into the confidential folder."""
-    plan, staged, band = work.plan, work.staged, int(number)
+def measure(work: FlowWork, band_number: str) -> None:
+    """Measure a band of levels part by part, and copy its measurements into the confidential folder."""
+    plan, staged, band = work.plan, work.staged, int(band_number)
     staged.refuse_other_plan(plan)
     counts = work.counts
     measurements = work.begin(counts, work.store)
@@ -77,12 +77,12 @@ def measure(work: FlowWork, number: str) -> None:
     measurements.copy_parts_to_folder([step.number for step in plan.step_bands[band]])
 
 
-def refine(work: FlowWork, _: str) -> None:
+def refine(work: FlowWork, _argument: str) -> None:
     """Refine all levels of a release with bands, stage the refined estimates, and remove the files of the parts."""
     plan, staged, parts = work.plan, work.staged, read_attempt(work)
     steps = plan.step_bands
-    frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
-    bands = [Band.from_frontier(plan, number, above) for number, above in enumerate(frontiers, start=1)]
+    frontiers = [staged.estimate(band_steps[-1].level) for band_steps in steps[:-1]]
+    bands = [Band.from_frontier(plan, number, frontier) for number, frontier in enumerate(frontiers, start=1)]
     root = staged.read_published_root(plan)
     measured = work.read_measurements(steps[0])
     for nodes in refine_bands(plan, root, measured, frontiers[0], bands, parts, _make_workers(work)):
@@ -102,14 +102,16 @@ def read_attempt(work: FlowWork) -> Work:
 
 
 def _make_workers(work: FlowWork) -> Workers:
+    """Return the workers that process parts: threads of this machine, or those of the declared Spark cluster."""
     if work.series.engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers
 
-    return SparkWorkers(work.series.engine.session(work.warehouse.confidential))
+    return SparkWorkers(work.series.engine.find_or_open_session(work.warehouse.confidential))
 
 
 STEPS: dict[str, Step] = {"count": count, "measure": measure, "refine": refine}
+"""Steps that can run in another process, by name. Each takes the work on a release and one argument as text."""
 
 
 def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str = "") -> None:
@@ -118,18 +120,29 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
     Raises:
         OdError: the step or the process fails.
     """
-    series = work.series
-    if series.engine is None or not series.engine.submit:
+    engine = work.series.engine
+    if engine is None or not engine.submit:
         STEPS[step](work, argument)
-        return
+    else:
+        _submit_step(context, work, step, argument, engine.submit)
+
+
+def _submit_step(
+    context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str, spark_submit: Sequence[str]
+) -> None:
+    """Run a step in a process of ``spark-submit``, which reads the task from a file and writes its output to a log.
+
+    Raises OdError as the step does, or if the process ends without an outcome; the log then stays.
+    """
     from pyspark import cloudpickle  # pickles read-only mappings too
 
     folder = work.warehouse.confidential.make_subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
-    write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((series, work.key, step, argument))))  # type: ignore[no-untyped-call]
+    content = cloudpickle.dumps((work.series, work.key, step, argument))  # type: ignore[no-untyped-call]
+    write_durably(task, lambda file: file.write_bytes(content))
     write_durably(log, lambda file: file.write_bytes(b""))
-    command = shlex.join([*series.engine.submit, str(Path(__file__)), str(task)])
+    command = shlex.join([*spark_submit, str(Path(__file__)), str(task)])
     messages: list[dict[str, str]] = []
     try:
         done = dg.PipesSubprocessClient().run(
@@ -143,8 +156,8 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
         task.unlink(missing_ok=True)
     if not messages:
         message = "spark-submit ended without an outcome of the step"
-        step = f"read {log.absolute()}, then run the release again"
-        raise OdError("OD-SPARK-SUBMIT", message, next_step=step, spent=STAYS_CHARGED)
+        next_step = f"read {log.absolute()}, then run the release again"
+        raise OdError("OD-SPARK-SUBMIT", message, next_step=next_step, spent=STAYS_CHARGED)
     log.unlink(missing_ok=True)
     if "code" in messages[-1]:
         raise OdError(**messages[-1])

@@ -73,10 +73,11 @@ def _make_table_assets(
             release = work.estimate_release()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        metadata, rows = make_release_metadata(series.kind, release, balance), pq.ParquetFile(path).metadata.num_rows
+        metadata = make_release_metadata(series.kind, release, balance)
+        rows = pq.ParquetFile(path).metadata.num_rows
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=rows)
 
-    *_, (columns, _) = tables.values()
+    columns, _ = list(tables.values())[-1]
     published = make_publication_assets(
         series, published_table.key, columns, map_to_same_columns(published_table.key, columns)
     )
@@ -110,8 +111,10 @@ def make_stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     columns = make_boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in counted_only]
-    numbers, words = range(1, series.dimensions + 1), "Confidential: the trip's cell along dimension"
-    cells = [Column(f"cell_{number}", "integer", "Cell", f"{words} {number}.") for number in numbers]
+    cells = []
+    for number in range(1, series.dimensions + 1):
+        text = f"Confidential: the trip's cell along dimension {number}."
+        cells.append(Column(f"cell_{number}", "integer", "Cell", text))
     every_cell = make_column_dependencies([*series.path, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([*series.path, "noisy_boxes"])
     counts = dict.fromkeys(counted_only, make_column_dependencies(measured, ["noisy"]))

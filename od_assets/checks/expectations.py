@@ -51,14 +51,16 @@ def list_record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] =
     for code in _list_code_columns(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
         faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {choose_code_table(code)})", code)
-    for breakdown in (declared for declared in breakdowns if declared.unknown is None):
-        column = name_segment_column(breakdown.name)
-        listed = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
-        faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
+    for breakdown in breakdowns:
+        if breakdown.unknown is None:
+            column = name_segment_column(breakdown.name)
+            listed = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
+            faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
 def _name_category_table(breakdown: Breakdown) -> str:
+    """Return the name of the SQL table that lists the categories of a breakdown."""
     return f"categories_of_{breakdown.name}"
 
 
@@ -116,7 +118,7 @@ def check_record_expectations(
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
         expected += [gxe.ExpectColumnValuesToBeBetween(column=name, max_value=0) for name in faults]
-    return _run("raw_records", summary, expected, docs, confidential=True)
+    return _check_table("raw_records", summary, expected, docs, confidential=True)
 
 
 def check_flow_expectations(
@@ -140,7 +142,7 @@ def check_flow_expectations(
         gxe.ExpectColumnValuesToBeOfType(column="trips", type_="int64"),
         gxe.ExpectColumnValuesToBeBetween(column="trips", min_value=1),
     ]
-    return _run("published_flows", flows.assign(**listed), expected, docs, confidential=False)
+    return _check_table("published_flows", flows.assign(**listed), expected, docs, confidential=False)
 
 
 def _summarise_records(
@@ -158,9 +160,10 @@ def _summarise_records(
         if kinds and "trips" not in summary:
             for name, codes in lists.items():
                 connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-            pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())
-            counts = source.aggregate(", ".join(pairs)).fetchall()[0]
-            for name, faulty, among in zip(kinds, counts[::2], counts[1::2], strict=True):
+            faulty_sql = ", ".join(f"count(*) FILTER (WHERE {fault.is_faulty})" for fault in kinds.values())
+            among_sql = ", ".join(f"count({fault.among})" for fault in kinds.values())
+            counts = source.aggregate(f"{faulty_sql}, {among_sql}").fetchall()[0]
+            for name, faulty, among in zip(kinds, counts[: len(kinds)], counts[len(kinds) :], strict=True):
                 summary[name] = max(0, faulty - math.floor(fault_threshold * among))
     return pd.DataFrame([summary])
 
@@ -172,7 +175,8 @@ def import_expectations() -> Any:
     """
     require("checks")
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    hides_spark, collects = "pyspark" not in sys.modules, gc.isenabled()
+    hides_spark = "pyspark" not in sys.modules
+    collects_garbage = gc.isenabled()
     if hides_spark:
         sys.modules["pyspark"] = None  # type: ignore[assignment]  # so that its import fails
     gc.disable()
@@ -182,7 +186,7 @@ def import_expectations() -> Any:
     finally:
         if hides_spark:
             del sys.modules["pyspark"]
-        if collects:
+        if collects_garbage:
             gc.enable()
     return gxe
 
@@ -191,7 +195,7 @@ def import_expectations() -> Any:
 def _defer_imports(*names: str) -> Iterator[None]:
     """Let modules that are imported in this context run only when one of their names is first used."""
 
-    class Finder:
+    class Finder:  # Python asks the entries of sys.meta_path how to import a module
         @staticmethod
         def find_spec(name: str, path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
             spec = PathFinder.find_spec(name, path) if name in names else None
@@ -206,7 +210,9 @@ def _defer_imports(*names: str) -> Iterator[None]:
         sys.meta_path.remove(Finder)
 
 
-def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
+def _check_table(
+    name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool
+) -> dict[str, bool]:
     """Check a table, write the page of the results, and return whether each expectation is met, by name."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -220,13 +226,19 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
     rows = []
     for result in outcome.results:
         config: Any = result.expectation_config
-        kind, stated = config.type, dict(config.kwargs)
-        column = stated.pop("column", name)
-        settings = ", ".join(f"{setting}: {value}" for setting, value in stated.items() if setting != "batch_id")
-        rows.append((kind, column, settings, bool(result.success)))
-        met[f"{kind}: {column}"] = met.get(f"{kind}: {column}", True) and bool(result.success)
+        settings = {setting: value for setting, value in config.kwargs.items() if setting != "batch_id"}
+        column = settings.pop("column", name)
+        settings_text = ", ".join(f"{setting}: {value}" for setting, value in settings.items())
+        rows.append((config.type, column, settings_text, bool(result.success)))
+        expectation = f"{config.type}: {column}"  # several with other settings count as one, which all must meet
+        met[expectation] = met.get(expectation, True) and bool(result.success)
+    _write_results_page(name, rows, docs, confidential=confidential)
+    return met
+
+
+def _write_results_page(name: str, rows: Sequence[tuple[object, ...]], docs: Path, *, confidential: bool) -> None:
+    """Write the page of the results of a check. A row has the expectation, its column, its settings and its result."""
     page = render_template("expectations.html", name=name, confidential=confidential, results=rows).encode()
     durable.make_folder(docs, durable.CONFIDENTIAL_FOLDER_MODE if confidential else durable.PUBLIC_FOLDER_MODE)
     mode = durable.CONFIDENTIAL_FILE_MODE if confidential else durable.PUBLIC_FILE_MODE
     durable.write_durably(docs / f"{name}.html", lambda file: file.write_bytes(page), mode=mode)
-    return met

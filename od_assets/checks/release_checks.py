@@ -64,7 +64,7 @@ def count_level_violations(
             level.
         nodes: estimate of the level, as read from its file.
     """
-    violations = {"non_negative_integers": _count("non_negative_integers", nodes=nodes)}
+    violations = {"non_negative_integers": _count_violations("non_negative_integers", nodes=nodes)}
     if parents is not None:
         violations["children_sum_to_parents"] = count_inconsistent_nodes(tree, *parents, level, nodes)
     return violations
@@ -75,13 +75,14 @@ def count_inconsistent_nodes(tree: FlowTree, above: int, parents: pa.Table, leve
 
     ``parents`` and ``nodes`` have the numbers of the origin and destination areas, and the trips.
     """
-    origin, destination = zip(tree.level_pair(level), tree.level_pair(above), strict=True)
-    return _count(
+    origin_level, destination_level = tree.level_pair(level)
+    origin_above, destination_above = tree.level_pair(above)
+    return _count_violations(
         "children_sum_to_parents",
         parents=parents,
         nodes=nodes,
-        origin_parents=_make_ancestor_table(tree.origin, *origin),
-        destination_parents=_make_ancestor_table(tree.destination, *destination),
+        origin_parents=_make_ancestor_table(tree.origin, origin_level, origin_above),
+        destination_parents=_make_ancestor_table(tree.destination, destination_level, destination_above),
     )
 
 
@@ -99,7 +100,7 @@ def count_geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> in
         table = pd.DataFrame({"level": level, "area": zones[name], "parent": above})
         tables.append(table if level == len(levels) else table.drop_duplicates())
         above = list(zones[name])
-    return _count("geography_is_a_partition", areas=pd.concat(tables))
+    return _count_violations("geography_is_a_partition", areas=pd.concat(tables))
 
 
 def count_group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
@@ -117,7 +118,9 @@ def count_group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str,
         columns=["level", "area", "parent", "groups"],
     )
     tables = {"histograms": histograms, "areas": areas, "sizes": pa.table({"top_code": [frame.top_code]})}
-    return {check: _count(f"histograms_{check}", **tables) for check in ("are_counts", "sum_to_totals", "add_up")}
+    return {
+        check: _count_violations(f"histograms_{check}", **tables) for check in ("are_counts", "sum_to_totals", "add_up")
+    }
 
 
 def count_box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
@@ -127,19 +130,24 @@ def count_box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
     """
     ends, cuts = [], []
     for number, size in enumerate(grid.sizes, start=1):
-        first, last = (boxes[f"{end}_{number}"].to_numpy().astype(np.int64) for end in ("lower", "upper"))
+        first = boxes[f"lower_{number}"].to_numpy().astype(np.int64)
+        last = boxes[f"upper_{number}"].to_numpy().astype(np.int64)
         ends.append(
             pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
         )
         places = np.unique(np.concatenate([[0, size], first, last + 1]))
-        weights_before = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
-        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": weights_before}))
+        # The cells below each cut have a random weight in all, so that boxes which overlap or leave gaps are found.
+        weights_below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
+        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": weights_below}))
     dimensions = pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)})
     tables = {"boxes": boxes, "ends": pd.concat(ends), "cuts": pd.concat(cuts), "grid": dimensions}
-    return {check: _count(f"boxes_{check}", **tables) for check in ("fill_the_grid", "are_counts", "keep_the_total")}
+    return {
+        check: _count_violations(f"boxes_{check}", **tables)
+        for check in ("fill_the_grid", "are_counts", "keep_the_total")
+    }
 
 
-def _count(query: str, **tables: pa.Table | pd.DataFrame) -> int:
+def _count_violations(query: str, **tables: pa.Table | pd.DataFrame) -> int:
     """Return the number of violations that a query in ``checks/sql`` finds. The tables end with the connection."""
     with connect_to_memory_database() as connection:
         for name, table in tables.items():
@@ -150,6 +158,7 @@ def _count(query: str, **tables: pa.Table | pd.DataFrame) -> int:
 
 @cache
 def _read_query(query: str) -> str:
+    """Return the SQL text of a query in ``checks/sql``."""
     return files("od_assets.checks").joinpath("sql", f"{query}.sql").read_text(encoding="utf-8")
 
 
@@ -177,14 +186,16 @@ class AssetChecks:
         periods, path = self.series.periods, [*self.series.path, *self.asset]
         # All periods use the same areas.
         partitions = None if self.asset == GEOGRAPHY else periods.make_partitions_definition()
-        asset, within = dg.AssetKey(path), ""
+        asset, name_prefix = dg.AssetKey(path), ""
         if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
-            # The last asset alone has results; a name then says which asset it is of.
+            # Merged assets have the checks of all of them, so the prefix says which one a check is of.
             asset = dg.AssetKey([*self.series.path, *make_release_checks(self.series)[-1].asset])
-            within = "" if asset.path == path else f"{self.asset[-1]}_"
+            name_prefix = "" if asset.path == path else f"{self.asset[-1]}_"
         specs = [
-            dg.AssetCheckSpec(within + name, asset=asset, description=asks, blocking=True, partitions_def=partitions)
-            for name, asks in self.requires.items()
+            dg.AssetCheckSpec(
+                name_prefix + name, asset=asset, description=requirement, blocking=True, partitions_def=partitions
+            )
+            for name, requirement in self.requires.items()
         ]
 
         @dg.multi_asset_check(name="__".join([*path, "checks"]), specs=specs)
@@ -196,7 +207,7 @@ class AssetChecks:
                 counts = self.count_violations(od_warehouse, period.text)
             for name, count in counts.items():
                 yield dg.AssetCheckResult(
-                    check_name=within + name,
+                    check_name=name_prefix + name,
                     asset_key=asset,
                     passed=count == 0,
                     description=self.requires[name],
@@ -222,7 +233,7 @@ def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
     if series.records_are_here:
         checks.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
     requires = _REQUIRES[table] | (_REQUIRES["segments"] if series.breakdowns else {})
-    return [*checks, *_estimate_checks(series), AssetChecks(series, [table], requires, _COUNTS[table])]
+    return [*checks, *_iterate_estimate_checks(series), AssetChecks(series, [table], requires, _COUNTS[table])]
 
 
 def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:
@@ -230,22 +241,24 @@ def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:
     warehouse = work.warehouse
     files = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
 
-    def violations() -> int:
+    def count_in_all_files() -> int:
         return sum(count_geography_violations(read_zones(path), levels) for path, levels in files)
 
-    read = (f"{path} {compute_file_digest(path)} {levels}" for path, levels in files)
-    return {"is_a_partition": warehouse.count_once(tuple(read), violations)}
+    inputs = tuple(f"{path} {compute_file_digest(path)} {levels}" for path, levels in files)
+    return {"is_a_partition": warehouse.count_once(inputs, count_in_all_files)}
 
 
 def _count_places(work: ReleaseWork[P, Any]) -> dict[str, int]:
+    """Count the places outside the map of a series of trips with stops."""
     places = work.series.read_stored_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {
         name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
     }
-    edges = dict(zip(("west", "east", "south", "north"), ([edge] for edge in places.map.edges), strict=True))
+    west, east, south, north = places.map.edges
+    edges = pa.table({"west": [west], "east": [east], "south": [south], "north": [north]})
     placed = pd.DataFrame({"code": listed[columns.code], **degrees})
-    return {"are_on_the_map": _count("places_are_on_the_map", places=placed, map=pa.table(edges))}
+    return {"are_on_the_map": _count_violations("places_are_on_the_map", places=placed, map=edges)}
 
 
 def _count_records(work: ReleaseWork[P, Any]) -> dict[str, int]:
@@ -255,17 +268,21 @@ def _count_records(work: ReleaseWork[P, Any]) -> dict[str, int]:
     docs = warehouse.confidential.make_subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
     zones, destinations = series.list_allowed_codes(work.geography)
 
-    def unmet() -> int:
-        further = {"destinations": destinations, "breakdowns": series.breakdowns}
-        return _has_unmet_expectations(
-            check_record_expectations, records, zones, series.fault_threshold, docs, **further
-        )
-
+    count = partial(
+        _flag_unmet_expectations,
+        check_record_expectations,
+        records,
+        zones,
+        series.fault_threshold,
+        docs,
+        destinations=destinations,
+        breakdowns=series.breakdowns,
+    )
     state = read_file_state(records) if records.exists() else None
-    return {RECORDS_CHECK: warehouse.count_once((str(docs), work.geography.digest, str(state)), unmet)}
+    return {RECORDS_CHECK: warehouse.count_once((str(docs), work.geography.digest, str(state)), count)}
 
 
-def _has_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: object, **options: object) -> int:
+def _flag_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: object, **options: object) -> int:
     """Return 1 if any expectation is not met, otherwise 0, because the number of unmet expectations is confidential."""
     return int(not all(run_check(check, *arguments, **options).values()))
 
@@ -278,8 +295,8 @@ def count_spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) ->
         return int(Counter(ledger.list_charges(key)) != Counter(planned))
 
 
-def _estimate_checks(series: Series[P, G]) -> Iterator[AssetChecks]:
-    """Yield the checks of the estimates of levels; see :attr:`Series.checked_estimates`."""
+def _iterate_estimate_checks(series: Series[P, G]) -> Iterator[AssetChecks]:
+    """Yield the checks of each asset with estimates of levels."""
     for asset, levels in series.checked_estimates:
         requires = dict(_REQUIRES["estimates"])
         if max(levels) == 0:
@@ -297,19 +314,24 @@ def _list_estimated_levels(plan: ReleasePlan) -> list[int]:
 
 def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
     """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
-    plan, estimate_of = work.plan, partial(work.staged.read_estimate_table, refined=work.plan.mechanism.refines)
-    violations, estimated = dict.fromkeys(checks, 0), _list_estimated_levels(plan)
-    for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
+    plan = work.plan
+    read_estimate = partial(work.staged.read_estimate_table, refined=plan.mechanism.refines)
+    violations = dict.fromkeys(checks, 0)
+    above = None
+    for level in _list_estimated_levels(plan):
         if level in levels:
-            parents = None if above is None else (above, estimate_of(above))
-            for check, count in count_level_violations(plan.tree, level, parents, estimate_of(level)).items():
+            parents = None if above is None else (above, read_estimate(above))
+            for check, count in count_level_violations(plan.tree, level, parents, read_estimate(level)).items():
                 violations[check] += count
+        above = level
     return violations
 
 
 def _count_flows(work: FlowWork) -> dict[str, int]:
+    """Count the violations of each check in the table of flows and, if there are breakdowns, in the segments."""
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
-    tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
+    tree, refined = plan.tree, plan.mechanism.refines
+    table = pd.read_parquet(staged.flows)
     sides = {"origin": tree.origin, "destination": tree.destination}
     zones = {side: areas.find_zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
@@ -317,8 +339,8 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     root = staged.estimate(next(iter(levels)), refined=refined)
     total = work.counts.total if plan.publishes_total else int(root.trips.sum())
     docs = warehouse.locate_data_docs(work.key)
-    unmet = partial(
-        _has_unmet_expectations, check_flow_expectations, table, tree.origin.zones, tree.destination.zones, docs
+    count_unmet = partial(
+        _flag_unmet_expectations, check_flow_expectations, table, tree.origin.zones, tree.destination.zones, docs
     )
 
     def sum_inconsistent_nodes(leaves: pa.Table) -> int:
@@ -327,10 +349,12 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     segments: Counter[str] = Counter()
     for breakdown in plan.breakdowns:
         trips = staged.read_segments_by_category(breakdown)
-        segments["segments_are_counts"] += _count("segments_are_counts", segments=trips)
+        segments["segments_are_counts"] += _count_violations("segments_are_counts", segments=trips)
         segments["segments_sum_to_totals"] += sum_inconsistent_nodes(trips)
     return {
-        "meets_expectations": warehouse.count_once((str(docs), plan.digest, compute_file_digest(staged.flows)), unmet),
+        "meets_expectations": warehouse.count_once(
+            (str(docs), plan.digest, compute_file_digest(staged.flows)), count_unmet
+        ),
         "same_at_every_level": sum_inconsistent_nodes(flows),
         **segments,
         "total_is_n": abs(int(table["trips"].sum()) - total),
@@ -348,6 +372,7 @@ def _count_histograms(work: TableWork[Any, G]) -> dict[str, int]:
 
 
 def _count_boxes(work: TableWork[Any, G]) -> dict[str, int]:
+    """Count violations in the released boxes of trips with stops."""
     violations = count_box_violations(work.plan.grid, work.staged.read_table())
     return {**violations, "spend_is_plan": count_spend_violations(work.warehouse, work.plan, work.key)}
 
@@ -366,13 +391,13 @@ def _iterate_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[s
     """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
     folder = warehouse.locate_bundle(key)
     yield from check_bundle(folder)
-    if compute_certificate_digest(read_bundle_certificate(folder)) != warehouse.ledger.read_publication(key).get(
-        "certificate"
-    ):
+    published = warehouse.ledger.read_publication(key).get("certificate")
+    if compute_certificate_digest(read_bundle_certificate(folder)) != published:
         yield "its certificate differs from the one that was published"
 
 
 def _verify_series(series: Series[P, G], warehouse: Warehouse) -> list[Verification]:
+    """Verify the published releases of a series; return no verification if nothing was published yet."""
     try:
         return verify_published_releases(series.name, warehouse)
     except OdError as error:
@@ -398,7 +423,8 @@ def make_daily_verification(series: Series[P, G]) -> tuple[dg.AssetChecksDefinit
         partition = context.run.tags.get(PARTITION_TAG)
         with convert_errors_without_values(od_warehouse.confidential):
             if partition is not None:
-                faulty, number = [*_iterate_bundle_changes(od_warehouse, series.release_of(partition))], 1
+                faulty = list(_iterate_bundle_changes(od_warehouse, series.release_of(partition)))
+                number = 1
             else:
                 rows = _verify_series(series, od_warehouse)
                 faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]

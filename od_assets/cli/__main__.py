@@ -2,17 +2,18 @@
 
 import sys
 
+from od_assets.cli import ExitCode
 from od_core.errors import OdError
 from od_core.extras import require
 
 
 def main() -> None:
-    """Run a command of ``od-release``, and exit with its code."""
+    """Run a command of ``od-release``, and exit with its :class:`ExitCode`."""
     try:
         require("dagster")
     except OdError as error:
         print(error, file=sys.stderr)
-        sys.exit(2)
+        sys.exit(ExitCode.REFUSED)
     from od_assets.cli.app import main as run
 
     run()

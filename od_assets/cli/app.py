@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
-from od_assets.cli import operations, published, releases
+from od_assets.cli import ExitCode, operations, published, releases
 from od_assets.cli.declare import QUESTIONS
 from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts
 from od_assets.project import load_variables
@@ -59,33 +60,43 @@ def add_typer_signature(name: str, command: Callable[..., None], questions: Mapp
         questions: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
     """
     texts: dict[str, Any] = {}
-    for names, texts_of_names in STATED.items():
-        texts |= texts_of_names if names == "*" or name in names.split(", ") else {}
-    arguments, keywords, options = [], [], []
+    for command_names, texts_of_commands in STATED.items():
+        if command_names == "*" or name in command_names.split(", "):
+            texts |= texts_of_commands
+    arguments: list[inspect.Parameter] = []
+    keywords: list[inspect.Parameter] = []
+    options: list[inspect.Parameter] = []
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             keyword = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            keywords = [
-                _annotate_parameter(keyword.replace(name=name), typer.Option(help=text))
-                for name, text in questions.items()
-            ]
-            continue
-        if parameter.annotation is typer.Context:
+            for flag, text in questions.items():
+                keywords.append(_annotate_parameter(keyword.replace(name=flag), typer.Option(help=text)))
+        elif parameter.annotation is typer.Context:
             arguments.append(parameter)
-            continue
-        text, is_argument = texts[parameter.name], parameter.default is parameter.empty
-        settings = {"help": text} if isinstance(text, str) else dict(text)
-        flags = settings.pop("names", [f"--{parameter.name.replace('_', '-')}"])
-        if settings.pop("is", "argument" if is_argument else "option") == "argument":
-            arguments.append(_annotate_parameter(parameter, typer.Argument(**settings)))
         else:
-            options.append(_annotate_parameter(parameter, typer.Option(*flags, **settings)))
+            info = _make_typer_info(parameter, texts[parameter.name])
+            kind = arguments if isinstance(info, ArgumentInfo) else options
+            kind.append(_annotate_parameter(parameter, info))
     command.__signature__ = signature.replace(parameters=[*arguments, *keywords, *options])  # type: ignore[attr-defined]
     return command
 
 
+def _make_typer_info(parameter: inspect.Parameter, stated: str | Mapping[str, Any]) -> ArgumentInfo | OptionInfo:
+    """Return what Typer reads of a parameter: it is an argument if it has no default, unless ``options.toml`` says so.
+
+    ``stated`` is what ``options.toml`` states of the parameter: its help text, or all its settings.
+    """
+    settings = {"help": stated} if isinstance(stated, str) else dict(stated)
+    flags = settings.pop("names", [f"--{parameter.name.replace('_', '-')}"])
+    kind = settings.pop("is", "argument" if parameter.default is parameter.empty else "option")
+    info: ArgumentInfo | OptionInfo
+    info = typer.Argument(**settings) if kind == "argument" else typer.Option(*flags, **settings)
+    return info
+
+
 def _annotate_parameter(parameter: inspect.Parameter, info: object) -> inspect.Parameter:
+    """Return a keyword-only parameter that is annotated with what Typer reads."""
     return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY)
 
 
@@ -102,6 +113,7 @@ for name, command in COMMANDS.items():
 
 
 def _print_version(asked: bool) -> None:
+    """Print the version and exit, if the option ``--version`` is given."""
     if asked:
         typer.echo(f"od-release {version('od-release')}")
         raise typer.Exit
@@ -117,10 +129,9 @@ def options(
 
 
 def main() -> None:
-    """Run a command. Print an error as one public line on standard error, and exit with code 2.
+    """Run a command. Print an error as one public line on standard error, and exit as :class:`ExitCode` says.
 
-    The error is an OdError, or that of a file or folder which the system refuses. If SIGINT or SIGTERM ended the
-    command, exit with code 130 or 143 instead.
+    The error is an OdError, that of a file or folder which the system refuses, or an interrupt.
     """
     with handle_interrupts():
         try:
@@ -134,7 +145,7 @@ def main() -> None:
                 raise
             move_detail_to_file(failure)
             typer.echo(escape_unprintable(str(failure)), err=True)
-            sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
+            sys.exit(ExitCode.from_signal(stopped.number) if isinstance(stopped, Interrupted) else ExitCode.REFUSED)
 
 
 def _to_od_error(error: BaseException) -> OdError | None:

@@ -44,7 +44,11 @@ def as_number(answer: str) -> int | str:
 
 def as_mapping(answer: str) -> Any:
     """Return the mapping of an answer such as ``province=3,region=1``."""
-    return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
+    mapping = {}
+    for part in answer.split(","):
+        name, _, value = part.partition("=")
+        mapping[name.strip()] = as_yaml(value)
+    return mapping
 
 
 READERS: Mapping[str, Callable[[str], object]] = {
@@ -107,6 +111,7 @@ QUESTIONS = tuple(Question(flag, **stated) for flag, stated in _STATED.items())
 
 def parse_field_values(given: list[str]) -> Fields:
     """Return the fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no value, or is the name."""
+    fields = {}
     for text in given:
         field, _, value = text.partition("=")
         if not all(part.strip() for part in (*field.split("."), value)):
@@ -116,7 +121,8 @@ def parse_field_values(given: list[str]) -> Fields:
         if field == "name":
             message = f"--set {text!r} would name the release, which is the first argument"
             raise OdError("OD-INIT-FLAG", message, next_step=f"leave it out, or call od-release init {value}")
-    return dict(text.partition("=")[::2] for text in given)
+        fields[field] = value
+    return fields
 
 
 def make_release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
@@ -144,12 +150,13 @@ def make_file_attributes(answers: Answers, of_file: str) -> dict[str, Any]:
 
 def _set_field(declared: dict[str, Any], place: str, value: object) -> None:
     """Write a value into a field, whose path has dots between the names of the sections."""
-    *parents, last = place.split(".")
-    for parent in parents:
-        if not isinstance(declared.get(parent), dict):
-            declared[parent] = {}
-        declared = declared[parent]
-    declared[last] = value
+    *section_names, name = place.split(".")
+    section = declared
+    for section_name in section_names:
+        if not isinstance(section.get(section_name), dict):
+            section[section_name] = {}
+        section = section[section_name]
+    section[name] = value
 
 
 _WIDTH = 110

@@ -20,7 +20,7 @@ import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -100,13 +100,13 @@ class Finding:
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
-def run_inspection(what: str, look: Callable[[], object]) -> Finding:
+def run_inspection(what: str, inspect: Callable[[], object]) -> Finding:
     """Run an inspection and return its finding.
 
-    A text that ``look`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
+    A text that ``inspect`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
     """
     try:
-        result = look()
+        result = inspect()
     except OdError as error:
         return Finding.from_error(what, error)
     except OSError as error:
@@ -133,7 +133,7 @@ def inspect_budget(series: Series[P, G], period: str) -> Finding:
     warehouse = Warehouse.from_project(series.project)
     work = ReleaseWork(warehouse, series, series.key(period))
 
-    def look() -> str:
+    def try_charge() -> str:
         geography = series.read_geography()
         if not warehouse.ledger_chain.exists():
             series.plan(geography, period)
@@ -150,7 +150,7 @@ def inspect_budget(series: Series[P, G], period: str) -> Finding:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
         return "it is charged already" if warehouse.ledger.list_level_kinds(work.key) else "the cap allows it"
 
-    return run_inspection(f"budget of {work.key}", look)
+    return run_inspection(f"budget of {work.key}", try_charge)
 
 
 class InspectedFolder(ConfidentialFolder):
@@ -167,10 +167,11 @@ class InspectedCounters(UserCounters):
 
     @cached_property
     def _allowed(self) -> Allowances:
+        """How many trips of each user may still be counted."""
         return super().compute_allowances()
 
     def compute_allowances(self) -> Allowances:
-        """See :meth:`UserCounters.compute_allowances`."""
+        """Return how many trips of each user may still be counted, which is computed once."""
         return self._allowed
 
     def store_or_compare(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -191,10 +192,12 @@ _EXTRAS = ("bundle", "checks", "dagster")
 
 def inspect_python_version() -> Finding:
     """Check that the project supports this version of Python."""
-    this, (required, _) = platform.python_version(), _read_requirements()
-    if required.contains(this, prereleases=True):
-        return Finding(f"Python {this}")
-    return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
+    version = platform.python_version()
+    required, _ = _read_requirements()
+    subject = f"Python {version}"
+    if required.contains(version, prereleases=True):
+        return Finding(subject)
+    return Finding(subject, f"the project needs {required}", "install again with a supported Python version")
 
 
 def inspect_packages() -> list[Finding]:
@@ -215,7 +218,9 @@ def _read_requirements() -> tuple[SpecifierSet, list[Requirement]]:
     if IS_CHECKOUT:
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
-        lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras.get(extra, ()))]
+        lines = list(project["dependencies"])
+        for extra in _EXTRAS:
+            lines += extras.get(extra, ())
         python = project["requires-python"]
     else:
         lines = importlib.metadata.requires("od-release") or []
@@ -230,19 +235,20 @@ def _read_requirements() -> tuple[SpecifierSet, list[Requirement]]:
 
 
 def _inspect_versions(what: str, required: list[Requirement]) -> Finding:
-    others = [
-        f"{requirement.name} {_find_installed_version(requirement) or 'is missing'} (needed: {requirement.specifier})"
-        for requirement in required
-        if not requirement.specifier.contains(_find_installed_version(requirement) or "", prereleases=True)
-    ]
-    if not others:
+    """Return a finding on packages, which are called ``what``: whether the required versions are installed."""
+    unmet = []
+    for requirement in required:
+        installed = _find_installed_version(requirement)
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            unmet.append(f"{requirement.name} {installed or 'is missing'} (needed: {requirement.specifier})")
+    if not unmet:
         return Finding(what)
-    return Finding(
-        what, _format_first_five(others), "install od-release again (in a checkout: remove .venv, then make install)"
-    )
+    step = "install od-release again (in a checkout: remove .venv, then make install)"
+    return Finding(what, _format_first_five(unmet), step)
 
 
 def _find_installed_version(requirement: Requirement) -> str | None:
+    """Return the installed version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
@@ -271,6 +277,7 @@ def inspect_noise_backends() -> list[Finding]:
 
 
 def _refuse_broken_backend(name: str) -> None:
+    """Raise OdError if a noise backend cannot draw eight integers."""
     try:
         noise = resolve_noise_source(name).draw(Fraction(1), 0, 0, 8)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
@@ -284,7 +291,9 @@ def _refuse_broken_backend(name: str) -> None:
 
 def inspect_dagster_home(var: Path) -> Finding:
     """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
-    subject, home, stated_folder = "DAGSTER_HOME", locate_dagster_home(var), os.environ.get("DAGSTER_HOME")
+    subject = "DAGSTER_HOME"
+    home = locate_dagster_home(var)
+    stated_folder = os.environ.get("DAGSTER_HOME")
     if find_environment_home() not in (None, home.resolve()):
         return Finding(f"{subject}: {stated_folder}, the home of another Dagster project, whose settings apply")
     if stated_folder and Path(stated_folder).resolve() != home.resolve():
@@ -304,14 +313,15 @@ def inspect_modes(var: Path) -> Finding:
     subject, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
         return Finding(f"{subject}: the folder does not exist yet")
-    open_ones = [str(path.relative_to(var)) for path in (confidential, *confidential.rglob("*")) if _is_open(path)]
-    if not open_ones:
+    paths = (confidential, *confidential.rglob("*"))
+    open_paths = sorted(str(path.relative_to(var)) for path in paths if _is_open_to_others(path))
+    if not open_paths:
         return Finding(subject)
-    fault = f"other users have access to files that only the operator may use: {_format_first_five(sorted(open_ones))}"
+    fault = f"other users have access to files that only the operator may use: {_format_first_five(open_paths)}"
     return Finding(subject, fault, f"chmod -R u=rwX,go= {confidential}")
 
 
-def _is_open(path: Path) -> bool:
+def _is_open_to_others(path: Path) -> bool:
     """Return whether others than its owner may use a file or folder."""
     try:
         state = path.lstat()
@@ -326,10 +336,13 @@ def _is_open(path: Path) -> bool:
 def report_place_of_releases() -> Finding:
     """Say where releases are written, and which of OD_VAR and OD_LEDGER are stated, in ``.env`` or the environment."""
     project = find_current_project()
-    files, names = read_variables(project.folder), ("OD_VAR", "OD_LEDGER")
-    stated = [name for name in names if read_variable(name, project.folder)]
-    said = [f"{name} is stated in {'.env' if name in files else 'the environment'}" for name in stated]
-    return Finding(f"releases are written to {project.var}: {' and '.join(said) or 'no variable is stated'}")
+    variables_of_file = read_variables(project.folder)
+    statements = []
+    for name in ("OD_VAR", "OD_LEDGER"):
+        if read_variable(name, project.folder):
+            place = ".env" if name in variables_of_file else "the environment"
+            statements.append(f"{name} is stated in {place}")
+    return Finding(f"releases are written to {project.var}: {' and '.join(statements) or 'no variable is stated'}")
 
 
 def inspect_free_disk(var: Path) -> Finding:
@@ -343,7 +356,7 @@ def inspect_free_disk(var: Path) -> Finding:
     return Finding(subject, fault, f"free space on the disk of {existing}")
 
 
-def ledger(warehouse: Warehouse) -> Finding:
+def inspect_ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
     if warehouse.ledger_chain.exists():
         return run_inspection("ledger", lambda: f"{warehouse.verify_ledger()} entries")
@@ -356,21 +369,24 @@ def ledger(warehouse: Warehouse) -> Finding:
 def inspect_fingerprint_key(warehouse: Warehouse) -> Finding:
     """Check that the key of all fingerprints is not lost. Count the releases that began with another one."""
 
-    def look() -> str:
+    def count_other_keys() -> str:
         if warehouse.is_new:
             return "nothing was released yet"
         confidential = InspectedFolder(warehouse.confidential.path, warehouse.has_drawn)
-        name, stored = confidential.compute_key_name(), confidential.path.glob(f"*/*/*/{IDENTITY}")
-        others = sum(json.loads(path.read_bytes()).get("key") != name for path in stored)
+        key_name = confidential.compute_key_name()
+        identities = confidential.path.glob(f"*/*/*/{IDENTITY}")
+        others = sum(json.loads(path.read_bytes()).get("key") != key_name for path in identities)
         return f"releases that began with another one: {others}"
 
-    return run_inspection("key of fingerprints", look)
+    return run_inspection("key of fingerprints", count_other_keys)
 
 
 def inspect_release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have."""
-    subject, lock = "release lock", var / LOCK_NAME
-    if (refusal := durable.find_suspended_lock_error(lock)) is not None:
+    subject = "release lock"
+    lock = var / LOCK_NAME
+    refusal = durable.find_suspended_lock_error(lock)
+    if refusal is not None:
         return Finding.from_error(subject, refusal)
     return Finding(f"{subject}: a release is running now" if durable.is_locked(lock) else subject)
 
@@ -380,7 +396,8 @@ def inspect_runs(var: Path) -> Finding:
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
-    subject, home = "runs of dead processes", find_environment_home() or locate_dagster_home(var)
+    subject = "runs of dead processes"
+    home = find_environment_home() or locate_dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return Finding(f"{subject}: nothing has run yet")
     if not durable.can_write(home / "history"):  # Dagster writes to its storage whenever it opens it
@@ -420,11 +437,25 @@ def inspect_code_location() -> Finding:
 
 
 def _format_first_five(texts: list[str]) -> str:
+    """Return up to five texts, separated by commas, and the number of the others."""
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
 _LOST_ZEROS = "_that_lost_its_zeros"
 """Ending of the name of the fault of codes that lost their leading zeros."""
+
+
+@dataclass
+class _InputFaults:
+    """Confidential: what a release would find wrong in an input, in the order in which it would find it.
+
+    Attributes:
+        refusals: errors with which the release would refuse the input.
+        record_lines: for each kind of faulty record, a line with its number, and lines with the first such records.
+    """
+
+    refusals: list[OdError] = field(default_factory=list)
+    record_lines: list[str] = field(default_factory=list)
 
 
 def inspect_input(series: Series[P, G], period: str) -> list[Finding]:
@@ -433,35 +464,51 @@ def inspect_input(series: Series[P, G], period: str) -> list[Finding]:
     For a unit of a year, the first finding is on the counters of users with which the records would be counted.
     """
     key, warehouse = series.key(period), Warehouse.from_project(series.project)
-    subject, file_state = f"input of {key}", check_arrival(series, Period(period))
     work = ReleaseWork(warehouse, series, key)
-    findings, counters = [], None
-    if warehouse.ledger_chain.exists() and work.counters is not None:
-        folder = InspectedFolder(warehouse.confidential.path)
-        counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
-        findings = [run_inspection(f"counters of users for {key}", counters.compute_allowances)]
-    if file_state.waits is not None:
-        return [*findings, run_inspection(subject, partial(_refuse_waiting, series, period, file_state.waits))]
+    subject = f"input of {key}"
+    counters = _open_counters(work)
+    findings = []
+    if counters is not None:
+        findings.append(run_inspection(f"counters of users for {key}", counters.compute_allowances))
+        if not findings[0].ok:
+            counters = None
+    waits = check_arrival(series, Period(period)).waits
+    if waits is not None:
+        return [*findings, run_inspection(subject, partial(_refuse_waiting, series, period, waits))]
     if not series.records_are_here:
         return [*findings, Finding(f"{subject}: only Spark reads it, so it is not checked here")]
     try:
-        copy = warehouse.confidential.make_subfolder(f"doctor-{secrets.token_hex(6)}")
+        copy_folder = warehouse.confidential.make_subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
-        return [
-            *findings,
-            Finding.from_error(f"{subject}: no copy of it can be written", durable.make_system_error(error)),
-        ]
-    numbers: list[str] = []
-    usable = counters if all(finding.ok for finding in findings) else None
-    refused = list(_find_refusals(work, usable, copy, numbers))
-    title = f"{key}, {series.locate_records_file(period)}: would {'' if refused else 'not '}be refused"
-    faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
-    look = warehouse.confidential.write_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
-    if not refused:
-        return [*findings, Finding(f"{subject}: the input would not be refused ({look})")]
-    first = refused[0]
+        no_copy = Finding.from_error(f"{subject}: no copy of it can be written", durable.make_system_error(error))
+        return [*findings, no_copy]
+    faults = _find_input_faults(work, counters, copy_folder)
+    return [*findings, _make_input_finding(work, subject, faults)]
+
+
+def _open_counters(work: ReleaseWork[P, G]) -> InspectedCounters | None:
+    """Confidential: return the counters of users, which are not stored; None if the release would have none yet."""
+    if not work.warehouse.ledger_chain.exists() or work.counters is None:
+        return None
+    folder = InspectedFolder(work.warehouse.confidential.path)
+    return InspectedCounters(**{**vars(work.counters), "confidential": folder})
+
+
+def _make_input_finding(work: ReleaseWork[P, G], subject: str, faults: _InputFaults) -> Finding:
+    """Return the public finding on an input, after its faults are written to a file that only the owner can read."""
+    refusals = faults.refusals
+    file = work.series.locate_records_file(work.key.period)
+    details = [f"{work.key}, {file}: would {'' if refusals else 'not '}be refused"]
+    for error in refusals:
+        details += [text for text in (str(error), error.confidential_detail) if text]
+    where_details_are = work.warehouse.confidential.write_detail(
+        "\n".join([*dict.fromkeys(details), "", *faults.record_lines, ""])
+    )
+    if not refusals:
+        return Finding(f"{subject}: the input would not be refused ({where_details_are})")
+    first = refusals[0]
     fault = f"the input would be refused. {first.code}: {first.message}"
-    return [*findings, Finding(subject, fault, f"{first.next_step}; {look}")]
+    return Finding(subject, fault, f"{first.next_step}; {where_details_are}")
 
 
 def _refuse_waiting(series: Series[P, G], period: str, waits: str) -> None:
@@ -473,28 +520,29 @@ def _refuse_waiting(series: Series[P, G], period: str, waits: str) -> None:
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
-def _find_refusals(
-    work: ReleaseWork[P, G], counters: InspectedCounters | None, folder: Path, numbers: list[str]
-) -> Iterator[OdError]:
-    """Confidential: yield the errors with which a release would refuse an input, in the order in which it meets them.
+def _find_input_faults(work: ReleaseWork[P, G], counters: InspectedCounters | None, copy_folder: Path) -> _InputFaults:
+    """Confidential: return what a release would find wrong in an input, which is copied to a folder and removed again.
 
-    Lines on faulty records are added to ``numbers``. The folder of the copy of the records is removed.
+    The first error of reading or counting ends the search, as it ends a release.
     """
+    faults = _InputFaults()
     try:
-        yield from _check_input(work, counters, folder / "records.parquet", numbers)
+        _check_input(work, counters, copy_folder / "records.parquet", faults)
     except OdError as error:
-        yield error
+        faults.refusals.append(error)
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
         message, detail = "the input cannot be read or counted", traceback.format_exc()
-        yield OdError("OD-CONFIDENTIAL-ERROR", message, next_step="correct the input", confidential_detail=detail)
+        step = "correct the input"
+        faults.refusals.append(OdError("OD-CONFIDENTIAL-ERROR", message, next_step=step, confidential_detail=detail))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(copy_folder, ignore_errors=True)
+    return faults
 
 
 def _check_input(
-    work: ReleaseWork[P, G], counters: InspectedCounters | None, records: Path, numbers: list[str]
-) -> Iterator[OdError]:
-    """Yield the error of each kind of faulty record that is too frequent. Raise those of reading and counting."""
+    work: ReleaseWork[P, G], counters: InspectedCounters | None, records: Path, faults: _InputFaults
+) -> None:
+    """Copy, check and count an input as a release does. Add faulty records to ``faults``; raise all other errors."""
     series = work.series
     period = work.key.period
     has_ledger = work.warehouse.ledger_chain.exists()
@@ -504,7 +552,7 @@ def _check_input(
     geography = series.read_geography()
     files = list_record_files(series.locate_records_file(period))
     load_period(series, period, records, geography, [(file, None) for file in files])
-    yield from _judge_records(series, geography, records, numbers)
+    _check_records(series, geography, records, faults)
     try:
         counted = _count_records(work, geography, counters, records)
     except OdError as error:
@@ -517,8 +565,8 @@ def _check_input(
         work.warehouse.refuse_renamed(series, work.key, counted)
 
 
-def _judge_records(series: Series[P, G], geography: G, records: Path, numbers: list[str]) -> Iterator[OdError]:
-    """Confidential: yield the error of each kind of faulty record that is too frequent. Adds lines to ``numbers``."""
+def _check_records(series: Series[P, G], geography: G, records: Path, faults: _InputFaults) -> None:
+    """Confidential: add to ``faults`` each kind of faulty record, with an error if such records are too frequent."""
     listed = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
     with open_scratch_database(records.parent, records) as connection:
         for name, codes in listed.items():
@@ -526,10 +574,10 @@ def _judge_records(series: Series[P, G], geography: G, records: Path, numbers: l
         file = make_parquet_sql(records, numbered=True)
         rows = connection.sql(f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}")  # noqa: S608  # checked name
         for name, condition, faulty, among in _count_faults(rows, listed, series.breakdowns):
-            numbers.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
+            faults.record_lines.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
             if faulty:
-                first = rows.filter(condition).order("row").limit(5).df()
-                numbers += [f"  {line}" for line in first.to_csv(index=False).splitlines()]
+                examples = rows.filter(condition).order("row").limit(5).df()
+                faults.record_lines += [f"  {line}" for line in examples.to_csv(index=False).splitlines()]
             # The faults of flows are counted in trips instead of records. Lost zeros count as unlisted already.
             is_judged = "trips" not in rows.columns and not name.endswith(_LOST_ZEROS)
             if is_judged and faulty > series.fault_threshold * among:
@@ -538,16 +586,18 @@ def _judge_records(series: Series[P, G], geography: G, records: Path, numbers: l
                 required = RECORDS_REQUIREMENT.removesuffix(".")
                 message = f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}"
                 step = "correct the input or the declaration"
-                yield OdError("OD-CHECK-FAILED", message, next_step=step, confidential_detail=above)  # as a run does
+                error = OdError("OD-CHECK-FAILED", message, next_step=step, confidential_detail=above)  # as a run does
+                faults.refusals.append(error)
 
 
 def _count_faults(
     rows: duckdb.DuckDBPyRelation, listed: Mapping[str, Sequence[str]], breakdowns: Sequence[Breakdown]
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Confidential: yield the kinds of fault that records may have, including codes that lost their leading zeros.
+    """Confidential: count the records with each kind of fault, including codes that lost their leading zeros.
 
-    Each is the name, the SQL condition of a faulty record, the number of faulty records, and of those that could be.
-    The rows begin with a row number; the listed codes are given by the name of their SQL table.
+    Yield for each kind its name, the SQL condition of a faulty record, the number of faulty records, and the number of
+    records that could be faulty. The first column of the rows is their number. ``listed`` has the allowed codes by the
+    name of their SQL table.
     """
     for name, fault in list_record_faults(rows.columns[1:], breakdowns).items():
         faulty, among = rows.aggregate(f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})").fetchall()[0]
@@ -573,26 +623,29 @@ def inspect_project(name: str | None = None, period: str | None = None) -> list[
 
     Raises OdError if there is no such declaration, or it has no such period.
     """
-    releases, comparisons = list_series_names(), list_comparison_names()
+    series_names, comparisons = list_series_names(), list_comparison_names()
     if name in comparisons:
-        releases, comparisons = (), (name,)
+        series_names, comparisons = (), (name,)
     elif name is not None:
-        if name not in releases:
+        if name not in series_names:
             read_declared_series(name)  # raises an error that lists the known names
-        releases, comparisons = (name,), ()
+        series_names, comparisons = (name,), ()
 
-    return [
-        *inspect_installation(),
-        *(finding for series_name in releases for finding in inspect_declaration(series_name)),
-        *(run_inspection(f"comparison {other}", partial(read_comparison, other)) for other in comparisons),
-        inspect_code_location(),
-        *([] if period is None else _inspect_inputs(releases, period)),
-    ]
+    findings = inspect_installation()
+    for series_name in series_names:
+        findings += inspect_declaration(series_name)
+    for comparison in comparisons:
+        findings.append(run_inspection(f"comparison {comparison}", partial(read_comparison, comparison)))
+    findings.append(inspect_code_location())
+    if period is not None:
+        findings += _inspect_inputs(series_names, period)
+    return findings
 
 
 def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    place, var = report_place_of_releases(), find_current_project().var
+    place = report_place_of_releases()
+    var = find_current_project().var
     return [
         place,
         inspect_python_version(),
@@ -602,7 +655,7 @@ def inspect_installation() -> list[Finding]:
         inspect_dagster_home(var),
         inspect_modes(var),
         inspect_free_disk(var),
-        ledger(Warehouse()),
+        inspect_ledger(Warehouse()),
         inspect_fingerprint_key(Warehouse()),
         inspect_release_lock(var),
         run_inspection("release database", partial(read_every_row, Warehouse().database)),

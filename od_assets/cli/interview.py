@@ -47,15 +47,17 @@ def collect_answers(given: Mapping[str, str | None], fields: Fields) -> dict[str
             cannot be read, and no other reader was asked for; or no answer states what a row is.
     """
     interview = _Interview(dict(given), fields)
-    place, asked = 0, list[int]()
-    while place < len(QUESTIONS):
+    asked: list[int] = []
+    number = 0
+    while number < len(QUESTIONS):
         try:
-            if interview.answer(QUESTIONS[place]):
-                asked.append(place)
-            place += 1
+            if interview.answer(QUESTIONS[number]):
+                asked.append(number)
+            number += 1
         except _Back:
-            place = asked.pop() if asked else place
-            interview.forget(place)
+            if asked:
+                number = asked.pop()
+            interview.forget_answers(number)
     return interview.answers
 
 
@@ -74,14 +76,17 @@ class _Interview:
         """The answers so far, and those to later questions that are given beforehand."""
         return {flag: stated for flag, stated in self.given.items() if stated} | self.answers
 
-    def forget(self, place: int) -> None:
-        """Take back the answers to a question and to those after it; the question is asked, also if it was given."""
-        first = QUESTIONS[place].flag
-        if first == "one_row_a_trip":
+    def forget_answers(self, number: int) -> None:
+        """Take back the answers to a question and to those after it; the question is asked, also if it was given.
+
+        ``number`` is the place of the question in ``QUESTIONS``.
+        """
+        flag = QUESTIONS[number].flag
+        if flag == "one_row_a_trip":
             self.answers[choose_number_flag(self.answers)] = ""  # which its answer may have been
-        for later in QUESTIONS[place:]:
-            self.answers.pop(later.flag, None)
-        self.given[first] = None
+        for question in QUESTIONS[number:]:
+            self.answers.pop(question.flag, None)
+        self.given[flag] = None
 
     def answer(self, question: Question) -> bool:
         """Add the answer to a question to the answers, and return whether it was asked at the terminal.
@@ -94,12 +99,12 @@ class _Interview:
         if flag == "one_row_a_trip" and self.given.get(flag) in (None, "", "false"):
             return self._answer_rows(question)
         if self._is_needless(question):
-            self.answers[flag] = self._offer(question) or question.default
+            self.answers[flag] = self._suggest_answer(question) or question.default
             if flag == "unit":
                 say("init.no_ids")
             return False
-        was_asked = self._accept(question)
-        self._clear_unfit(flag)
+        was_asked = self._accept_answer(question)
+        self._clear_unfit_answers(flag)
         if flag == "kind" and self.at_terminal:
             refuse_wrong_fields(self.answers[flag], self.fields)
         self._show_files(question)
@@ -108,32 +113,45 @@ class _Interview:
     def _is_left_out(self, question: Question) -> bool:
         """Return whether other answers leave a question out. Raises OdError if it is answered beforehand."""
         known = self.known
-        unmet = [(flag, fit) for flag, fit in question.needs.items() if known.get(flag, fit[0]) not in fit]
+        unmet = {
+            flag: fitting_answers
+            for flag, fitting_answers in question.needs.items()
+            if known.get(flag, fitting_answers[0]) not in fitting_answers
+        }
         if unmet and self.given.get(question.flag):
-            flag, fitting = unmet[0]
-            options = " or ".join(f"--{flag} {one}" for one in fitting)
-            verb = "have it" if len(fitting) == 1 else "protect users"
+            flag, fitting_answers = next(iter(unmet.items()))
+            options = " or ".join(f"--{flag} {answer}" for answer in fitting_answers)
+            verb = "have it" if len(fitting_answers) == 1 else "protect users"
             message = f"{question.option} is given, but --{flag} does not {verb}"
             raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {options}")
         return bool(unmet)
 
     def _answer_rows(self, question: Question) -> bool:
-        """Answer what a row is: from the files, or at the terminal by ``yes`` or a column that counts."""
-        unstated, unused = find_row_ambiguity(self.answers, self.fields) or (None, None)
-        self.answers[question.flag] = "" if unused is None else "true"
+        """Answer what a row is: from the files, or at the terminal by ``yes`` or a column that counts.
+
+        Return whether it was asked at the terminal.
+        """
+        ambiguity = find_row_ambiguity(self.answers, self.fields)
+        self.answers[question.flag] = "" if ambiguity is None else "true"
+        if ambiguity is None:
+            return False
+        unstated, unused_columns = ambiguity
         if unstated is None:
             return False
         if not self.at_terminal:
             raise unstated
         _tell(f"{unstated.message}.")
-        while (reply := self._prompt(question, question.asks, "")) not in (unused or ()):
+        while True:
+            reply = self._prompt(question, question.asks, "")
+            if reply in unused_columns:
+                self.answers |= {choose_number_flag(self.answers): reply, question.flag: ""}
+                return True
             if reply.lower() in ("yes", "y", "true"):
                 return True
             say("init.answer")
-        self.answers |= {choose_number_flag(self.answers): reply, question.flag: ""}
-        return True
 
     def _can_ask(self, question: Question) -> bool:
+        """Return whether a question can be asked at the terminal: it has no answer that was given beforehand."""
         return self.at_terminal and self.given.get(question.flag) is None
 
     def _is_needless(self, question: Question) -> bool:
@@ -142,25 +160,31 @@ class _Interview:
             return False
         return not evaluate_expression(question.asked_if, self.known, self.fields)
 
-    def _offer(self, question: Question) -> str:
+    def _suggest_answer(self, question: Question) -> str:
         """Return the answer that the files suggest at the terminal; "" if there is none."""
-        may_offer = self._can_ask(question) and question.offers
-        return (evaluate_expression(question.offers, self.known, self.fields) or "") if may_offer else ""
+        if not (self._can_ask(question) and question.offers):
+            return ""
+        return evaluate_expression(question.offers, self.known, self.fields) or ""
 
-    def _accept(self, question: Question) -> bool:
+    def _accept_answer(self, question: Question) -> bool:
         """Add an answer that fits, and return whether it was asked; at the terminal, ask until one fits."""
-        known, offer, answer, was_asked = self.known, self._offer(question), self.given.get(question.flag), False
+        known = self.known
         is_needed = question.required and all(flag in known for flag in question.needs)
+        offer = self._suggest_answer(question)
+        answer = self.given.get(question.flag)
+        was_asked = False
         while True:
-            refused = self.answers.get(question.flag)
+            refused_answer = self.answers.get(question.flag)
             if answer is None:
                 was_asked = self.at_terminal
                 answer = self._ask_with_default(question, offer, is_needed) if was_asked else question.default
-            self.answers[question.flag] = answer = (answer.lower() if question.is_word else answer).strip()
+            answer = (answer.lower() if question.is_word else answer).strip()
+            self.answers[question.flag] = answer
             try:
-                self._check(question, answer, is_needed)
+                self._check_answer(question, answer, is_needed)
             except OdError as error:
-                if not (answer and answer == refused and self._is_confirmed(question.flag)):
+                is_repeated = answer != "" and answer == refused_answer
+                if not (is_repeated and self._is_confirmed(question.flag)):
                     self._tell_fault(question, answer, error)
                     answer = None
                     continue
@@ -176,7 +200,7 @@ class _Interview:
             default = "none"
         return self._prompt(question, asks, default)
 
-    def _check(self, question: Question, answer: str, is_needed: bool) -> None:
+    def _check_answer(self, question: Question, answer: str, is_needed: bool) -> None:
         """Raise OdError if an answer is missing, or does not fit the files or, at the terminal, the answers before."""
         flag = question.flag
         if is_needed and not answer:
@@ -201,25 +225,28 @@ class _Interview:
         if not self.at_terminal or is_of_file:
             raise error
         if answer or question.may_need_answer:
+            # Here, an answer is typed without its option: "give --date and a column" reads "give a column".
             step = re.sub(r"(--\w[\w-]* or )?--(?!set)\w[\w-]* and |--(?!set)", "", error.next_step)
             _tell(f"{error.message}: {step}.")
         else:
             say("init.answer")
 
-    def _clear_unfit(self, flag: str) -> None:
+    def _clear_unfit_answers(self, flag: str) -> None:
         """Clear answers that do not fit the one to ``flag``, such as a column of ids if trips are protected."""
-        for one in QUESTIONS:
-            fitting = one.needs.get(flag)
-            if self.answers.get(one.flag) and fitting is not None and self.answers[flag] not in fitting:
-                self.answers[one.flag] = ""
+        for question in QUESTIONS:
+            fitting_answers = question.needs.get(flag)
+            is_unfit = fitting_answers is not None and self.answers[flag] not in fitting_answers
+            if is_unfit and self.answers.get(question.flag):
+                self.answers[question.flag] = ""
 
     def _show_files(self, question: Question) -> None:
         """Show what the files have that the answer names; without a terminal, some of it after a later answer."""
         if not question.shows or not (self.at_terminal or question.flag not in ("reader", "zones")):
             return
-        used = {flag: stated for flag in ("unit", "column") if (stated := self.given.get(flag))}
-        look = describe_records if question.shows == "records" else describe_zones
-        for line in look({**used, **self.answers}, self.fields):
+        # Columns of ids are shown as used, also before the questions on them.
+        given_early = {flag: self.given[flag] or "" for flag in ("unit", "column") if self.given.get(flag)}
+        describe = describe_records if question.shows == "records" else describe_zones
+        for line in describe({**given_early, **self.answers}, self.fields):
             if line not in self.told:
                 _tell(line)
             self.told.add(line)
@@ -247,6 +274,7 @@ class _Interview:
 
 
 def _tell(line: str) -> None:
+    """Print a line, which the terminal may wrap."""
     console.print(line, soft_wrap=True)
 
 

@@ -133,22 +133,25 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     The column of dates must have one among the first records, as a release would read it.
     """
     records = _find_newest_records(answers, fields)
-    name = records and getattr(records.columns, "user" if flag == "column" else ROLES[flag])
-    if records is None or not name:
+    if records is None:
         return
-    there = find_column(name, list(records.schema))
-    if there is None:
+    name = getattr(records.columns, "user" if flag == "column" else ROLES[flag])
+    if not name:
+        return
+    column = find_column(name, list(records.schema))
+    if column is None:
         message = f"{records.source.name} has no column {quote_column_name(name)}"
         if records.may_show:
             message += f"; it has {', '.join(records.schema)}"
         raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
-    earlier = [one for one in answers if one in ROLES and one != flag] if flag in ROLES else []
-    if other := next((one for one in earlier if getattr(records.columns, ROLES[one]) == name), None):
-        step = f"give --{flag} or --{other} and the name of another column"
-        message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
-        raise OdError("OD-INIT-COLUMN", message, next_step=step)
+    for other in answers:
+        is_other_role = flag in ROLES and other in ROLES and other != flag
+        if is_other_role and getattr(records.columns, ROLES[other]) == name:
+            step = f"give --{flag} or --{other} and the name of another column"
+            message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
+            raise OdError("OD-INIT-COLUMN", message, next_step=step)
     if flag == "date":
-        _refuse_dateless_records(records, name, there)
+        _refuse_dateless_records(records, name, column)
 
 
 def _refuse_dateless_records(records: _Records, name: str, column: str) -> None:
@@ -208,10 +211,11 @@ def describe_records(answers: Answers, fields: Fields) -> list[str]:
         return [f"{name} has {len(schema)} columns; their names are shown once one of them is named."]
     unused = list_unused_columns(schema, records.columns, records.form)
     used = [column for column in schema if column not in unused]
-    return [
-        f"{title} columns of {name}: {', '.join(f'{column} ({schema[column]})' for column in columns) or 'none'}."
-        for title, columns in (("Used", used), ("Unused", unused))
-    ]
+    lines = []
+    for title, columns in (("Used", used), ("Unused", unused)):
+        described = ", ".join(f"{column} ({schema[column]})" for column in columns) or "none"
+        lines.append(f"{title} columns of {name}: {described}.")
+    return lines
 
 
 def _find_newest_records(answers: Answers, fields: Fields) -> _Records | None:
@@ -227,7 +231,7 @@ def _find_newest_records(answers: Answers, fields: Fields) -> _Records | None:
         segments = tuple(part.to_segment_source(name) for name, part in breakdowns.items())
     except (ValidationError, OdError):
         return None
-    form = trips.record_format()
+    form = trips.to_record_format()
     columns = replace(trips.columns.to_record_columns(form), user=answers.get("column") or None, segments=segments)
     return _Records(source, form, columns, read_column_types(source, form))
 
@@ -243,22 +247,28 @@ def find_newest_file(records: str) -> Path | None:
     In a folder of a period, it is the first one. Raises OdError if that folder is not read.
     """
     files = _find_period_files(records)
-    newest = files[max(files)][1] if files else None
-    return list_record_files(newest)[0] if newest and "{period}" in records else newest
+    if not files:
+        return None
+    _, newest = files[max(files)]
+    return list_record_files(newest)[0] if "{period}" in records else newest
 
 
 def _find_period_files(records: str) -> dict[datetime.date, tuple[str, Path]]:
-    """Return the period in the name and the path of each file, by the first day of its period."""
-    parts = str(find_current_project().root / records).split("{period}")
-    period = "([^/]+)".join(map(re.escape, parts))
+    """Return the period in the name and the path of each file, by the first day of its period.
+
+    A file without a period in its name has the period "" and the earliest of all days.
+    """
+    fixed_parts = str(find_current_project().root / records).split("{period}")
+    expression = "([^/]+)".join(map(re.escape, fixed_parts))
     files: dict[datetime.date, tuple[str, Path]] = {}
-    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
-        match = re.fullmatch(period, name)
+    for name in glob.glob("*".join(map(glob.escape, fixed_parts))):  # noqa: PTH207  # it may be outside the project
+        match = re.fullmatch(expression, name)
         with suppress(OdError):  # the name holds no period
-            periods = {Period(text) for text in match.groups()} if match else set()
-            if len(periods) <= 1:
-                first = next((named_period.first for named_period in periods), datetime.date.min)
-                files[first] = "".join(named_period.text for named_period in periods), Path(name)
+            periods = [] if match is None else list({Period(text) for text in match.groups()})
+            if not periods:  # the path has no {period}
+                files[datetime.date.min] = "", Path(name)
+            elif len(periods) == 1:
+                files[periods[0].first] = periods[0].text, Path(name)
     return files
 
 
@@ -268,14 +278,14 @@ def _find_similar_names(records: str) -> list[str]:
     A period in an existing name is written as ``{period}`` if the part of the path has braces.
     """
     folder = find_current_project().root
-    *folders, last = Path(records).parts
-    for part in (*folders, last):
+    parts = Path(records).parts
+    for part in parts:
         try:
             if (folder / part).exists():
                 folder /= part
                 continue
             entries = sorted(folder.iterdir()) if folder.is_dir() else []
-            names = [path.name for path in entries if path.is_dir() or part == last]
+            names = [path.name for path in entries if path.is_dir() or part == parts[-1]]
         except OSError:  # a folder without permission, or a name that is too long
             names = []
         candidates = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
@@ -286,10 +296,11 @@ def _find_similar_names(records: str) -> list[str]:
     return []
 
 
-def _are_similar(*names: str) -> bool:
+def _are_similar(one: str, other: str) -> bool:
     """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
-    first, second = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
-    return Path(first).stem == Path(second).stem or difflib.SequenceMatcher(None, first, second).ratio() >= 0.75
+    one, other = one.casefold(), other.casefold()
+    one, other = re.sub(r"\{[^{}]*\}", "*", one), re.sub(r"\{[^{}]*\}", "*", other)
+    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= 0.75
 
 
 S = TypeVar("S", bound=Section)
@@ -305,6 +316,7 @@ def _make_section(section: type[S], field: str, answers: Answers, fields: Fields
 
 
 def _read_zone_table(answers: Answers) -> pd.DataFrame:
+    """Return the public list of zones as it is in its file."""
     return read_zones(find_current_project().root / answers["zones"])
 
 
@@ -324,7 +336,8 @@ def describe_zones(answers: Answers, _settings: Fields) -> list[str]:
 def list_unused_zone_columns(answers: Answers, fields: Fields) -> list[str]:
     """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
     try:
-        zones, columns = _make_zones_section(answers, fields), map(str, _read_zone_table(answers).columns)
+        zones = _make_zones_section(answers, fields)
+        columns = [str(column) for column in _read_zone_table(answers).columns]
     except OdError:
         return []
     used = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
@@ -338,33 +351,45 @@ def _find_column_by_word(answers: Answers, fields: Fields, *words: str) -> str:
     records = _find_newest_records(answers, fields)
     if records is None or not records.may_show:
         return ""
-    left = {*records.schema} - {answers.get(flag) for flag in (*ROLES, "column")}
-    words_of = {name: re.split(r"[^a-z\d]+", name.casefold()) for name in records.schema if name in left}
-    return next((name for word in words for name in words_of if word in words_of[name]), "")
+    answered = {answers.get(flag) for flag in (*ROLES, "column")}
+    words_of = {name: re.split(r"[^a-z\d]+", name.casefold()) for name in records.schema if name not in answered}
+    for word in words:  # the first words fit best
+        for name, words_of_name in words_of.items():
+            if word in words_of_name:
+                return name
+    return ""
 
 
 def _suggest_levels(answers: Answers, fields: Fields) -> str:
-    """Return a column of codes of zones, after columns that each have at most half as many values as the next."""
+    """Return the columns that may be levels, coarse to fine, of which the last one has the codes of zones.
+
+    Each has at most half as many values as the next one, and one value for each value of the next one.
+    """
     table = _read_zone_table(answers)
     table = table[[name for name in table.columns if "name" not in name.casefold()]]
     sizes = table.nunique().sort_values(ascending=False, kind="stable")
-    levels = [name for name in table.columns if sizes[name] == len(table)][:1]
-    for name in sizes.index if levels and _can_show_columns(answers["zones"], table, []) else []:
-        if 1 < sizes[name] <= sizes[levels[0]] / 2 and table.groupby(levels[0])[name].nunique().max() == 1:
-            levels.insert(0, name)
+    unique_columns = [name for name in table.columns if sizes[name] == len(table)]
+    levels = unique_columns[:1]
+    if levels and _can_show_columns(answers["zones"], table, []):
+        for name in sizes.index:
+            coarsest = levels[0]
+            if 1 < sizes[name] <= sizes[coarsest] / 2 and table.groupby(coarsest)[name].nunique().max() == 1:
+                levels.insert(0, name)
     refuse_unfit_levels({**answers, "levels": ",".join(levels)}, fields)
     return ",".join(levels)
 
 
 def _suggest_level_names(answers: Answers, fields: Fields) -> str:
     """Return for each level the first further column that is called a name and has one value an area."""
-    table, names = _read_zone_table(answers), dict[str, str]()
+    table = _read_zone_table(answers)
     further = [name for name in list_unused_zone_columns(answers, fields) if "name" in name.casefold()]
-    for level in (one for one in as_list(answers["levels"]) if one in table):
-        fitting = [name for name in further if table.groupby(level)[name].nunique().max() == 1]
+    named = []
+    for level in as_list(answers["levels"]):
+        fitting = [name for name in further if level in table and table.groupby(level)[name].nunique().max() == 1]
         if fitting:
-            names[level] = further.pop(further.index(fitting[0]))
-    return ",".join(map("=".join, names.items()))
+            named.append(f"{level}={fitting[0]}")
+            further.remove(fitting[0])
+    return ",".join(named)
 
 
 def _suggest_period_length(answers: Answers, _fields: Fields) -> str:
@@ -386,7 +411,8 @@ def list_absent_levels(answers: Answers, fields: Fields) -> list[str]:
 
 def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
     """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
-    absent, table = list_absent_levels(answers, fields), _read_zone_table(answers)
+    absent = list_absent_levels(answers, fields)
+    table = _read_zone_table(answers)
     if not absent:
         refuse_unfit_zones(answers, fields)
         return
@@ -413,6 +439,7 @@ def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
 
 
 def _make_zones_section(answers: Answers, fields: Fields) -> Zones:
+    """Return the section of the list of zones as the answers so far declare it. Raises OdError if they do not fit."""
     return _make_section(Zones, "geography", answers, fields)
 
 
@@ -430,7 +457,7 @@ def _make_choice_check(flag: str, what: str, known: Iterable[str], code: str) ->
     return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
 
 
-def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
+def _refuse_invalid_bounds(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the bounds given so far are not valid. The bound of a year may be missing."""
     bounds: dict[str, Any] = {"max_trips": as_number(answers["max_trips"])}  # PrivacyUnit refuses other texts
     if answers.get("max_trips_pair"):
@@ -441,12 +468,14 @@ def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
     PrivacyUnit("user_year" if "max_trips_year" in answers else "user_period", column=answers["column"], **bounds)
 
 
-def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
+def _refuse_cap_without_reason(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if a cap is given without a reason; one that is computed has its own reason."""
     if answers["cap"] and not answers["reason"].strip():
         raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
 
 
-def _refuse_owner(answers: Answers, _fields: Fields) -> None:
+def _refuse_invalid_owner(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if Dagster refuses an owner: it is neither a team nor an e-mail address."""
     try:
         dg.AssetSpec("any", owners=as_list(answers["owner"]))
     except dg.DagsterError:
@@ -455,29 +484,38 @@ def _refuse_owner(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
-    if (fault := find_file_fault(find_current_project().root / answers["zones"])) is not None:
+    """Raise OdError if the list of zones is not a file that can be read."""
+    fault = find_file_fault(find_current_project().root / answers["zones"])
+    if fault is not None:
         step = "give --zones and the path of a public list of zones that can be read"
         raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
 
-def _refuse_periods(answers: Answers, _fields: Fields) -> None:
+def _refuse_invalid_periods(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if the length and the first and last period given so far do not fit together."""
     last = Period(answers["last"]) if "last" in answers else None
     SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
 
 
+def _list_unused_record_columns(answers: Answers, fields: Fields) -> list[str] | None:
+    """Return the columns of the newest file of records that are not read; None if there is no file yet."""
+    records = _find_newest_records(answers, fields)
+    return None if records is None else list_unused_columns(records.schema, records.columns, records.form)
+
+
+def _find_zone_column_by_start(answers: Answers, fields: Fields, *starts: str) -> str:
+    """Return the first unused column of the list of zones whose name begins with one of some texts, or ""."""
+    return next((name for name in list_unused_zone_columns(answers, fields) if name.casefold().startswith(starts)), "")
+
+
 FOUND: dict[str, Callable[..., object]] = {
     "named": _find_column_by_word,
-    "unused": lambda answers, fields: (
-        (found := _find_newest_records(answers, fields))
-        and list_unused_columns(found.schema, found.columns, found.form)
-    ),
+    "unused": _list_unused_record_columns,
     "levels_found": _suggest_levels,
     "absent": list_absent_levels,
     "further": list_unused_zone_columns,
     "names_found": _suggest_level_names,
-    "begins": lambda answers, fields, *starts: next(
-        (name for name in list_unused_zone_columns(answers, fields) if name.casefold().startswith(starts)), ""
-    ),
+    "begins": _find_zone_column_by_start,
     "length_found": _suggest_period_length,
     "first_found": lambda answers, _fields: min(_find_period_files(answers["records"]).items())[1][0],
 }
@@ -487,7 +525,7 @@ FOUND: dict[str, Callable[..., object]] = {
 def evaluate_expression(expression: str, answers: Answers, fields: Fields) -> Any:
     """Return the value of an expression of a question; None if a file does not have what it looks for."""
     with suppress(OdError, ValueError):  # a file cannot be read, or there is none
-        found = {name: partial(look, answers, fields) for name, look in FOUND.items()}
+        found = {name: partial(find, answers, fields) for name, find in FOUND.items()}
         return _EXPRESSIONS.compile_expression(expression)({**answers, **found})
     return None
 
@@ -503,24 +541,24 @@ CHECKS_OF_FILES: dict[str, _Check] = {
 
 CHECKS_OF_VALUES: dict[str, _Check] = {
     "every": _make_choice_check("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
-    "first": _refuse_periods,
-    "last": _refuse_periods,
+    "first": _refuse_invalid_periods,
+    "last": _refuse_invalid_periods,
     "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
     "unit": _make_choice_check("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
-    "max_trips": _refuse_bounds,
-    "max_trips_pair": _refuse_bounds,
-    "max_trips_year": _refuse_bounds,
-    "id_pattern": _refuse_bounds,
+    "max_trips": _refuse_invalid_bounds,
+    "max_trips_pair": _refuse_invalid_bounds,
+    "max_trips_year": _refuse_invalid_bounds,
+    "id_pattern": _refuse_invalid_bounds,
     "neighbours": _make_choice_check("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
     "epsilon": lambda answers, _fields: Budget(epsilon=answers["epsilon"], delta="1e-8"),
     "delta": lambda answers, _fields: Budget(epsilon=1, delta=answers["delta"]),
     "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
-    "reason": _refuse_no_reason,
+    "reason": _refuse_cap_without_reason,
     "settled_seconds": lambda answers, fields: _make_section(Arrivals, "arrivals", answers, fields).check(
         one_file=True
     ),
     "automation": _make_choice_check("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
-    "owner": _refuse_owner,
+    "owner": _refuse_invalid_owner,
     **dict.fromkeys(
         ("title", "description", "source", "licence", "counted"),
         lambda answers, fields: _make_section(About, "about", answers, fields).to_texts(),
@@ -571,12 +609,13 @@ def locate_new_files(name: str) -> tuple[Path, Path]:
 
 
 def _make_exists_error(path: Path) -> OdError:
+    """Return the error for a new file whose place is taken."""
     message = f"{path.parent.name}/{path.name} exists already"
     step = "choose another name; or remove it, if nothing was released with it"
     return OdError("OD-INIT-EXISTS", message, next_step=step)
 
 
-def _make_file(path: Path, text: str, undo: ExitStack) -> None:
+def _write_new_file(path: Path, text: str, undo: ExitStack) -> None:
     """Write a new file, and its folder if needed, until ``undo`` removes both. Raises OdError if it exists."""
     step = "correct the rights or the disk of the folder of the declarations"
     with refuse_unwritable_file(f"{path.parent.name}/{path.name}", step):
@@ -617,11 +656,11 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     with _remove_files_on_error() as undo:
         release, geography = _draft_release(name, component, answers, fields)
         data_set = _draft_data_set(name, answers, release.stated_periods)
-        _make_file(data_set_file, format_yaml_block(data_set), undo)
-        _make_file(release_file, f"type: {component}\n\nattributes:\n{_format_attributes(release)}", undo)
+        _write_new_file(data_set_file, format_yaml_block(data_set), undo)
+        _write_new_file(release_file, f"type: {component}\n\nattributes:\n{_format_attributes(release)}", undo)
         warehouse = draft_missing_warehouse(find_current_project())
         for path, text in warehouse.items():
-            _make_file(path, text, undo)
+            _write_new_file(path, text, undo)
         series = read_declared_series(name)
         period = choose_period_to_plan(series, None)
         usual_cap = _suggest_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
@@ -674,7 +713,8 @@ def _format_attributes(release: Series[P, G]) -> str:
 
 def _suggest_cap(series: Series[P, G], plan: Plan, epsilon: str) -> dict[str, str]:
     """Return a cap for ``ROOM`` such plans, and its reason; under a unit of a year, for as many years of them."""
-    rho, span = plan.charge.as_rho, f" per {series.domain.elementary_period}"
+    rho = plan.charge.as_rho
+    span = f" per {series.domain.elementary_period}"
     if plan.unit.is_of_year:
         rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
         span = " of each period of a year"

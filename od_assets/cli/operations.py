@@ -6,12 +6,13 @@ import os
 import sys
 from contextlib import ExitStack, nullcontext
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from od_assets.cli import project_folders
+from od_assets.cli import ExitCode, project_folders
 from od_assets.cli.printing import format_sentence, print_table, say
 from od_assets.project import find_current_project, find_environment_home, locate_dagster_home, prepare_dagster_home
 from od_assets.terminal import console, print_json
@@ -32,7 +33,7 @@ def doctor(name: str | None = None, period: str | None = None, as_json: bool = F
     else:
         print_findings(findings)
     if not all(finding.ok for finding in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAULT_FOUND)
 
 
 def ledger(context: typer.Context, as_json: bool = False) -> None:
@@ -51,7 +52,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     rows: list[object] = []
     for balance in balances:
         rows.append(balance)
-        rows += [{"domain": balance.domain, "period": part, "spent": rho} for part, rho in balance.parts.items()]
+        rows += [{"domain": balance.domain, "period": period, "spent": rho} for period, rho in balance.parts.items()]
     print_table("ledger", rows)
     if any(balance.parts for balance in balances):
         console.print(format_sentence("ledger.year"), soft_wrap=True)
@@ -89,16 +90,18 @@ def copy_ledger(target: str) -> None:
 
 
 def _make_balance_facts(balance: Balance) -> dict[str, object]:
-    def amount(rho: Fraction) -> dict[str, object]:
+    """Return a balance as a JSON-ready dictionary, with every rho rounded and exact."""
+
+    def make_amount(rho: Fraction) -> dict[str, object]:
         return {"rho": float(rho), "rho_exact": str(rho)}
 
     return {
         "domain": balance.domain,
         "period": balance.period,
-        **{name: amount(getattr(balance, name)) for name in ("cap", "spent", "left")},
+        **{name: make_amount(getattr(balance, name)) for name in ("cap", "spent", "left")},
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
-        **({"periods": {period: amount(rho) for period, rho in balance.parts.items()}} if balance.parts else {}),
+        **({"periods": {period: make_amount(rho) for period, rho in balance.parts.items()}} if balance.parts else {}),
     }
 
 
@@ -118,7 +121,9 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
         for key, file in records.items():
             console.print(f"{key}: {file}", soft_wrap=True)
         console.print(format_sentence("purge.needed"), soft_wrap=True)
-    removed = not dry_run and bool(records) and (yes or (not as_json and typer.confirm("Remove these copies?")))
+    removed = bool(records) and not dry_run
+    if removed and not yes:
+        removed = not as_json and typer.confirm("Remove these copies?")
     if removed:
         with folders.ledger_chain.lock_for_release():
             folders.purge(older_than)
@@ -148,8 +153,9 @@ def prune(older_than: int = 30, remove: bool = False, as_json: bool = False) -> 
         instance = opened.enter_context(open_dagster_instance()) if has_runs else None
         found = pruning.find_removable_paths(folders, instance, older_than)
         sizes = pruning.sum_sizes_by_folder(found, folders.var)
-        for path in (path for paths in found.values() for path in paths if remove):
-            pruning.remove(path)
+        if remove:
+            for path in chain.from_iterable(found.values()):
+                pruning.remove_path(path)
     total = sum(row["bytes"] for row in sizes)
     if as_json:
         print_json({"removed": remove, "bytes": total, "folders": sizes})
@@ -171,7 +177,7 @@ def ui(
         step = "name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME"
         raise OdError("OD-UI-HOME", message, next_step=step)
     prepare_dagster_home()
-    served = "" if workspace is None else str(workspace.resolve())
+    workspace_argument = "" if workspace is None else str(workspace.resolve())
     os.chdir(find_current_project().root)
     modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]
-    os.execv(sys.executable, [sys.executable, *modules, str(port), listen, served, *(allow_host or [])])  # noqa: S606  # our own command
+    os.execv(sys.executable, [sys.executable, *modules, str(port), listen, workspace_argument, *(allow_host or [])])  # noqa: S606  # our own command

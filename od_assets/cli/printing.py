@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from jinja2 import DictLoader, Environment, StrictUndefined, is_undefined
 from rich.table import Table
@@ -46,17 +46,18 @@ def print_status(rows: list[ReleaseStatus], *, may_run: bool = True, every: bool
     only begun.
     """
     ranges = rows if every else _merge_consecutive_releases(rows)
-    later = [] if every else [row["release"] for row in ranges if row["state"] == "not begun"]
-    if shown := [row for row in ranges if row["release"] not in later]:
+    not_begun = [] if every else [row["release"] for row in ranges if row["state"] == "not begun"]
+    shown = [row for row in ranges if row["release"] not in not_begun]
+    if shown:
         print_table("releases", shown)
-    if later:
-        say("status.not_begun", names=later)
+    if not_begun:
+        say("status.not_begun", names=not_begun)
     if not may_run:
-        _print_stopped([row["release"] for row in rows if row["state"] == "begun"])
-    _print_changed([row for row in rows if row["settings_changed"]])
+        _print_stopped_releases([row["release"] for row in rows if row["state"] == "begun"])
+    _print_changed_settings([row for row in rows if row["settings_changed"]])
 
 
-def _print_stopped(begun: Sequence[str]) -> None:
+def _print_stopped_releases(begun: Sequence[str]) -> None:
     """Print that releases are begun and nobody works on them, and how they go on."""
     for release in begun:
         say("status.begun", release=release)
@@ -64,7 +65,7 @@ def _print_stopped(begun: Sequence[str]) -> None:
         console.print("Run such a period again: it reads back what was measured.")
 
 
-def _print_changed(rows: Sequence[ReleaseStatus]) -> None:
+def _print_changed_settings(rows: Sequence[ReleaseStatus]) -> None:
     """Print which settings of releases were changed since they were published or begun."""
     for row in rows:
         names = [name.replace("_", " ") for name in row["settings_changed"] or ()]
@@ -78,44 +79,50 @@ def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseSt
     from od_core.ledger.release_key import ReleaseKey  # imports NumPy
 
     ranges: list[ReleaseStatus] = []
-    before = None
+    group_before = end_before = None
     for row in rows:
         key = ReleaseKey.parse(row["release"])
-        differing = ("release", "data_set_rho_left", *(["waits_for"] if row["state"] == "waits" else []))
-        alike = key.release, key.revision, {name: fact for name, fact in row.items() if name not in differing}
-        if before == (alike, Period(key.period).first):
-            first = ranges[-1]["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
-            earlier = ranges[-1]["data_set_rho_left"]
-            left = row["data_set_rho_left"]
-            least = None if earlier is None or left is None else min(earlier, left)
-            ranges[-1] |= {"release": f"{first} to {key.period}/r{key.revision}", "data_set_rho_left": least}
+        period = Period(key.period)
+        may_differ = ("release", "data_set_rho_left", *(["waits_for"] if row["state"] == "waits" else []))
+        group = key.release, key.revision, {name: fact for name, fact in row.items() if name not in may_differ}
+        if group == group_before and period.first == end_before:
+            merged = ranges[-1]
+            first = merged["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
+            merged["release"] = f"{first} to {key.period}/r{key.revision}"
+            lefts = merged["data_set_rho_left"], row["data_set_rho_left"]
+            merged["data_set_rho_left"] = None if lefts[0] is None or lefts[1] is None else min(lefts[0], lefts[1])
         else:
             ranges.append(row.copy())
-        before = alike, Period(key.period).end
+        group_before, end_before = group, period.end
     return ranges
 
 
 @cache
 def make_sentence_templates() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
-    groups = _TEXTS["sentences"].items()
-    texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
+    texts: dict[str, str] = {}
+    for group, sentences in _TEXTS["sentences"].items():
+        texts |= {f"{group}.{name}": text for name, text in sentences.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
-    roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    filters: dict[str, Callable[..., str]] = {
+    of_numbers: dict[str, Callable[..., str]] = {
         "above": format_rounded_up,
         "below": format_rounded_down,
         "rounded": format_rounded,
+        "trips": format_trips_rounded_up,
+        "percent_at_most": partial(_format_percent, rounding=ROUND_CEILING),
+        "percent_at_least": partial(_format_percent, rounding=ROUND_FLOOR),
+        "percent_about": partial(_format_percent, rounding=ROUND_HALF_EVEN),
     }
-    filters["trips"] = format_trips_rounded_up
-    filters |= {f"percent_{name}": partial(_format_percent, rounding=rounding) for name, rounding in roundings.items()}
-    environment.filters |= {name: partial(_format_if_known, form) for name, form in filters.items()}
+    environment.filters |= {name: partial(_format_if_known, formatter) for name, formatter in of_numbers.items()}
     environment.filters |= {"quoted": repr, "promise": lambda spent: format_promise(spent.epsilon, spent.delta)}
     return environment
 
 
-def _format_if_known(form: Callable[..., str], value: Any, *more: object) -> str | None:
-    return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
+def _format_if_known(formatter: Callable[..., str], value: Any, *options: object) -> str | None:
+    """Return a number as a formatter writes it; None if the value is missing, undefined in a template, or NaN."""
+    if value is None or is_undefined(value) or math.isnan(value):
+        return None
+    return formatter(value, *options)
 
 
 def _format_percent(value: float, rounding: str) -> str:
@@ -142,25 +149,26 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 def print_rows(title: str, rows: Sequence[Mapping[Any, object]]) -> None:
     """Print rows with the same columns, but for columns without any value. No word and no number is broken."""
+    shown = {}
+    for column in rows[0] if rows else ():
+        texts = [_format_cell(row[column]) for row in rows]
+        if {*texts} != {"-"}:
+            shown[str(column).replace("_", " ")] = texts
     table = Table(title=title, title_justify="left")
-    cells = {column: [_format_cell(row[column]) for row in rows] for column in (rows[0] if rows else ())}
-    shown = {column: texts for column, texts in cells.items() if {*texts} != {"-"}}
-    for column, texts in shown.items():
-        numeric = all(_NUMBER.fullmatch(text) for text in texts if text != "-")
-        side: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(str(column).replace("_", " "), justify=side, overflow="fold")
-    records = list(zip(*shown.values(), strict=True))
-    for record in records:
-        table.add_row(*record)
-    if console.measure(table, options=console.options.update(width=9999)).minimum > console.width:
-        console.print(title)  # words and numbers would be broken: a line of names and values for each row
-        for record in records:
-            named = zip(map(str, shown), record, strict=True)
-            console.print(
-                f"- {record[0]}", *(f"{name.replace('_', ' ')} {text}" for name, text in [*named][1:]), sep="; "
-            )
+    for heading, texts in shown.items():
+        is_numeric = all(_NUMBER.fullmatch(text) for text in texts if text != "-")
+        table.add_column(heading, justify="right" if is_numeric else "left", overflow="fold")
+    lines = list(zip(*shown.values(), strict=True))
+    for line in lines:
+        table.add_row(*line)
+    if console.measure(table, options=console.options.update(width=9999)).minimum <= console.width:
+        console.print(table)
         return
-    console.print(table)
+    console.print(title)  # words and numbers would be broken: a line of names and values for each row
+    _, *headings = shown
+    for first, *others in lines:
+        named = [f"{heading} {text}" for heading, text in zip(headings, others, strict=True)]
+        console.print(f"- {first}", *named, sep="; ")
 
 
 def print_table(name: str, rows: Iterable[object]) -> None:
@@ -197,7 +205,7 @@ def print_plan(series: Series[P, G], plan: Plan, *, verbose: bool) -> None:
     subject = Subject.from_plan(plan, series.about_facts)
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
     if subject.is_of_year:
-        console.print(f"{describe_year(series, plan, subject)}\n", soft_wrap=True)
+        console.print(f"{describe_cost_of_year(series, plan, subject)}\n", soft_wrap=True)
     if plan.known_to_within:
         _print_accuracy(plan, subject, verbose=verbose)
     else:
@@ -214,41 +222,50 @@ def print_plan(series: Series[P, G], plan: Plan, *, verbose: bool) -> None:
         say("plan.budget", "\n", spent=plan.spent, plan=plan)
 
 
-def describe_year(series: Series[P, G], plan: Plan, subject: Subject) -> str:
+def describe_cost_of_year(series: Series[P, G], plan: Plan, subject: Subject) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound.
 
     If the number of uncounted trips is measured, they say how well it is known.
     """
     from od_core.flows.interval_ends import DEVIATIONS  # imports NumPy
 
-    periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
-    bounded, unbounded = plan.rho_of_year(plan.spent, periods), periods * plan.spent.rho
-    epsilon, without_bound = (compute_tight_epsilon(rho, plan.spent.delta) for rho in (bounded, unbounded))
-    width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
-    rhos = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
-    rhos |= {"subject": subject}
+    periods = len(series.domain.periods_of_year(series.periods.first))
+    rho = plan.rho_of_year(plan.spent, periods)
+    rho_without_bound = periods * plan.spent.rho
+    uncounted = plan.uncounted_step
     return format_sentence(
-        "plan.year", periods=periods, plan=plan, epsilon=epsilon, other=without_bound, width=width, **rhos
+        "plan.year",
+        subject=subject,
+        plan=plan,
+        periods=periods,
+        bounded=rho,
+        epsilon=compute_tight_epsilon(rho, plan.spent.delta),
+        unbounded=rho_without_bound,
+        other=compute_tight_epsilon(rho_without_bound, plan.spent.delta),
+        times=f"{math.sqrt(rho_without_bound / rho):.3g}",
+        width=None if uncounted is None else f"{math.ceil(DEVIATIONS * math.sqrt(uncounted.variance)):,}",
     )
 
 
 def name_levels(steps: pd.DataFrame) -> pd.Series:
     """Return the names of the levels of the steps of a plan, with the breakdowns that they measure."""
-    by = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
+    breakdowns = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
     destinations = " x " + steps["destination_level"]
-    return steps["origin_level"] + ("" if (destinations == " x all").all() else destinations) + by
+    return steps["origin_level"] + ("" if (destinations == " x all").all() else destinations) + breakdowns
 
 
 def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
     """Print how exactly a number of each level is known; if ``verbose``, also noise and expected errors."""
-    nouns, exact, widths = subject.nouns, plan.to_frame(), plan.known_to_within
-    levels = name_levels(exact)
-    columns = {"level": levels, "cells" if plan.segments else nouns.pairs: exact["public_cells"]}
-    columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(format_trips_rounded_up, "ignore")
+    nouns = subject.nouns
+    steps = plan.to_frame()
+    levels = name_levels(steps)
+    widths = levels.map(plan.known_to_within, "ignore")
+    columns = {"level": levels, "cells" if plan.segments else nouns.pairs: steps["public_cells"]}
+    columns["90 % interval, about ±"] = widths.map(format_trips_rounded_up, "ignore")
     if verbose:
-        columns["noise of one measurement"] = exact["standard_deviation"].map(format_rounded)
-        columns["expected error"] = exact["expected_error"].map(format_rounded)
-    print_frame(f"Accuracy of {nouns.cells}, in {nouns.counted}", exact[[]].assign(**columns))
+        columns["noise of one measurement"] = steps["standard_deviation"].map(format_rounded)
+        columns["expected error"] = steps["expected_error"].map(format_rounded)
+    print_frame(f"Accuracy of {nouns.cells}, in {nouns.counted}", steps[[]].assign(**columns))
     say("plan.intervals", "\n", subject=subject, plan=plan)
     if verbose:
         say("plan.errors", "\n", subject=subject)
@@ -289,9 +306,8 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
     say("run.published", **facts)
     if facts.get("settings_changed"):
         say("run.stays", **facts)
-    of_levels = levels.to_dict("records")
-    last = of_levels[max(plan.compared_levels, default=-1)]  # area totals follow the levels of flows
-    say("run.contents", subject=subject, release=release, plan=plan, row=kind.make_row(release), last=last)
+    finest = levels.to_dict("records")[max(plan.compared_levels, default=-1)]  # area totals follow the levels of flows
+    say("run.contents", subject=subject, release=release, plan=plan, row=kind.make_row(release), last=finest)
     say("run.spent", **facts | {"spent": spent})
     print_promise(subject, spent)
     if facts["lost_draws"]:
@@ -313,8 +329,8 @@ def print_promise(subject: Subject, spent: Spent) -> None:
 def print_guarantee(guarantee: dict[str, str]) -> None:
     """Print each sentence of a guarantee with its name: first what is protected, what is public, and what is not."""
     first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
-    for title, sentence in {name: guarantee[name] for name in [*first, *guarantee]}.items():
-        console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
+    for name in dict.fromkeys([*first, *guarantee]):
+        console.print(f"{name.replace('_', ' ').capitalize()}: {guarantee[name]}")
 
 
 def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ import typer
 import yaml
 from rich.text import Text
 
-from od_assets.cli import project_folders
+from od_assets.cli import ExitCode, project_folders
 from od_assets.cli.printing import format_sentence, print_derived, print_explanation, print_frame, say
 from od_assets.project import find_current_project
 from od_assets.terminal import WRONG, console, escape_unprintable, print_json
@@ -49,7 +49,7 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
                 console.print(f"  next step: {row['next_step']}", soft_wrap=True)
         console.print(f"{sum(row['verified'] for row in rows)} of {len(rows)} releases verified.")
     if not all(row["verified"] for row in rows):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAULT_FOUND)
 
 
 def report(release: str | None = None, period: str | None = None) -> None:
@@ -89,12 +89,15 @@ def find_newest_report(releases: Path, release: str | None, period: str | None, 
     if release is not None:
         key = max(select_matching({*bundles, *find_bundle_zips(releases)}), default=None)
     else:
-        measured = {key: str(read_bundle_certificate(bundles[key])["measured_at"]) for key in select_matching(bundles)}
-        key = max(measured, key=lambda key: measured[key], default=None)
+        measured_at = {
+            key: str(read_bundle_certificate(bundles[key])["measured_at"]) for key in select_matching(bundles)
+        }
+        key = max(measured_at, key=lambda key: measured_at[key], default=None)
     if key is None:
-        withdrawn = select_matching(read_withdrawals(releases)) if None not in (release, period) else []
-        refuse_withdrawn(releases, *withdrawn)
-        if missing := select_matching(find_missing_bundles(releases, database)):
+        if release is not None and period is not None:
+            refuse_withdrawn(releases, *select_matching(read_withdrawals(releases)))
+        missing = select_matching(find_missing_bundles(releases, database))
+        if missing:
             raise make_missing_bundles_error(missing)
         raise _make_absent_release_error(release, period)
     if key not in bundles:
@@ -135,16 +138,16 @@ def compare(
     from od_core.publication.columns import CONFIDENCE
     from od_core.publication.comparability import check_comparability, name_breakdown_categories
 
-    first, old, old_certificate = _open_flows(before)
-    second, new, new_certificate = _open_flows(after)
-    if first == second:
-        message = f"both releases are {first}, so there is nothing to compare"
+    old_key, old, old_certificate = _open_flows(before)
+    new_key, new, new_certificate = _open_flows(after)
+    if old_key == new_key:
+        message = f"both releases are {old_key}, so there is nothing to compare"
         raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
     note = describe_cautions(read_subject(new_certificate), old_certificate, new_certificate).strip()
     nouns = read_subject(old_certificate).nouns
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    other_side = level if nouns.has_pairs else WHOLE_SPACE
-    destination = destination_level or other_side or old.plan.tree.destination.levels[0]
+    level_of_destinations = level if nouns.has_pairs else WHOLE_SPACE
+    destination = destination_level or level_of_destinations or old.plan.tree.destination.levels[0]
     found = check_comparability(old_certificate, new_certificate, [segment] if segment else [])
     changed = changes(old, new, origin, destination, segment, found.days)
     if segment and name_breakdown_categories(segment) in found.differing:
@@ -153,14 +156,14 @@ def compare(
         raise OdError("OD-SEGMENT-OTHER", message, next_step="compare the totals, or releases of one definition")
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        releases = {"before": str(first), "after": str(second), "days": found.days, "per_day": found.per_day}
+        releases = {"before": str(old_key), "after": str(new_key), "days": found.days, "per_day": found.per_day}
         levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
         caution = {"note": note} if note else {}
         largest = json.loads(changed.head(top).to_json(orient="records"))
         print_json({**releases, **levels, **numbers, **caution, "changes": largest})
         return
     per_day = ", per day" if found.per_day else ""
-    title = f"{second} against {first}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}"
+    title = f"{new_key} against {old_key}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}"
     rows = _label_changes(use_numbers_per_day(changed).head(top), new.plan.tree, origin, destination)
     if not nouns.has_pairs:
         rows = rows.drop(columns="destination").rename(columns={"origin": "area"})
@@ -179,6 +182,7 @@ def _label_changes(changed: pd.DataFrame, tree: FlowTree, origin: str, destinati
 
 
 def _open_flows(name: str) -> tuple[ReleaseKey, Release, Certificate]:
+    """Return the key, release and certificate of a bundle. Raises OdError if releases of its kind are not compared."""
     from od_core.publication.read_back import read_bundle_certificate
     from od_core.published.opening import find_bundle_kind, open_bundle, open_bundle_folder
 
@@ -199,7 +203,8 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     from od_core.published.derived import find_newest_in_period, find_newest_revisions, publish_sum
 
     folders = project_folders()
-    bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
+    bundles = folders.releases
+    is_series = len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
         find_newest_revisions(bundles, releases[0])  # refuses a name of no series first
         message = f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum"
@@ -213,7 +218,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     else:
         message = "--periods needs the name of one series"
         raise OdError("OD-SUM-NAMES", message, next_step="name a series with --periods, or name releases without it")
-    folders.refuse_lost(*keys)
+    folders.refuse_lost_or_withdrawn(*keys)
     with console.status("Summing the releases"):
         published = publish_sum(bundles, keys, period)
     print_derived(published, "summed", as_json=as_json)
@@ -230,7 +235,7 @@ def assist(release: str, period: str | None = None, earlier: int = 11, as_json: 
 
     folders = project_folders()
     key = find_release_key(folders.releases, release, period)
-    folders.refuse_lost(key)
+    folders.refuse_lost_or_withdrawn(key)
     with console.status("Estimating the flows"):
         published = publish_assisted(folders.releases, key, earlier)
     print_derived(published, "assisting", as_json=as_json)
@@ -247,7 +252,7 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
 
     folders = project_folders()
     key = find_release_key(folders.releases, release)
-    folders.refuse_lost(key)
+    folders.refuse_lost_or_withdrawn(key)
     folder = to or folders.var / "replicates" / key.folder
     files = write_replicates(folders.releases, key, number, folder)
     if as_json:
@@ -305,19 +310,24 @@ def withdraw(release: str, reason: str, as_json: bool = False) -> None:
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.site import HOME, write_site
 
-    folders, declared, key = project_folders(), read_site_declaration(), ReleaseKey.parse(release)
+    folders = project_folders()
+    declared = read_site_declaration()
+    key = ReleaseKey.parse(release)
     folders.open_existing_ledger()
     with console.status("Withdrawing the release"), folders.ledger_chain.lock_for_release():
-        gone = withdraw_release(folders, key, reason)
+        withdrawals = withdraw_release(folders, key, reason)
         has_site = (declared.place / HOME).is_file()
         if has_site:
             write_site(folders.releases, declared.place, declared.to_site_description(), folders.database)
     if as_json:
-        facts = [{"release": str(each), "withdrawn_at": one.at, "reason": one.why} for each, one in gone.items()]
+        facts = [
+            {"release": str(withdrawn), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}
+            for withdrawn, withdrawal in withdrawals.items()
+        ]
         print_json({"withdrawn": facts, "site": str(declared.place) if has_site else None})
         return
-    for each, withdrawal in gone.items():
-        console.print(f"Withdrawn: {each} ({withdrawal.why})", soft_wrap=True)
+    for withdrawn, withdrawal in withdrawals.items():
+        console.print(f"Withdrawn: {withdrawn} ({withdrawal.why})", soft_wrap=True)
     console.print(format_sentence("withdraw.next", site=declared.place if has_site else None), soft_wrap=True)
 
 
@@ -348,11 +358,11 @@ def contract(release: str, as_json: bool = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
     from od_core.published.documents import data_contract
 
-    contract = data_contract(project_folders().find_bundle(release))
+    facts = data_contract(project_folders().find_bundle(release))
     if as_json:
-        print_json(contract)
+        print_json(facts)
     else:
-        typer.echo(yaml.safe_dump(contract, sort_keys=False, allow_unicode=True, width=120), nl=False)
+        typer.echo(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
 def explain(release: str, as_json: bool = False) -> None:

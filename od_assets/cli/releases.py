@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.checks.expectation_process import run_expectation_process
-from od_assets.cli import project_folders
+from od_assets.cli import ExitCode, project_folders
 from od_assets.cli.declare import parse_field_values, refuse_unwritable_file, write_text
 from od_assets.cli.printing import (
     format_sentence,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dagster import JobDefinition
 
     from od_assets.runs.jobs import Outcome
+    from od_assets.series.comparison import Comparison, KnownTableSection
     from od_assets.series.series import G, P, Series
     from od_core.privacy.plan import Plan as PrivacyPlan
 
@@ -57,7 +58,7 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
         files, area_counts = initialize(name, answers, fields)
     except (Interrupted, typer.Abort) as stopped:
         say("init.stopped")
-        code = stopped.exit_code if isinstance(stopped, Interrupted) else 1
+        code = ExitCode.from_signal(stopped.number) if isinstance(stopped, Interrupted) else ExitCode.FAULT_FOUND
         raise typer.Exit(code) from None
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
     file_names = "\n".join(map(str, files))
@@ -85,7 +86,7 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    _refuse_misfits(target, table, to, page, [*(users or ()), *(bound or ())], bounds=bounds)
+    _refuse_unfit_options(target, table, to, page, [*(users or ()), *(bound or ())], bounds=bounds)
     series, planned = _plan_series(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
@@ -100,10 +101,10 @@ def plan(
         if to is not None:
             write_declaration(for_targets, to)
     else:
-        _print_declared(series, planned, page, verbose=verbose, explain=explain, as_json=as_json)
+        _print_declared_plan(series, planned, page, verbose=verbose, explain=explain, as_json=as_json)
 
 
-def _refuse_misfits(
+def _refuse_unfit_options(
     target: list[str] | None,
     table: str | None,
     to: Path | None,
@@ -125,7 +126,7 @@ def _refuse_misfits(
         raise OdError("OD-TARGET", message, next_step=step)
 
 
-def _print_declared(
+def _print_declared_plan(
     series: Series[P, G], plan: PrivacyPlan, page: Path | None, *, verbose: bool, explain: bool, as_json: bool
 ) -> None:
     """Print a plan with the declared budget, and write its planning page if that is asked for."""
@@ -148,6 +149,7 @@ def _print_declared(
 
 
 def _plan_series(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
+    """Return a declared series, and its plan for a period; by default, for the newest period."""
     from od_assets.runs.period_status import choose_period_to_plan
     from od_assets.series.reading import read_declared_series
 
@@ -230,8 +232,8 @@ def decide(
     """
     from od_assets.cli.target_plan import (
         SIMULATED,
-        check_payable_periods,
         choose_public_table,
+        count_payable_periods,
         plan_for_targets,
         require_flow_plan,
     )
@@ -242,7 +244,8 @@ def decide(
     series, plan = _plan_series(release, period)
     folders.hold_to_declared(series.domain)
     subject = Subject.from_plan(plan, series.about_facts)
-    compared, facts = [*iterate_options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
+    compared = [*iterate_options(plan, epsilon or (), subject)]
+    facts: dict[str, Any] = {"runs": runs, "flows": [], "source": ""}
     if target or table is not None or plan.compared_levels:
         of_flows = require_flow_plan(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
@@ -253,7 +256,7 @@ def decide(
         with console.status("Releases are simulated on a public table."):
             compared = [option.with_simulated_errors(known, runs) for option in compared]
     facts["published"] = folders.find_published_periods(series)
-    periods, facts["paid"], facts["left"] = check_payable_periods(series, plan, facts["published"])
+    periods, facts["paid"], facts["left"] = count_payable_periods(series, plan, facts["published"])
     path = to or find_current_project().var / "decisions" / f"{series.name}.html"
     step = "name a file in a folder that may be written"
     with refuse_unwritable_file(f"the page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
@@ -275,13 +278,15 @@ def run(
 
         read_declared_series(release)  # refused before anything else is imported
     with run_expectation_process():  # it imports Great Expectations while this process imports Dagster
-        series, job, periods = _load_release(release, period, every=every)
+        series, job, periods = _load_release_job(release, period, every=every)
         outcomes = _run_periods(series, job, periods, explain=explain, as_json=as_json)
     if not all(outcome.facts["published"] for outcome in outcomes):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAULT_FOUND)
 
 
-def _load_release(name: str, period: str | None, *, every: bool) -> tuple[Series[Any, Any], JobDefinition, list[str]]:
+def _load_release_job(
+    name: str, period: str | None, *, every: bool
+) -> tuple[Series[Any, Any], JobDefinition, list[str]]:
     """Import Dagster, load the project, and return a series, the job that releases it, and the periods to run."""
     gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
     try:
@@ -335,7 +340,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_core.published.opening import list_derived_releases
 
     folders = project_folders()
-    series, faults = _read_series()
+    series, faults = _read_all_series()
     with folders.open_ledger_or_empty() as ledger, ledger.one_look():
         states = ledger.states()
         rows = list_release_statuses(series, ledger, states)
@@ -354,10 +359,10 @@ def status(every: bool = False, as_json: bool = False) -> None:
     for fault in faults:
         typer.echo(escape_unprintable(fault), err=True)
     if faults:
-        raise typer.Exit(2)
+        raise typer.Exit(ExitCode.REFUSED)
 
 
-def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
+def _read_all_series() -> tuple[list[Series[Any, Any]], list[str]]:
     """Return the declared series, and the different faults of other declarations, each in one text."""
     from od_assets.series.reading import COMPARISON, RELEASES, read_declared_series, read_series, refuse_wrong_type
     from od_assets.series.section import list_declaration_files, read_component_type
@@ -365,7 +370,7 @@ def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
     types = {path: read_component_type(path) for path in list_declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     series = []
-    faults = dict[str, None]()
+    faults = dict[str, None]()  # the keys, in order: two files may have the same fault
     for path, kind in types.items():
         name = path.parent.name
         try:
@@ -393,19 +398,17 @@ def compare_mechanisms(
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
     from od_assets.runs.jobs import run_comparison
-    from od_assets.series import reading
-    from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
-    from od_core.evaluation.comparison import EPSILONS
+    from od_assets.series.comparison import KnownTableSection, TableColumns
+    from od_assets.series.reading import read_comparison
 
     if flows is None and zones is None:
-        component = reading.read_comparison(comparison or "comparison")
+        component = read_comparison(comparison or "comparison")
     elif flows is None or zones is None or not levels or comparison:
         message = "your own table needs --flows, --zones and --levels, without the name of a declared comparison"
         raise OdError("OD-EVALUATION-TABLE", message, next_step="give all three options, or none of them")
     else:
-        name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
-        section = KnownTableSection(
-            name=name,
+        table = KnownTableSection(
+            name=re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table",
             marked=marked,
             flows=str(flows.resolve()),
             zones=str(zones.resolve()),
@@ -413,16 +416,25 @@ def compare_mechanisms(
             columns=TableColumns(trips=trips),
             one_row_a_trip=one_row_a_trip,
         )
-        section.make_reader(find_current_project())
-        component = Comparison(
-            name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
-        )
+        component = _declare_comparison_on_table(table)
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
     chosen = {name: choice for name, choice in choices.items() if choice}
     component = component.model_copy(update=chosen).require_valid()
     prepare_dagster_home()
-    if failures := run_comparison(component, to):
+    failures = run_comparison(component, to)
+    if failures:
         for line in failures:
             typer.echo(escape_unprintable(line), err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAULT_FOUND)
     console.print(f"Tables and figures: {to or component.folder}", soft_wrap=True)
+
+
+def _declare_comparison_on_table(table: KnownTableSection) -> Comparison:
+    """Return a comparison on one table. Raises OdError if the table is not marked as public or synthetic."""
+    from od_assets.series.comparison import Comparison
+    from od_core.evaluation.comparison import EPSILONS
+
+    table.make_reader(find_current_project())
+    return Comparison(
+        name=f"table_{table.name}", owners=["team:statistics"], tables=[table], mechanisms=None, epsilons=[*EPSILONS]
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
@@ -80,12 +80,15 @@ def _choose_release(series: Series[P, G], plan: ReleasePlan, stated: str | None)
     published = list(_iterate_published_flows(plan))
     if stated is not None:
         return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
-    of_data_set = [
-        (key.release == series.name, key.period, key.revision, key, folder)
+    of_data_set = {
+        key: folder
         for key, folder, certificate in published
         if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
-    ]
-    return max(of_data_set)[-2:] if of_data_set else None
+    }
+    newest = max(
+        of_data_set, key=lambda key: (key.release == series.name, key.period, key.revision, key.release), default=None
+    )
+    return None if newest is None else (newest, of_data_set[newest])
 
 
 def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFlows:
@@ -109,19 +112,28 @@ def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFl
 def refuse_records(path: Path) -> None:
     """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder."""
     project = find_current_project()
-    real = path.resolve()
-    folder = (project.var / "confidential").resolve()
-    if folder in real.parents or _is_another_name(real, folder.rglob("*")):
+    real_path = path.resolve()
+    confidential = (project.var / "confidential").resolve()
+    if confidential in real_path.parents or _is_one_of_files(real_path, confidential.rglob("*")):
         raise _make_confidential_error(path, "it is in the confidential folder")
     for declaration in select_declaration_files(*RELEASES):
-        for pattern in _read_record_paths(declaration):
-            # Both a field in braces and * stand for any part of a name. A folder is read with its subfolders.
-            parts = re.split(r"\{.*?\}|\*", os.path.realpath(project.root / Path(pattern)))
-            declared, place = "[^/]*".join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
-            files = [*glob.glob(place), *glob.glob(f"{place}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
-            is_below = any(re.fullmatch(declared, str(each)) for each in (real, *real.parents))
-            if is_below or _is_another_name(real, map(Path, files)):
+        for declared in _read_record_paths(declaration):
+            if _is_declared_as(real_path, project.root / Path(declared)):
                 raise _make_confidential_error(path, f"{declaration.parent.name} declares it as records")
+
+
+def _is_declared_as(path: Path, declared: Path) -> bool:
+    """Return whether a file is among the declared files of records, or below a declared folder.
+
+    In a declared path, both a field in braces and * stand for any part of a name.
+    """
+    fixed_parts = re.split(r"\{.*?\}|\*", os.path.realpath(declared))
+    expression = "[^/]*".join(map(re.escape, fixed_parts))
+    if any(re.fullmatch(expression, str(place)) for place in (path, *path.parents)):
+        return True
+    pattern = "*".join(map(glob.escape, fixed_parts))
+    files = [*glob.glob(pattern), *glob.glob(f"{pattern}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
+    return _is_one_of_files(path, map(Path, files))
 
 
 def _iterate_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
@@ -156,12 +168,13 @@ def _read_record_paths(declaration: Path) -> Iterator[str]:
                     continue  # without its variable, no file is named
 
 
-def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
+def _is_one_of_files(path: Path, files: Iterable[Path]) -> bool:
     """Return whether a file is one of some files, to which links may lead, or of which it may be another hard link."""
     return path.is_file() and any(file.is_file() and file.samefile(path) for file in files)
 
 
 def _make_confidential_error(path: Path, why: str) -> OdError:
+    """Return the error for a table that is confidential, and so cannot stand for the true flows."""
     message = f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them"
     step = "give a table that is public, such as a published release, or synthetic"
     return OdError("OD-TABLE-CONFIDENTIAL", message, next_step=step)
@@ -197,18 +210,19 @@ class Forecast:
 
     def make_tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
-        declared, is_total = self.errors["declared"], self.errors["size_class"] == forecast.ALL_SIZES
+        declared = self.errors["declared"]
+        is_total = self.errors["size_class"] == forecast.ALL_SIZES
         row_names = [name for name in _PLACE if name in self.errors]
         by_level = self.errors[declared & is_total][[*row_names, *forecast.COLUMNS[4:]]]
         by_size = _pivot_errors(self.errors[declared & ~is_total], "size_class")
-        against = _pivot_errors(self.errors[is_total], "epsilon")
-        against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
+        by_epsilon = _pivot_errors(self.errors[is_total], "epsilon")
+        by_epsilon.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in by_epsilon]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
                 [name for name in (*row_names, *forecast.CLASS_NAMES) if name in by_size]
             ],
-            "Mean absolute error over all cells, by epsilon": against,
+            "Mean absolute error over all cells, by epsilon": by_epsilon,
         }
 
     def write(self, folder: Path) -> None:
@@ -233,7 +247,7 @@ def make_forecast(
     plan = require_flow_plan(series, plan, "forecasts", step)
     table, source = choose_public_table(series, plan)
     runs = forecast.RUNS if runs is None else runs
-    declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
+    declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
 
     def forecast_at_epsilon(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
         errors = forecast.forecast(plan, table, runs)
@@ -241,6 +255,7 @@ def make_forecast(
         return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
 
     frames = [forecast_at_epsilon(plan, declared, is_declared=True)]
+    left_out = []
     for epsilon in epsilons or forecast.EPSILONS:
         exact = parse_exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
@@ -273,21 +288,33 @@ def _pivot_errors(errors: pd.DataFrame, column: str) -> pd.DataFrame:
     return wide.reset_index().rename_axis(columns=None)
 
 
-def check_payable_periods(
-    series: Series[P, G], plan: Plan, but: Container[str] = ()
-) -> tuple[tuple[Period, ...], int, Fraction]:
-    """Return the periods of a series, for how many of them what remains of the cap pays, and the least rho it leaves.
+class PayablePeriods(NamedTuple):
+    """For how many periods of a series the remaining cap pays the budget of a plan.
 
-    They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing
-    is to be paid for those that ``but`` names, and the budget of a plan for each other one. Nothing is charged or
-    stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.count_payable_periods` does.
+    Attributes:
+        periods: declared periods; of a series without an end, those that have ended, or else the first one.
+        paid: number of periods for which the cap pays, without those that are published already.
+        remaining_rho: least rho that is left now of the cap of a period that is not published.
     """
-    periods, folders = tuple(series.periods.list_declared_periods()) or (series.periods.first,), Folders()
-    due = [period for period in periods if period.text not in but]
-    with folders.open_ledger_or_empty() as ledger, ledger.trial():
+
+    periods: tuple[Period, ...]
+    paid: int
+    remaining_rho: Fraction
+
+
+def count_payable_periods(series: Series[P, G], plan: Plan, published: Container[str] = ()) -> PayablePeriods:
+    """Return for how many periods of a series the remaining cap pays. Nothing is charged or stored.
+
+    The ``published`` periods need no further budget. Raises OdError as
+    :meth:`od_core.ledger.ledger.Ledger.count_payable_periods` does.
+    """
+    periods = tuple(series.periods.list_declared_periods()) or (series.periods.first,)
+    due = [period for period in periods if period.text not in published]
+    with Folders().open_ledger_or_empty() as ledger, ledger.trial():
         ledger.declare(series.domain)
-        left = ledger.compute_remaining_rho(series.domain.name, [period.text for period in due or periods])
-        return periods, ledger.count_payable_periods(series.name, series.domain, plan, due), min(left.values())
+        remaining = ledger.compute_remaining_rho(series.domain.name, [period.text for period in due or periods])
+        paid = ledger.count_payable_periods(series.name, series.domain, plan, due)
+        return PayablePeriods(periods, paid, min(remaining.values()))
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
@@ -307,7 +334,7 @@ class TargetPlan:
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
-        periods, paid: the periods, and for how many the cap pays; see :func:`check_payable_periods`.
+        payable: the periods, and for how many the cap pays.
     """
 
     release: str
@@ -316,8 +343,7 @@ class TargetPlan:
     plan: ReleasePlan
     cap: Fraction
     nearest: tuple[Target, ...] | None
-    periods: tuple[Period, ...]
-    paid: int
+    payable: PayablePeriods
 
     @property
     def fits(self) -> bool:
@@ -348,8 +374,8 @@ class TargetPlan:
             "epsilon": str(self.plan.spent.epsilon),
             "cap_rho": str(self.cap),
             "fits": self.fits,
-            "periods": len(self.periods),
-            "periods_paid": self.paid,
+            "periods": len(self.payable.periods),
+            "periods_paid": self.payable.paid,
             "nearest_targets": None if self.nearest is None else list(map(str, self.nearest)),
             "runs": self.found.runs,
             "gap": self.found.gap,
@@ -388,14 +414,13 @@ def plan_for_targets(
     parsed = [Target.parse(text, plan.tree, plan.breakdowns) for text in targets]
     flows, source = choose_public_table(series, plan, table)
     budget = find_target_budget(plan, parsed, flows, runs)
-    chosen = _plan_with(budget, plan)
+    chosen = _plan_with_budget(budget, plan)
     cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _find_nearest_targets(plan, parsed, flows, runs, cap)
-    return TargetPlan(
-        series.stated_name, source, budget, chosen, cap, nearest, *check_payable_periods(series, chosen)[:2]
-    )
+    payable = count_payable_periods(series, chosen)
+    return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, payable)
 
 
 def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
@@ -403,9 +428,9 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(planned.facts())
         return
-    spent, budget = planned.plan.spent, planned.found
-    charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
-    say("target.budget", spent=spent, charge=charge, cap=planned.cap)
+    budget = planned.found
+    periods, paid, _ = planned.payable
+    say("target.budget", spent=planned.plan.spent, charge=planned.plan.charge.as_rho, cap=planned.cap)
     if planned.fits:
         sentence = format_sentence("target.payable", periods=periods, paid=paid)
         console.print(sentence, style="" if paid else WRONG, soft_wrap=True)
@@ -462,24 +487,31 @@ def replace_yaml_fields(text: str, fields: Mapping[str, object]) -> str | None:
     there, or the attributes are not written as a block.
     """
     expected = _parse_yaml(text)
-    for place, (name, value) in enumerate(fields.items()):
+    first_name = next(iter(fields))
+    for name, value in fields.items():
         pairs = _find_yaml_section(yaml.compose(text, Loader=yaml.SafeLoader), "attributes")
-        node_of = {key.value: (key, node) for key, node in pairs}
-        if place == 0 and name not in node_of:
+        found = {key.value: (key, node) for key, node in pairs}
+        if first_name not in found:
             return None
-        key, node = node_of.get(name, node_of[next(iter(fields))])
+        key, node = found[name if name in found else first_name]
         indent, start = key.start_mark.column, key.start_mark.index
         replacement = format_yaml_block({name: value}, indent).strip()
         if isinstance(value, dict):
             replacement = f"{name}:\n{format_yaml_block(value, indent + 2)}".rstrip("\n")
-        if name in node_of:
-            while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-                node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
-            text = f"{text[:start]}{replacement}{text[node.end_mark.index :]}"
+        if name in found:
+            text = f"{text[:start]}{replacement}{text[_find_yaml_end(node) :]}"
         else:
             text = f"{text[:start]}{replacement}\n{' ' * indent}{text[start:]}"
         expected["attributes"][name] = value
     return text if _parse_yaml(text) == expected else None
+
+
+def _find_yaml_end(node: yaml.Node) -> int:
+    """Return the index of the first character after a node. PyYAML counts the comments after a block as part of it."""
+    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
+    end: int = node.end_mark.index
+    return end
 
 
 def _find_yaml_section(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
@@ -497,7 +529,7 @@ def _parse_yaml(text: str) -> Any:
         return None
 
 
-def _plan_with(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
+def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
     """Return a plan with the found budget in the terms of the declared one, rounded up, and its share for segments.
 
     An epsilon is the first that spends the found rho, in steps of a thousandth from the epsilon of that rho.
@@ -506,7 +538,8 @@ def _plan_with(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
     if segments is not None and found.segment_share is not None:
         segments = replace(segments, share=found.segment_share)
     with_budget = partial(forecast.with_budget, plan, segments=segments)
-    delta, shares, rho = plan.budget.delta, found.shares, Fraction(found.rho)
+    delta, shares = plan.budget.delta, found.shares
+    rho = Fraction(found.rho)
     if plan.budget.epsilon is None:
         return with_budget(Budget(rho=format_rounded_up(rho, _DIGITS), delta=delta, shares=shares))
     epsilon = with_budget(Budget(rho=rho, delta=delta, shares=shares)).spent.epsilon
@@ -525,7 +558,7 @@ def _format_number(number: Fraction) -> str:
 
 
 def _find_nearest_targets(
-    plan: ReleasePlan, wanted: Sequence[Target], known: KnownFlows, runs: int, cap: Fraction
+    plan: ReleasePlan, targets: Sequence[Target], known: KnownFlows, runs: int, cap: Fraction
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
 
@@ -533,51 +566,53 @@ def _find_nearest_targets(
     simulated releases need nearly the cap and no more. None is returned if a tolerance would be above 100 %.
     """
 
-    def rho_for(targets: Sequence[Target], runs: int = 0) -> float:
-        distinct = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
+    def compute_rho(some_targets: Sequence[Target], runs: int = 0) -> float:
+        distinct = {str(target): target for target in some_targets}  # wide tolerances may be equal after rounding
         return find_target_budget(plan, list(distinct.values()), known, runs).rho
 
-    unchanged = rho_for(wanted)
-    allowed = float(cap)
-    found = None
+    rho_of_targets = compute_rho(targets)
+    allowed_rho = float(cap)
+    nearest = None
     for _ in range(4):
-        nearest = _widen(wanted, unchanged, allowed, rho_for)
-        if nearest is None or runs == 0:
-            return nearest
-        share = rho_for(nearest, runs) / (0.999 * float(cap))  # the rounded budget is within the cap, too
+        widened = _widen_targets(targets, rho_of_targets, allowed_rho, compute_rho)
+        if widened is None or runs == 0:
+            return widened
+        share = compute_rho(widened, runs) / (0.999 * float(cap))  # the rounded budget is within the cap, too
         if share <= 1:
-            found = nearest
+            nearest = widened
             if share > 0.9:
                 break
-        allowed /= share
-    return found
+        allowed_rho /= share
+    return nearest
 
 
-def _widen(
-    wanted: Sequence[Target], rho: float, allowed: float, rho_for: Callable[[Sequence[Target]], float]
+def _widen_targets(
+    targets: Sequence[Target], rho: float, allowed_rho: float, compute_rho: Callable[[Sequence[Target]], float]
 ) -> tuple[Target, ...] | None:
-    """Return targets, wider by about the smallest factor with which they need the allowed rho; None if there are none.
+    """Return targets with tolerances that are wider by about the smallest factor for which the allowed rho suffices.
+
+    Return None if no factor suffices with which all relative tolerances are at most 100 %.
 
     Args:
-        rho: rho that the wanted targets need.
-        rho_for: function that returns the rho that some targets need.
+        rho: rho that the targets need.
+        compute_rho: function that returns the rho that some targets need.
     """
-    most = min((1 / float(target.within) for target in wanted if target.is_relative), default=math.inf)
+    most = min((1 / float(target.within) for target in targets if target.is_relative), default=math.inf)
     factor = 1.0
     smallest = math.inf
     nearest = None
     for _ in range(8):
         # A little more, so that the rounded budget is within the cap.
-        wider_factor = min(factor * math.sqrt(rho / allowed) * 1.001, most)
+        wider_factor = min(factor * math.sqrt(rho / allowed_rho) * 1.001, most)
         if wider_factor == factor:
             break
         factor = wider_factor
-        targets = tuple(target.with_scaled_tolerance(factor) for target in wanted)
-        rho = rho_for(targets)
-        if rho <= allowed and factor < smallest:
+        widened = tuple(target.with_scaled_tolerance(factor) for target in targets)
+        rho = compute_rho(widened)
+        if rho <= allowed_rho and factor < smallest:
             smallest = factor
-            nearest = targets
-            if rho > 0.98 * allowed:  # near enough
+            nearest = widened
+            if rho > 0.98 * allowed_rho:  # near enough
                 break
     return nearest
 
@@ -587,7 +622,13 @@ def compare_bounds(
 ) -> dict[str, Any]:
     """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
 
-    For the texts of ``users``, see :func:`parse_users`; those of ``bounds`` are such as ``m=10,c=1``.
+    Args:
+        users: texts on how users travel; see :func:`od_core.evaluation.forecast.parse_users`.
+        bounds: texts such as ``m=10,c=1``; if there are none, usual bounds around the declared ones are compared.
+
+    Returns:
+        A JSON-ready dictionary on what was simulated: ``bounds`` has a row for each of the bounds, ``best`` is the row
+        with the smallest error of all trips, and ``best_of_people`` that of rows that count people.
 
     Raises:
         OdError: the series does not release flows of users, or not by measuring every level; an option is refused; or
@@ -603,6 +644,9 @@ def compare_bounds(
     known, source = choose_public_table(series, plan, table)
     trips = forecast.UserTrips.simulate(known, plan, list(map(forecast.parse_users, users)))
     periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
+    units: Iterable[PrivacyUnit] = [_parse_bounds(plan.unit, stated) for stated in bounds]
+    if not bounds:
+        units = forecast.iterate_candidate_bounds(plan.unit, periods)
     rows = [
         forecast.simulate_errors_with_bounds(
             forecast.with_bounds(plan, unit, periods),
@@ -610,20 +654,25 @@ def compare_bounds(
             trips.mark_trips_within_bounds(unit, periods),
             runs or forecast.RUNS,
         )
-        for unit in (
-            [_parse_bounds(plan.unit, each) for each in bounds] or forecast.iterate_candidate_bounds(plan.unit, periods)
-        )
+        for unit in units
     ]
+    rows_of_people = [row for row in rows if row["c"] == 1]
     return {
-        **{"release": series.name, "source": f"{source} {format_sentence('bounds.drawn')}", "periods": periods},
-        **{"users": int(trips.user.max()) + 1, "trips": len(trips.rank), "levels": plan.tree.level_names},
-        **{"bounds": rows, "best": _find_best_bounds(rows, "error")},
-        "best_of_people": _find_best_bounds([row for row in rows if row["c"] == 1], "error_of_counted"),
+        "release": series.name,
+        "source": f"{source} {format_sentence('bounds.drawn')}",
+        "periods": periods,
+        "users": int(trips.user.max()) + 1,
+        "trips": len(trips.rank),
+        "levels": plan.tree.level_names,
+        "bounds": rows,
+        "best": _find_best_bounds(rows, "error"),
+        "best_of_people": _find_best_bounds(rows_of_people, "error_of_counted"),
     }
 
 
-def _find_best_bounds(rows: Sequence[Mapping[str, Any]], figure: str) -> Mapping[str, Any] | None:
-    return min(rows, key=lambda row: (round(row[figure][-1], 2), row["cut"]), default=None)
+def _find_best_bounds(rows: Sequence[Mapping[str, Any]], error: str) -> Mapping[str, Any] | None:
+    """Return the row with the smallest error of leaves, and of rows with about the same one that which cuts least."""
+    return min(rows, key=lambda row: (round(row[error][-1], 2), row["cut"]), default=None)
 
 
 def print_bounds(found: Mapping[str, Any], *, as_json: bool) -> None:
@@ -642,5 +691,9 @@ def _parse_bounds(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
     given = {name: as_number(number) for name, number in as_mapping(stated).items()}
     if not given.keys() <= {"m", "c", "M"}:
         raise OdError("OD-BOUNDS-GRID", f"{stated!r} are no bounds", next_step="give, for example, --bound m=10,c=1")
-    m, most = given.get("m", unit.max_trips), given.get("M", unit.max_trips_year)
-    return replace(unit, max_trips=m, max_trips_pair=given.get("c"), max_trips_year=most)  # type: ignore[arg-type]  # it checks
+    changed = {
+        "max_trips": given.get("m", unit.max_trips),
+        "max_trips_pair": given.get("c"),
+        "max_trips_year": given.get("M", unit.max_trips_year),
+    }
+    return replace(unit, **changed)  # type: ignore[arg-type]  # it checks

@@ -39,6 +39,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from od_assets.cli import ExitCode
 from od_assets.failures import open_dagster_instance
 from od_assets.metadata import REPORTS
 from od_assets.project import find_current_project
@@ -75,7 +76,8 @@ def guard_application(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str
                 MutableHeaders(scope=message).update(_KEPT_APART)
             await send(message)
 
-        await (_check_request(HTTPConnection(scope), token, cookie) or app)(scope, receive, send_apart)
+        refusal_or_redirect = _check_request(HTTPConnection(scope), token, cookie)
+        await (refusal_or_redirect or app)(scope, receive, send_apart)
 
     return TrustedHostMiddleware(guard, [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
@@ -91,7 +93,7 @@ def _check_request(request: HTTPConnection, token: str, cookie: str) -> Response
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != request.headers["host"].lower():
         return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
-    if request.scope["type"] == "http" and not _is_asked_by_the_ui(request):
+    if request.scope["type"] == "http" and not _is_ui_request(request):
         return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
     kind, _, bearer = request.headers.get("authorization", "").partition(" ")
     if is_the_token(request.cookies.get(cookie, "")) or (kind.lower() == "bearer" and is_the_token(bearer)):
@@ -105,7 +107,7 @@ def _check_request(request: HTTPConnection, token: str, cookie: str) -> Response
     return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
 
 
-def _is_asked_by_the_ui(request: HTTPConnection) -> bool:
+def _is_ui_request(request: HTTPConnection) -> bool:
     """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
     if request.scope["path"] != "/graphql":
         return request.scope["method"] in ("GET", "HEAD")
@@ -135,15 +137,16 @@ def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collectio
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{REPORTS}/"):
-            await _report(scope["method"], scope["path"], releases, published)(scope, receive, send)
+            response = _make_report_response(scope["method"], scope["path"], releases, published)
+            await response(scope, receive, send)
         else:
             await app(scope, receive, send)
 
     return answer
 
 
-def _report(method: str, path: str, releases: Path, published: Callable[[], Collection[str]]) -> Response:
-    """Return the page at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``.
+def _make_report_response(method: str, path: str, releases: Path, published: Callable[[], Collection[str]]) -> Response:
+    """Return the response to a request of an address such as ``/od/reports/us_flights/2001-06/r1/report.html``.
 
     The address is compared with those of published bundles, so it never becomes a path. No symbolic link is followed.
     """
@@ -173,8 +176,8 @@ TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
 _LOG_LEVEL = "warning"
 
 
-def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace: Path | None = None) -> int:
-    """Serve the UI until this process is told to end. Return the exit code: 1 if its own daemon ended first, else 0.
+def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace: Path | None = None) -> ExitCode:
+    """Serve the UI until this process is told to end. Its own daemon may end first, which is a fault.
 
     If ``workspace`` is None, start a code server of the current project and a daemon. Otherwise, it is the file that
     names the code servers of a deployment, whose daemon runs elsewhere. Port 0 is any free port.
@@ -184,14 +187,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
             environment is too short or has other characters than letters, digits, - and _.
     """
     stated_token = os.environ.pop(TOKEN, None)  # runs do not need it
-    if stated_token is not None and not re.fullmatch(r"[\w-]{32,}", stated_token, re.ASCII):
-        message = f"{TOKEN} must consist of at least 32 letters, digits, - or _"
-        raise OdError("OD-UI-TOKEN", message, next_step="create one with openssl rand -hex 32, or leave it unset")
-    for host in hosts:
-        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:]+\]", host, re.ASCII):
-            message = f"{host!r} is not a host name"
-            step = "give it without scheme, port and wildcard, such as od.example.org"
-            raise OdError("OD-UI-HOST", message, next_step=step)
+    _refuse_invalid_access(stated_token, hosts)
     token = stated_token or secrets.token_urlsafe(32)
     with ExitStack() as stack:
         listening = stack.enter_context(_open_listening_socket(address, port))
@@ -216,8 +212,20 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         server.run(sockets=[listening])
         if server.started and daemon is not None and daemon.poll() is not None:
             print("The Dagster daemon has ended, so the UI has ended too.", file=sys.stderr)
-            return 1
-    return 0
+            return ExitCode.FAULT_FOUND
+    return ExitCode.DONE
+
+
+def _refuse_invalid_access(stated_token: str | None, hosts: Sequence[str]) -> None:
+    """Raise OdError if the stated token is too short or has other characters, or a host is not a valid name."""
+    if stated_token is not None and not re.fullmatch(r"[\w-]{32,}", stated_token, re.ASCII):
+        message = f"{TOKEN} must consist of at least 32 letters, digits, - or _"
+        raise OdError("OD-UI-TOKEN", message, next_step="create one with openssl rand -hex 32, or leave it unset")
+    for host in hosts:
+        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:]+\]", host, re.ASCII):
+            message = f"{host!r} is not a host name"
+            step = "give it without scheme, port and wildcard, such as od.example.org"
+            raise OdError("OD-UI-HOST", message, next_step=step)
 
 
 def _list_published_releases() -> set[str]:
@@ -273,6 +281,7 @@ def _run_daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _end_with_daemon(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
+    """Let the server end as soon as the daemon has ended, without which no run would start."""
     daemon.wait()
     server.should_exit = True
 
@@ -286,14 +295,14 @@ def _end_with_standard_input() -> None:
 
 def main() -> None:
     """Serve as the arguments say: port, address, workspace file (empty for none), and further host names."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     try:
         port, address, workspace, *hosts = sys.argv[1:]
         sys.exit(serve(int(port), hosts, address, Path(workspace) if workspace else None))
     except OdError as error:
         print(error, file=sys.stderr)
-        sys.exit(2)
+        sys.exit(ExitCode.REFUSED)
 
 
 if __name__ == "__main__":

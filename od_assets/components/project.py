@@ -76,7 +76,9 @@ def make_site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
     It reads public files alone. It fails, after the site is written, if a published bundle is missing or damaged.
     """
-    site, folder, warehouse = declared.to_site_description(), declared.place, Warehouse.from_project(declared.project)
+    site = declared.to_site_description()
+    folder = declared.place
+    warehouse = Warehouse.from_project(declared.project)
 
     @dg.asset(
         key=[*declared.prefix, "od", "site"],
@@ -154,12 +156,14 @@ _COMPARISON: dict[str, Any] = read_sibling_yaml(__file__, "comparison.yaml")
 
 
 def _make_comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
+    """Return the assets of a comparison: the runs of each data set, and the tables and figures of all."""
+
     def make_options(asset: str) -> dict[str, Any]:
         common = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
         return {"key": [*comparison.path, asset], **_COMPARISON["assets"][asset], **common}
 
-    described, other = _COMPARISON["columns"], _COMPARISON["other_columns"]
-    columns = [dg.TableColumn(name, *described.get(name, other)) for name in TABLE_COLUMNS]
+    described = _COMPARISON["columns"]
+    columns = [dg.TableColumn(name, *described.get(name, _COMPARISON["other_columns"])) for name in TABLE_COLUMNS]
 
     @dg.asset(**make_options("runs"), partitions_def=dg.StaticPartitionsDefinition([*comparison.data_sets]))
     def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:

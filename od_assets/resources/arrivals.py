@@ -42,12 +42,12 @@ def list_record_files(path: Path) -> list[Path]:
     a name begins with an underscore, as in a folder that Spark is writing. Files that describe a Parquet data set are
     left out.
     """
-    parts = dict[Path, Path]()
     names = sorted(glob.glob("**/*", root_dir=path, recursive=True))  # noqa: PTH207  # it follows links
-    found = {path / name: (path / name).resolve() for name in names}
+    real_paths = {path / name: (path / name).resolve() for name in names}
     if os.path.lexists(path):
-        refuse_table_log(path, *{place.parent for places in found.items() for place in places})
-    for part, real in found.items():
+        refuse_table_log(path, *{place.parent for place in (*real_paths, *real_paths.values())})
+    parts: dict[Path, Path] = {}
+    for part, real in real_paths.items():
         if part.name.startswith("_") and part.name not in ("_SUCCESS", "_metadata", "_common_metadata"):
             message = f"{path.name} has {part.name}, so some of its files may be no records, or be incomplete"
             step = "wait until it is written, or move what is no record elsewhere"
@@ -75,11 +75,14 @@ def check_arrival(series: Series[P, G], period: Period, moment: datetime.datetim
         parts = list_record_files(file)
     except OdError as error:
         return Arrival(key, error.message, None)
-    if (absent := next(filter(None, map(find_file_fault, parts)), None)) is not None:
-        return Arrival(key, absent, None)
+    for part in parts:
+        fault = find_file_fault(part)
+        if fault is not None:
+            return Arrival(key, fault, None)
     states = [part.stat() for part in parts]
-    modified = datetime.datetime.fromtimestamp(max(state.st_mtime for state in states), datetime.UTC)
-    changed_last = max(max(state.st_mtime, state.st_ctime) for state in states)
+    modified_last = max(state.st_mtime for state in states)
+    changed_last = max(modified_last, *(state.st_ctime for state in states))
+    modified = datetime.datetime.fromtimestamp(modified_last, datetime.UTC)
     changed = datetime.datetime.fromtimestamp(changed_last, datetime.UTC)
     marker = series.locate_marker_file(period.text)
     if marker is not None and not marker.is_file():
@@ -115,7 +118,7 @@ def _was_changed_since(file: Path, published: ReleaseKey, folders: Folders) -> b
     """Return whether a file has another content than that of which a published release was made."""
     source_file = folders.var / "confidential" / published.folder / _SOURCE
     if source_file.is_file():
-        return _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
+        return _has_other_content(file, json.loads(source_file.read_text(encoding="utf-8")))
     certificate = folders.locate_bundle(published) / CERTIFICATE  # an earlier version of this software stored no state
     return certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
 
@@ -140,14 +143,19 @@ def make_changed_file_error(file: Path) -> OdError:
     return OdError("OD-FILE-INCOMPLETE", f"{file.name} was changed while it was read", next_step=step)
 
 
-def _differs(file: Path, stated: Mapping[str, Any]) -> bool:
-    """Return whether a file has another content than stated. The content is read only if its state has changed."""
+def _has_other_content(file: Path, stated: Mapping[str, Any]) -> bool:
+    """Return whether a file has another content than stated. The content is read only if its state has changed.
+
+    The first number of a state is the size of the file.
+    """
     state, stated_state = read_file_state(file), stated["state"]
-    return state != stated_state and (state[0] != stated_state[0] or _digest(file, *state) != stated["digest"])
+    if state == stated_state:
+        return False
+    return state[0] != stated_state[0] or _compute_digest_once(file, *state) != stated["digest"]
 
 
 @lru_cache(maxsize=1024)
-def _digest(file: Path, *_state: int) -> str:
+def _compute_digest_once(file: Path, *_state: int) -> str:
     """Return the digest of a file. It is computed once in a process for each state of the file."""
     return compute_file_digest(file)
 
@@ -165,10 +173,15 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     if not marker.is_file():
         message = f"{records.name} may be incomplete: there is no file {marker.name}"
         raise OdError("OD-FILE-INCOMPLETE", message, next_step="wait for that file, then run the release")
-    stated = re.sub(r"(?m)^SHA256 \((.*)\) = (\w+)$", r"\2  \1", marker.read_text(encoding="utf-8", errors="replace"))
-    lines = [line.partition(" ") for line in stated.splitlines()]  # the name may have a path, which is not compared
-    named = [digest for digest, _, name in lines if Path(name.strip().removeprefix("*")).name == records.name]
-    digests = {digest.lower() for digest in named if len(digest) == 64}  # hexadecimal digits of a SHA-256
+    text = marker.read_text(encoding="utf-8", errors="replace")
+    # Make a line of the form "SHA256 (NAME) = DIGEST" one of the form "DIGEST  NAME", or of "DIGEST *NAME".
+    text = re.sub(r"(?m)^SHA256 \((.*)\) = (\w+)$", r"\2  \1", text)
+    digests = set()
+    for line in text.splitlines():
+        digest, _, name = line.partition(" ")
+        is_of_records = Path(name.strip().removeprefix("*")).name == records.name  # whatever the folder
+        if is_of_records and len(digest) == 64:  # hexadecimal digits of a SHA-256
+            digests.add(digest.lower())
     if digests and records.is_file() and compute_file_digest(records) not in digests:
         message = f"{records.name} does not have the SHA-256 that {marker.name} states"
         raise OdError("OD-FILE-INCOMPLETE", message, next_step="copy the complete file again, then run the release")

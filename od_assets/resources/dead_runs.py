@@ -49,7 +49,7 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
     else:
         target = getattr(multiprocessing.current_process(), "_target", None)  # the parent of a run may be a code server
         is_of_a_step = getattr(target, "__module__", "") == "dagster._core.executor.child_process_executor"
-        process = _process_name(os.getppid() if is_of_a_step else os.getpid())
+        process = _name_process(os.getppid() if is_of_a_step else os.getpid())
     marks = {HOST_TAG: socket.gethostname(), PROCESS_TAG: process, RUN_TAG: run_id}
     run = instance.get_run_by_id(run_id)
     if run is not None and RHO_TAG in run.tags and not _is_marked(run):
@@ -74,12 +74,15 @@ def find_dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     reported as failed and does nothing. Runs that Dagster starts elsewhere, and runs of other jobs, are never dead.
     """
     status = dg.DagsterRunStatus
-    heard_before = datetime.datetime.now(datetime.UTC) - PATIENCE
     begun = instance.get_runs(dg.RunsFilter(statuses=[status.STARTED, status.CANCELING]))
-    silent = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING], updated_before=heard_before)
+    dead = [run for run in begun if _is_gone(run)]
     are_started_here = type(instance.run_launcher).__module__.startswith("dagster.")  # others are of other packages
-    unmarked = [run for run in instance.get_runs(silent) if not _is_marked(run)] if are_started_here else []
-    return [run for run in begun if _is_gone(run)] + [run for run in unmarked if _is_self_marking(run)]
+    if are_started_here:
+        heard_before = datetime.datetime.now(datetime.UTC) - PATIENCE
+        statuses = [status.STARTING, status.STARTED, status.CANCELING]
+        silent = instance.get_runs(dg.RunsFilter(statuses=statuses, updated_before=heard_before))
+        dead += [run for run in silent if not _is_marked(run) and _is_self_marking(run)]
+    return dead
 
 
 def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -101,7 +104,7 @@ def _is_gone(run: dg.DagsterRun) -> bool:
     if not _is_marked(run) or run.tags.get(HOST_TAG) != socket.gethostname():
         return False
     process = run.tags[PROCESS_TAG]
-    return process != _ELSEWHERE and process != _process_name(int(process.split("-")[0]))
+    return process != _ELSEWHERE and process != _name_process(int(process.split("-")[0]))
 
 
 def _is_self_marking(run: dg.DagsterRun) -> bool:
@@ -121,7 +124,7 @@ def _is_self_marking(run: dg.DagsterRun) -> bool:
         return False
 
 
-def _process_name(pid: int) -> str:
+def _name_process(pid: int) -> str:
     """Return a text that identifies a process: its id and its start time, which no later process has."""
     try:
         start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
@@ -136,10 +139,11 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     ``prefix`` is that of the asset keys of the project, if it has one.
     """
     marks = {}
-    series = list_selected_series(run, prefix)
-    if RELEASE_TAG not in run.tags and len(series) == 1:
-        marks[RELEASE_TAG] = series.pop()
-    if EVERY_TAG in run.tags and (period := find_run_period(run.tags)) is not None:
+    selected_series = list_selected_series(run, prefix)
+    if RELEASE_TAG not in run.tags and len(selected_series) == 1:
+        marks[RELEASE_TAG] = selected_series.pop()
+    period = find_run_period(run.tags)
+    if EVERY_TAG in run.tags and period is not None:
         marks[PERIOD_TAG] = period
     if marks:
         instance.add_run_tags(run.run_id, marks)
@@ -151,9 +155,14 @@ def make_run_tags(series: Series[P, G]) -> dict[str, str]:
 
 
 def find_run_period(tags: Mapping[str, str]) -> str | None:
-    """Return the period of a run with these tags; its partition if they do not state the length of its periods."""
+    """Return the period of a run with these tags; its partition if they do not state the length of its periods.
+
+    Return None if the run has no partition.
+    """
     partition, length = tags.get(PARTITION_TAG), tags.get(EVERY_TAG)
-    return partition if partition is None or length is None else parse_partition_key(partition, length).text
+    if partition is None or length is None:
+        return partition
+    return parse_partition_key(partition, length).text
 
 
 def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fraction]) -> None:
@@ -169,8 +178,10 @@ def list_selected_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
 
     The key of a published table is the name of its series with that of the table, such as ``us_flights_flows``.
     """
-    length, table = 2 if prefix else 1, f"_({'|'.join(name for name, _ in MAIN_TABLES.values())})$"
-    return {
-        "_".join(key.path[:length]) if key.path[length:] else re.sub(table, "", "_".join(key.path))
-        for key in run.asset_selection or ()
-    }
+    length = 2 if prefix else 1  # parts of the path of a series
+    ending_of_table = f"_({'|'.join(name for name, _ in MAIN_TABLES.values())})$"
+    names = set()
+    for key in run.asset_selection or ():
+        is_table = len(key.path) <= length
+        names.add(re.sub(ending_of_table, "", "_".join(key.path)) if is_table else "_".join(key.path[:length]))
+    return names

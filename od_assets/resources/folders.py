@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ class Folders:
         return find_current_project().var
 
     @property
-    def home(self) -> Path:
+    def project_folder(self) -> Path:
         """Folder of the project, whose ``.env`` may name the ledger."""
         return find_current_project().folder
 
@@ -43,7 +43,7 @@ class Folders:
 
         The address is not a setting of the warehouse, because Dagster's UI shows settings, and it may have a password.
         """
-        return self.var / "ledger.sqlite", read_variable("OD_LEDGER", self.home) or None
+        return self.var / "ledger.sqlite", read_variable("OD_LEDGER", self.project_folder) or None
 
     @property
     def ledger_chain(self) -> Chain:
@@ -109,10 +109,11 @@ class Folders:
             published = self.ledger.list_published_releases(series=series.name, withdrawn_until=0)
         return {key.period: key for key in sorted(published)}
 
-    def waits_for_first(self, series: Series[P, G], period: Period) -> str | None:
-        """Return why no run that nobody started may release a series: noise was never drawn for its data set here.
+    def explain_wait_for_first_run(self, series: Series[P, G], period: Period) -> str | None:
+        """Return why a schedule or sensor may not release a series yet: noise was never drawn for its data set here.
 
         Return None if it was. A second environment would otherwise spend the caps of a data set again, in a new ledger.
+        So the first release of a data set is run by hand.
         """
         if self.ledger_chain.exists() and self.ledger.list_drawn_periods(series.domain.name):
             return None
@@ -135,16 +136,22 @@ class Folders:
                 " name, rename it, or give one of them a key_prefix",
                 spent=STAYS_CHARGED,
             )
-        if key is None or key in drawn:
-            return
+        if key is not None and key not in drawn:
+            self._refuse_drawn_with_other_prefix(series, key, drawn)
+
+    def _refuse_drawn_with_other_prefix(
+        self, series: Series[P, G], key: ReleaseKey, drawn: Iterable[ReleaseKey]
+    ) -> None:
+        """Raise OdError if one of the drawn releases is that of a series and period with another key prefix."""
         # With pandas, which most commands do not need.
         from od_assets.series.reading import RELEASES, select_declaration_files
 
         declared = {path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
         others = declared - {series.stated_name} | {series.name}  # a revision under the same name is another charge
-        former = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
+        with_any_prefix = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
-            is_same = other.period == key.period and former.fullmatch(other.release) and other.release not in others
+            has_name = with_any_prefix.fullmatch(other.release) and other.release not in others
+            is_same = other.period == key.period and has_name
             if is_same and read_stored_identity(self.confidential, other):
                 message = f"{key.period} of {series.stated_name} was drawn as {other}, and {key} would be charged again"
                 step = "restore the key_prefix of the warehouse, or release only periods that were not drawn"
@@ -156,19 +163,20 @@ class Folders:
         A renamed series would be charged for the same records again. A higher revision states that this is meant. Of
         other projects, only those with the same ``var`` and key prefix are taken for this one.
         """
-        own, drawn = "".join(f"{part}_" for part in series.prefix), self.ledger.list_drawn_periods(series.domain.name)
-        others = [other for other in drawn if other.period == key.period and other.release.startswith(own)]
-        others = [other for other in others if read_stored_identity(self.confidential, other)]
-        if key in drawn or {other.release for other in others} <= {key.release}:
+        prefix = "".join(f"{part}_" for part in series.prefix)
+        drawn = self.ledger.list_drawn_periods(series.domain.name)
+        of_period = [other for other in drawn if other.period == key.period and other.release.startswith(prefix)]
+        others = [other for other in of_period if read_stored_identity(self.confidential, other)]
+        if key in drawn or all(other.release == key.release for other in others):
             return
         # With pandas, which most commands do not need.
         from od_assets.series.reading import RELEASES, select_declaration_files
 
-        declared = {own + path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
-        now = compute_input_identity(self.confidential, counted, None)
+        declared = {prefix + path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
+        identity = compute_input_identity(self.confidential, counted, None)
         for other in sorted(others, reverse=True):  # the newest revision first
-            is_same = now.items() <= read_stored_identity(self.confidential, other).items()
-            if is_same and other.release not in declared and other.revision >= key.revision:
+            has_same_input = identity.items() <= read_stored_identity(self.confidential, other).items()
+            if has_same_input and other.release not in declared and other.revision >= key.revision:
                 message = f"{key}: {other} was drawn from the same input, and its series is not declared any more"
                 step = f"give the series the name {other.release} again, and release only other periods under a new one"
                 step += f"; revision {other.revision + 1} of {key.release} is charged again"
@@ -249,14 +257,14 @@ class Folders:
         if Path(name).exists():
             return Path(name)
         key = ReleaseKey.parse(name)
-        self.refuse_lost(key)
+        self.refuse_lost_or_withdrawn(key)
         if not self.locate_bundle(key).is_dir():
             published = ", ".join(map(str, find_bundle_folders(self.releases))) or "none"
             message = f"{key} is not published here; published releases: {published}"
             raise OdError("OD-RELEASE-ABSENT", message, next_step="name a published release, or the folder of a bundle")
         return self.locate_bundle(key)
 
-    def refuse_lost(self, *keys: ReleaseKey) -> None:
+    def refuse_lost_or_withdrawn(self, *keys: ReleaseKey) -> None:
         """Raise OdError if a release was withdrawn, or is published, as its zip file or the database shows, and lost.
 
         The database is read only if there is no bundle, because another program may be writing to it.

@@ -68,12 +68,14 @@ def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, 
         for key in folders.list_releases_older_than(days)
         if folders.locate_bundle(key).is_dir()
     ]
-    places = [path for name in _LEFT_BEHIND for path in var.glob(name)]
+    left_behind = [path for name in _LEFT_BEHIND for path in var.glob(name)]
     return {
         "logs of runs": [log for log in of_releases if log.stat().st_mtime <= before],
         "pages of Great Expectations": [static.parent for name in _PAGES for static in var.glob(name)],
         "counts and estimates": [path for folder in staged for name in _STAGED for path in folder.glob(name)],
-        "left by killed runs": [path for path in places if path.lstat().st_mtime <= before and not _is_needed(path)],
+        "left by killed runs": [
+            path for path in left_behind if path.lstat().st_mtime <= before and not _may_be_only_copy(path)
+        ],
     }
 
 
@@ -98,7 +100,7 @@ def sum_sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[Size
     return [*rows.values()]
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file or folder of :func:`find_removable_paths` durably; of a log, only the events, for the UI."""
     if path.suffix == ".db":
         _remove_events(path)
@@ -118,6 +120,7 @@ def _locate_run_logs(var: Path) -> Path:
 
 
 def _find_logs_with_events(var: Path) -> Iterator[Path]:
+    """Yield the logs of runs that have events; of others, and of removed events, an empty database remains."""
     logs = (log for log in _locate_run_logs(var).glob("*.db") if log.stem != "index")
     return (log for log in logs if log.stat().st_size > _WITHOUT_EVENTS)
 
@@ -149,6 +152,7 @@ def _remove_events(log: Path, *, kept: bool = False) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
 
 
-def _is_needed(path: Path) -> bool:
-    """Return whether a hidden folder may be all that is left of a bundle."""
-    return path.suffix in (".staged", ".replaced") and not path.with_name(path.stem[1:]).exists()
+def _may_be_only_copy(path: Path) -> bool:
+    """Return whether a hidden folder may be all that is left of a bundle: one ``.r1.staged`` without an ``r1``."""
+    bundle = path.with_name(path.stem.removeprefix("."))
+    return path.suffix in (".staged", ".replaced") and not bundle.exists()

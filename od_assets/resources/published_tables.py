@@ -1,6 +1,6 @@
 """Load the tables of published bundles for assets downstream, which name them by asset key."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +66,12 @@ class PublishedTables(dg.ConfigurableIOManager):
             OdError: no bundle of any of the partitions has such a table, no table can be loaded as that type, or the
                 periods are of several lengths, so that their trips would be counted twice.
         """
-        name, files, asked = "_".join(key.path), dict[str, Path](), set(partitions or ())
-        module, typed = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", str(kind))
-        wanted = "pandas.DataFrame" if kind in (Any, None) else f"{module.partition('.')[0].lstrip('_')}.{typed}"
-        refuse_unknown("type of tables", wanted, tuple(_AS), code="OD-TABLE-TYPE", next_step="annotate the argument so")
-        # The newest revision of a period is last.
-        for release, folder in find_bundle_folders(Path(self.folder)).items():
-            table = f"{name.removeprefix(f'{release.release}_')}.parquet"
-            file = locate_table(folder, table)
-            is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
-            if is_named and (partitions is None or asked & list_partition_keys(release.period, every)):
-                files[release.period] = file
+        name = "_".join(key.path)
+        type_name = _name_type(kind)
+        step = "annotate the argument so"
+        refuse_unknown("type of tables", type_name, tuple(_AS), code="OD-TABLE-TYPE", next_step=step)
+        asked = None if partitions is None else set(partitions)
+        files = self._find_files(name, asked, every)
         if not files:
             which = f" of {', '.join(sorted(asked)[:3])}" if asked else ""
             step = "release the period, or correct the key, which is the series and the file: us_flights_flows"
@@ -89,7 +84,27 @@ class PublishedTables(dg.ConfigurableIOManager):
             f"SELECT {quote_literal(period)} AS {PERIOD.name}, * FROM {make_parquet_sql(file)}"  # noqa: S608  # quoted
             for period, file in files.items()
         )
-        return _AS[wanted](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
+        return _AS[type_name](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
+
+    def _find_files(self, name: str, partitions: Set[str] | None, every: str | None) -> dict[str, Path]:
+        """Return the files of a published table by period; only those of some partitions, unless these are None."""
+        files: dict[str, Path] = {}
+        # The newest revision of a period is last.
+        for release, folder in find_bundle_folders(Path(self.folder)).items():
+            table = f"{name.removeprefix(f'{release.release}_')}.parquet"
+            file = locate_table(folder, table)
+            is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
+            if is_named and (partitions is None or partitions & list_partition_keys(release.period, every)):
+                files[release.period] = file
+        return files
+
+
+def _name_type(annotation: Any) -> str:
+    """Return the package and the name of a type, such as ``polars.DataFrame``; without one, a pandas data frame."""
+    if annotation in (Any, None):
+        return "pandas.DataFrame"
+    package = getattr(annotation, "__module__", "").partition(".")[0].lstrip("_")  # of DuckDB, it is _duckdb
+    return f"{package}.{getattr(annotation, '__qualname__', str(annotation))}"
 
 
 def _find_period_length(definition: dg.PartitionsDefinition, partition: str) -> str | None:

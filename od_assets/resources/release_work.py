@@ -1,7 +1,7 @@
 """Define the work on one release: count the input, reserve the budget, and read the plan and the measurements."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -75,13 +75,16 @@ class ReleaseWork(Generic[P, G]):
         with convert_errors_without_values(warehouse.confidential):
             work = cls.find_or_make(warehouse, series, series.release_of(context.partition_key))
             with warehouse.ledger.one_look():
-                if (withdrawn := warehouse.ledger.find_withdrawal(work.key)) is not None:
-                    raise withdrawn.make_withdrawn_error(work.key)
-                waits = warehouse.waits_for_first(series, Period(work.key.period))
-                published, before = work.published, len(warehouse.ledger.list_charges(work.key))
+                withdrawal = warehouse.ledger.find_withdrawal(work.key)
+                if withdrawal is not None:
+                    raise withdrawal.make_withdrawn_error(work.key)
+                waits = warehouse.explain_wait_for_first_run(series, Period(work.key.period))
+                published = work.published
+                charges_before = len(warehouse.ledger.list_charges(work.key))
             if waits is not None and UNATTENDED & context.run.tags.keys():
                 raise OdError("OD-LEDGER-UNATTENDED", f"{work.key}: {waits}", next_step="run it by hand")
-            if not (tags := make_run_tags(series)).items() <= context.run.tags.items():
+            tags = make_run_tags(series)
+            if not tags.items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
             if published is not None:
                 restore_folder(warehouse.locate_bundle(work.key), str(work.key), published)
@@ -89,7 +92,7 @@ class ReleaseWork(Generic[P, G]):
                 yield work
             finally:
                 with suppress(OdError):  # the fault of a ledger is reported where it is used
-                    charged = warehouse.ledger.list_charges(work.key)[before:]
+                    charged = warehouse.ledger.list_charges(work.key)[charges_before:]
                     mark_charge(context.instance, context.run.run_id, [charge.as_rho for _, charge in charged])
 
     @property
@@ -115,7 +118,7 @@ class ReleaseWork(Generic[P, G]):
 
     @property
     def published(self) -> str | None:
-        """See :meth:`od_core.published.publishing.Published.find_certificate_digest`."""
+        """Digest of the certificate of the release; None if it is not published."""
         return self.warehouse.locate_release(self.key).find_certificate_digest()
 
     @cached_property
@@ -152,12 +155,13 @@ class ReleaseWork(Generic[P, G]):
             certificate = read_bundle_certificate(self.warehouse.locate_bundle(key))
             if compute_certificate_digest(certificate) != ledger.read_publication(key).get("certificate"):
                 raise make_damaged_bundle_error(key, "its certificate differs from the one that was published")
-            if (earlier := read_earlier_evidence(plan, certificate)) is not None:
-                return earlier
+            evidence = read_earlier_evidence(plan, certificate)
+            if evidence is not None:
+                return evidence
         return None
 
-    def is_kept(self) -> bool:
-        """Return whether the release was published with other settings than are declared now; it is repaired then."""
+    def repair_if_settings_changed(self) -> bool:
+        """Repair the release if it was published with other settings than are declared now; return whether it was."""
         ledger = self.warehouse.ledger
         if not ledger.is_published(self.key):
             return False
@@ -165,8 +169,8 @@ class ReleaseWork(Generic[P, G]):
             self.hold_to_reading()
             ledger.hold_to_plan(self.key, self.series.domain.name, self.make_plan(self.series.read_geography()))
         except OdError as error:
-            is_otherwise = error.code in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED")
-            if not is_otherwise or repair_release(self.warehouse.locate_release(self.key)) is None:
+            has_other_settings = error.code in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED")
+            if not has_other_settings or repair_release(self.warehouse.locate_release(self.key)) is None:
                 raise
             return True
         return False
@@ -187,12 +191,13 @@ class ReleaseWork(Generic[P, G]):
             OdError: a level was drawn already, from records that were read with other settings. Or a file of records
                 was changed while the body read it.
         """
-        drawn = self.is_drawn
-        if drawn:
+        if self.is_drawn:
             self.hold_to_reading()
-        with nullcontext() if drawn else self.staged.store_reading_settings(self.series.reading), ExitStack() as kept:
-            for file in () if drawn else files:
-                kept.enter_context(store_source_state(self.folder, file))
+            yield self.staged.records
+            return
+        with self.staged.store_reading_settings(self.series.reading), ExitStack() as source_states:
+            for file in files:
+                source_states.enter_context(store_source_state(self.folder, file))
             yield self.staged.records
 
     def hold_to_reading(self) -> None:

@@ -1,7 +1,7 @@
 """Wait for assets of the team that are upstream of a series, and find the files that they wrote."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,29 +71,35 @@ def refuse_wrong_upstream(series: Series[P, G], graph: "AssetGraph") -> None:
             step = "correct the key; declare an asset of another code location as dg.AssetSpec, with its partitions"
             raise _make_upstream_error(series, message, step)
         if asset == series.trips.asset:
-            for why, step in _check_partitions(series, known[asset].partitions_def):
+            fault = _find_partitions_fault(series, known[asset].partitions_def)
+            if fault is not None:
+                why, step = fault
                 raise _make_upstream_error(series, f"the partitions of {asset} do not fit: {why}", step)
 
 
-def _check_partitions(series: Series[P, G], partitions: dg.PartitionsDefinition | None) -> Iterator[tuple[str, str]]:
-    """Yield why the periods of a series do not consist of whole partitions of an upstream asset, and the next step."""
+def _find_partitions_fault(series: Series[P, G], partitions: dg.PartitionsDefinition | None) -> tuple[str, str] | None:
+    """Return why the periods of a series do not consist of whole partitions of an upstream asset, and the next step.
+
+    Return None if they do.
+    """
     every, own = series.periods.every, series.periods.make_partitions_definition()
     if partitions is None:
         if series.columns.date is None and isinstance(own, dg.TimeWindowPartitionsDefinition):
-            yield "there are none, and the records have no dates", "name the date column, or partition the asset"
-        return
+            return "there are none, and the records have no dates", "name the date column, or partition the asset"
+        return None
     which = f"name an asset with a partition for each {every} or for shorter parts of it, or without partitions"
     if not isinstance(own, dg.TimeWindowPartitionsDefinition):
-        yield f"a series of a {every} release reads only an asset without partitions", "name such an asset"
-    elif not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        yield "they are not of time", which
-    elif every not in _WITHIN.get(partitions.cron_schedule, ()):
-        yield f"a {every} does not consist of whole partitions that begin at {partitions.cron_schedule!r}", which
-    elif partitions.timezone != own.timezone:
+        return f"a series of a {every} release reads only an asset without partitions", "name such an asset"
+    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        return "they are not of time", which
+    if every not in _WITHIN.get(partitions.cron_schedule, ()):
+        return f"a {every} does not consist of whole partitions that begin at {partitions.cron_schedule!r}", which
+    if partitions.timezone != own.timezone:
         zones = f"their days begin in {partitions.timezone}, and those of the series in {own.timezone}"
-        yield zones, "give both the same time zone; that of the series is in the file of its domain"
-    elif partitions.start > own.start or (partitions.end and (own.end is None or partitions.end < own.end)):
-        yield "they do not cover all periods of the series", "change the first or the last period of either"
+        return zones, "give both the same time zone; that of the series is in the file of its domain"
+    if partitions.start > own.start or (partitions.end and (own.end is None or partitions.end < own.end)):
+        return "they do not cover all periods of the series", "change the first or the last period of either"
+    return None
 
 
 def list_period_files(
@@ -112,22 +118,24 @@ def list_period_files(
     if key is None:
         return [(file, None) for file in list_record_files(declared)]
     refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
-    made = list[dg.EventLogRecord | None]()
-    stated = dict[tuple[Path | None, str | None], None]()
+    made: list[dg.EventLogRecord | None] = []
+    stated: list[tuple[Path | None, str | None]] = []
     for partition in _find_partitions(context, key):
-        made.append(_find_finished(context.instance, series, period, key, partition))
-        stated[_read_file_and_table(made[-1], series)] = None
+        materialization = _find_finished_materialization(context.instance, series, period, key, partition)
+        made.append(materialization)
+        stated.append(_read_file_and_table(materialization, series))
     refuse_unchecked(context, series, key, made)
-    unstated = {file is None for file, _ in stated}
-    if len(unstated) > 1:
+    unstated = [file for file, _ in stated if file is None]
+    if unstated and len(unstated) < len(stated):
         step = "materialize the others again, with the metadata path"
         message = f"only some partitions of {key.to_user_string()} state the file that they wrote"
         raise _make_upstream_error(series, message, step)
-    if unstated == {True} and not declared.exists():
+    if unstated and not declared.exists():
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
         step = "state the file in its metadata as path: its IO manager is not asked for records"
         raise _make_upstream_error(series, message, step)
-    return [*dict.fromkeys((part, table) for file, table in stated for part in list_record_files(file or declared))]
+    files = dict.fromkeys(stated)  # several partitions may state the same file
+    return [*dict.fromkeys((part, table) for file, table in files for part in list_record_files(file or declared))]
 
 
 def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[str | None]:
@@ -138,7 +146,7 @@ def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> lis
     return [*context.asset_partition_keys_for_input(name)]
 
 
-def _find_finished(
+def _find_finished_materialization(
     instance: dg.DagsterInstance, series: Series[P, G], period: Period, key: dg.AssetKey, partition: str | None
 ) -> dg.EventLogRecord | None:
     """Return the record of the newest materialization of what a period reads of an asset; None if none is known.
@@ -148,7 +156,7 @@ def _find_finished(
     newest = find_newest_materialization(instance, key, partition)
     planned = instance.get_latest_planned_materialization_info(key, partition)
     written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
-    which = _describe(key, partition)
+    which = _describe_partition(key, partition)
     if planned is not None and (newest is None or newest.storage_id < planned.storage_id):
         message = f"the newest run that was to materialize {which} failed, or has not done it yet"
     elif newest is None and instance.get_latest_materialization_event(key) is not None:
@@ -160,7 +168,8 @@ def _find_finished(
     raise _make_upstream_error(series, message, "materialize it, then run the release")
 
 
-def _describe(key: dg.AssetKey, partition: str | None) -> str:
+def _describe_partition(key: dg.AssetKey, partition: str | None) -> str:
+    """Return a partition of an asset in words, or the asset if it has no partitions."""
     return key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
 
 
@@ -186,16 +195,19 @@ def refuse_unchecked(
     storage, graph = context.instance.event_log_storage, context.job_def.asset_layer.asset_graph
     graph = getattr(graph, "source_asset_graph", graph)  # that of a job lacks the checks that the job does not run
     node = graph.get(key)
-    here, known = {check for check in node.check_keys if graph.get(check).blocking}, {*node.check_keys}
+    blocking_here = {check for check in node.check_keys if graph.get(check).blocking}
+    elsewhere: set[dg.AssetCheckKey] = set()
     if not node.is_materializable:
-        known |= find_recorded_checks(context.instance, key)
-    for check in sorted(here | (known - node.check_keys)):
+        elsewhere = find_recorded_checks(context.instance, key) - {*node.check_keys}
+    for check in sorted(blocking_here | elsewhere):
         history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
-        blocks = next((one.evaluation.blocking for one in history if one.status != Status.PLANNED), None)
+        evaluations = [record.evaluation for record in history if record.status != Status.PLANNED]
+        may_block = not evaluations or evaluations[0].blocking is not False  # as the newest evaluation says
         for made in newest:
             fault = _find_check_fault(history, made)
-            if fault is not None and (check in here or (blocks is not False and fault != _NOT_RUN)):
-                which = _describe(key, None if made is None else made.partition_key)
+            is_missed = check in blocking_here or (may_block and fault != _NOT_RUN)
+            if fault is not None and is_missed:
+                which = _describe_partition(key, None if made is None else made.partition_key)
                 step = "correct the data and materialize them again with this check, then run the release"
                 raise _make_upstream_error(series, f"the blocking check {check.name!r} of {which} {fault}", step)
 
@@ -206,13 +218,17 @@ def _find_check_fault(history: Sequence[Any], made: dg.EventLogRecord | None) ->
     The newest result of its run or of itself counts, or else the newest since: a check without partitions may have run
     after a later partition. If the newest of all has not finished, that one counts.
     """
-    if made is None:
-        own, since = [], history
-    else:
-        records = [one for one in history if one.partition in (None, made.partition_key)]
-        since = [one for one in records if one.event.timestamp > made.timestamp]
-        own = [one for one in records if one.run_id == made.run_id != "" or _find_target_id(one) == made.storage_id]
-    unfinished = [one for one in since[:1] if one.status == Status.PLANNED]
+    own: Sequence[Any] = []
+    since = history
+    if made is not None:
+        of_partition = [record for record in history if record.partition in (None, made.partition_key)]
+        since = [record for record in of_partition if record.event.timestamp > made.timestamp]
+        own = [
+            record
+            for record in of_partition
+            if (made.run_id != "" and record.run_id == made.run_id) or _find_target_id(record) == made.storage_id
+        ]
+    unfinished = [record for record in since[:1] if record.status == Status.PLANNED]  # the newest of all, if it is
     result = next(iter([*unfinished, *own, *since]), None)
     if result is None:
         return _NOT_RUN
@@ -244,9 +260,10 @@ def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, 
     """
     stated = {} if made is None else made.asset_materialization.metadata
     texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
-    table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
-    if table is not None:  # it may begin with the name of the database
-        table = None if series.trips.table is None else ".".join(table.split(".")[-2:]).removeprefix("main.")
+    stated_table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
+    table = None
+    if stated_table is not None and series.trips.table is not None:
+        table = ".".join(stated_table.split(".")[-2:]).removeprefix("main.")  # it may begin with that of the database
     elsewhere = (name for name in texts if _PLACE.search(name) and _ELSEWHERE.match(texts[name].strip()))
     for name in ("dagster/uri", "path", "uri", *sorted(elsewhere)):
         text = texts.get(name, "").strip()
@@ -261,4 +278,5 @@ def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, 
 
 
 def _make_upstream_error(series: Series[P, G], message: str, step: str) -> OdError:
+    """Return the error for an upstream asset that is wrong, or that a release must wait for."""
     return OdError("OD-UPSTREAM", f"{series.name}: {message}", next_step=step)

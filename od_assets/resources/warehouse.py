@@ -37,7 +37,7 @@ class Warehouse(dg.ConfigurableResource, Folders):
     """Folder of everything that releases write; by default, ``var`` of the current project."""
 
     project: str = ""
-    """Folder of the project, as :attr:`Folders.home`; by default, that of the current one."""
+    """Folder of the project, as :attr:`Folders.project_folder`; by default, that of the current one."""
 
     lock_seconds: float = LOCK_SECONDS
 
@@ -62,9 +62,9 @@ class Warehouse(dg.ConfigurableResource, Folders):
         return Path(self.folder) if self.folder else find_current_project().var
 
     @property
-    def home(self) -> Path:
+    def project_folder(self) -> Path:
         """Folder of the project, whose ``.env`` may name the ledger."""
-        return Path(self.project) if self.project else super().home
+        return Path(self.project) if self.project else super().project_folder
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -101,7 +101,8 @@ class Warehouse(dg.ConfigurableResource, Folders):
         """
         if self._instance is None:
             return
-        cursors, name = self._instance.daemon_cursor_storage, f"od/ledger_of/{data_set}"
+        cursors = self._instance.daemon_cursor_storage
+        name = f"od/ledger_of/{data_set}"
         cursor = cursors.get_cursor_values({name}).get(name)
         if cursor is not None:
             number, entry_hash = cursor.split(" ")
@@ -176,12 +177,14 @@ def verify_published_releases(release: str | None = None, warehouse: Warehouse |
     warehouse = warehouse or Warehouse(key_prefix="".join(read_key_prefix(find_current_project())))
     # Opened once, since each opening checks the whole chain.
     published = warehouse.open_existing_ledger().list_published_releases()
-    keys = _find_keys(release, warehouse, published)
+    keys = _find_release_keys(release, warehouse, published)
     with iterate_until_interrupt(keys, "releases were not verified") as rest:
-        return [_make_verification(warehouse.locate_release(key)) for key in rest]
+        return [_verify_one_release(warehouse.locate_release(key)) for key in rest]
 
 
-def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
+def _find_release_keys(
+    release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]
+) -> list[ReleaseKey]:
     """Return the published releases that a name of :func:`verify_published_releases` stands for.
 
     Raises OdError if there are none.
@@ -189,21 +192,21 @@ def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[
     here = warehouse.list_public_releases()
     known = [*published, *sorted({*here} - {*published})]
     if release is None:
-        own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
-        return [key for key in known if key in here or key.release.startswith(own)]
+        prefix = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
+        return [key for key in known if key in here or key.release.startswith(prefix)]
     assisted = f"_{ASSISTED.name}"
     keys = [key for key in known if release in (key.release, key.release.removesuffix(assisted), str(key))]
     if not keys:
-        refuse_withdrawn(
-            warehouse.releases, *(key for key in read_withdrawals(warehouse.releases) if str(key) == release)
-        )
-        names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
+        withdrawn = [key for key in read_withdrawals(warehouse.releases) if str(key) == release]
+        refuse_withdrawn(warehouse.releases, *withdrawn)
+        names = tuple(sorted({*(key.release for key in known), *map(str, known)}))
         message = f"{release} was never published here{suggest_similar_name(release, names)}"
         raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
     return keys
 
 
-def _make_verification(published: Published) -> Verification:
+def _verify_one_release(published: Published) -> Verification:
+    """Verify a published release, and return its faults; one that was withdrawn must not be public any more."""
     if published.ledger.find_withdrawal(published.key) is not None:
         fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
         return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}

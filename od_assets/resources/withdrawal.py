@@ -28,25 +28,27 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
     if not (reason.strip() and reason.isprintable()):
         message, step = "the reason is blank, or not one printable line", "say why, in words that everybody may read"
         raise OdError("OD-RELEASE-REASON", message, next_step=step)
-    ledger, data_set = folders.open_existing_ledger(), ""
+    ledger = folders.open_existing_ledger()
     if ledger.find_withdrawal(key) is None:
         restore_folder(folders.locate_bundle(key), str(key))
-        _refuse_unfit(folders, key)
+        _refuse_unready(folders, key)
+    data_set = ""
     with suppress(OdError):  # of a damaged bundle
         data_set = read_bundle_certificate(folders.locate_bundle(key))["data_set"]
-    gone = {key: ledger.withdraw(key, reason, data_set)}
-    for other in list_derived_releases(folders.releases):
-        certificate = read_bundle_certificate(folders.locate_bundle(other))
+    withdrawals = {key: ledger.withdraw(key, reason, data_set)}
+    for derived in list_derived_releases(folders.releases):
+        certificate = read_bundle_certificate(folders.locate_bundle(derived))
         if any(source["release"] == str(key) for source in certificate["sources"]):
-            why = f"it is derived from {key}, which was withdrawn: {gone[key].why}"
-            gone[other] = ledger.withdraw(other, why, certificate["data_set"])
-    for each, withdrawal in (gone | read_withdrawals(folders.releases)).items():
-        _remove(folders, each, withdrawal)
-    return gone
+            why = f"it is derived from {key}, which was withdrawn: {withdrawals[key].why}"
+            withdrawals[derived] = ledger.withdraw(derived, why, certificate["data_set"])
+    all_withdrawals = withdrawals | read_withdrawals(folders.releases)  # also those of calls that were killed
+    for withdrawn, withdrawal in all_withdrawals.items():
+        _replace_by_notice(folders, withdrawn, withdrawal)
+    return withdrawals
 
 
-def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
-    """Raise OdError for a release that is not public, or of a series whose last publication was not entered."""
+def _refuse_unready(folders: Folders, key: ReleaseKey) -> None:
+    """Raise OdError for a release that is not public, or of a series with a publication that was not entered yet."""
     ledger, public = folders.ledger, find_bundle_folders(folders.releases).keys()
     if key not in public and not ledger.is_published(key):
         raise make_absent_release_error(f"{key} is not published here")
@@ -56,7 +58,7 @@ def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
             raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
 
 
-def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
+def _replace_by_notice(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
     """Replace a bundle by a notice of its withdrawal, and remove the rows of its release.
 
     A copy that only the owner can read stays, with which the report of the period after it is verified.

@@ -30,7 +30,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.comparison import Comparison
 from od_assets.series.series import G, P, Series
 from od_assets.terminal import PlainConsole, escape_unprintable
-from od_core import OdError
+from od_core import Ledger, OdError, Plan, ReleaseKey
 from od_core.ledger.chain import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import round_up_to_float
@@ -40,17 +40,17 @@ from od_core.publication.bundle_files import CERTIFICATE
 from od_core.publication.certificate import read_certificate
 from od_core.publication.kind import Kind
 
-Tell = Callable[[Progress, TaskID, EventLogEntry], None]
+UpdateBar = Callable[[Progress, TaskID, EventLogEntry], None]
 """Function that updates the progress bar for an entry of the run's log."""
 
 
 @contextmanager
 def show_progress(
-    instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, total: int, *, transient: bool
+    instance: dg.DagsterInstance, run_id: str, title: str, update_bar: UpdateBar, total: int, *, transient: bool
 ) -> Iterator[None]:
     """Show a progress bar during this context, of ``total`` steps or parts of a run, which need not have started.
 
-    For each entry of its log, ``tell`` updates the bar. If ``transient``, the bar is removed afterwards, and nothing is
+    For each entry of its log, ``update_bar`` is called. If ``transient``, the bar is removed afterwards, and nothing is
     written unless standard error is a terminal.
     """
     console = PlainConsole(stderr=True)
@@ -63,7 +63,7 @@ def show_progress(
         task = progress.add_task(escape_unprintable(title), total=total)
 
         def advance(entry: EventLogEntry, _cursor: str) -> None:
-            tell(progress, task, entry)
+            update_bar(progress, task, entry)
 
         instance.watch_event_logs(run_id, None, advance)
         try:
@@ -73,14 +73,14 @@ def show_progress(
             progress.update(task, description=escape_unprintable(title))
 
 
-def make_step_updater(title: str, series: str) -> Tell:
+def make_step_updater(title: str, series: str) -> UpdateBar:
     """Return a function that updates the bar with the current step and the completed steps and parts of steps.
 
     ``series`` is the name of the series or comparison, as in :func:`od_assets.failures.name_asset_of_step`.
     """
     completed = 0
 
-    def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+    def update_bar(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
         nonlocal completed
         event, step_progress = entry.dagster_event, parse_progress_message(entry)
         if step_progress is not None:
@@ -98,7 +98,7 @@ def make_step_updater(title: str, series: str) -> Tell:
             completed += 1
             progress.update(task, completed=completed)
 
-    return tell
+    return update_bar
 
 
 def make_silent_run_config(job: dg.JobDefinition) -> dict[str, object]:
@@ -137,7 +137,7 @@ def find_release_job(series: Series[P, G]) -> dg.JobDefinition:
         raise make_unloadable_error(error) from None
 
 
-def execute(
+def execute_job(
     job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, partition: str | None
 ) -> dg.ExecuteInProcessResult:
     """Execute a job in this process, and return Dagster's result.
@@ -173,7 +173,7 @@ def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quie
     key = series.key(period)
     warehouse = Warehouse()
     ledger = warehouse.ledger
-    before = ledger.list_level_kinds(key).count(MEASURED)
+    measured_before = ledger.list_level_kinds(key).count(MEASURED)
     with open_dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
@@ -181,25 +181,41 @@ def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quie
             instance, run_id, name, make_step_updater(name, series.name), len(job.nodes), transient=True
         )
         with nullcontext() if quiet else bar:
-            result = execute(job, instance, run_id, series.periods.partition(Period(period)))
-        failures = (
-            [] if result.success else describe_failures(result.all_events, series.name) or ["the run did not start"]
-        )
+            result = execute_job(job, instance, run_id, series.periods.format_partition(Period(period)))
+        failures = [] if result.success else describe_failures(result.all_events, series.name)
     if not result.success:
         is_public = ledger.is_published(key)
-        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
+        lines = failures or ["the run did not start"]
+        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": lines})
     bundle = warehouse.locate_bundle(key)
-    facts: dict[str, object] = dict(read_certificate(bundle / CERTIFICATE))
     kind = series.kind
     release = kind.open(bundle)
+    facts = dict(read_certificate(bundle / CERTIFICATE)) | {
+        "published": True,
+        "settings_changed": any(event.is_step_skipped for event in result.all_events),
+        **_describe_spending(ledger, series.domain.name, key, release.plan, measured_before),
+        f"{kind.contents.replace(' ', '_')}_by_level": kind.make_summary(release).to_dict("records"),
+        "bundle": str(bundle),
+        "database": str(warehouse.database),
+    }
+    return Outcome(facts, release, kind)
+
+
+def _describe_spending(
+    ledger: Ledger, data_set: str, key: ReleaseKey, plan: Plan, measured_before: int
+) -> dict[str, object]:
+    """Return what a run has drawn, what its data set has left, and what was spent on what nobody sees.
+
+    That is, lost draws of the release, and releases of its period that are not published. All is JSON-ready.
+    ``measured_before`` is the number of steps that were measured before the run.
+    """
     with ledger.one_look():
-        balance, published = ledger.balance(series.domain.name, period), set(map(str, ledger.list_published_releases()))
-        steps = {step.number: step for step in release.plan.charged_steps}
-        facts |= {
-            "published": True,
-            "settings_changed": any(event.is_step_skipped for event in result.all_events),
-            "drawn": ledger.list_level_kinds(key).count(MEASURED) - before,
-            "measurements": len(release.plan.charged_steps),
+        balance = ledger.balance(data_set, key.period)
+        published = set(map(str, ledger.list_published_releases()))
+        steps = {step.number: step for step in plan.charged_steps}
+        return {
+            "drawn": ledger.list_level_kinds(key).count(MEASURED) - measured_before,
+            "measurements": len(plan.charged_steps),
             "cap_rho": round_up_to_float(balance.cap),
             "left_rho": float(balance.left),
             "lost_draws": [
@@ -212,21 +228,17 @@ def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quie
                 if name not in published
             ],
         }
-    facts |= {
-        f"{kind.contents.replace(' ', '_')}_by_level": kind.make_summary(release).to_dict("records"),
-        "bundle": str(bundle),
-        "database": str(warehouse.database),
-    }
-    return Outcome(facts, release, kind)
 
 
 def _describe_step(step: Step) -> str:
+    """Return what a step measures, in a few words."""
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
-    if side := step.noise_facts.get("area_totals"):
+    side = step.noise_facts.get("area_totals")
+    if side:
         return f"area totals ({side})"
-    by = step.noise_facts.get("breakdown")
-    return f"level {step.level}" + (f" by {by}" if by else "")
+    breakdown = step.noise_facts.get("breakdown")
+    return f"level {step.level}" + (f" by {breakdown}" if breakdown else "")
 
 
 def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
@@ -241,16 +253,16 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
         for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
             title = data_set or "tables and figures"
-            tell = _update_run_progress if data_set else make_step_updater(title, comparison.name)
+            update_bar = _update_run_progress if data_set else make_step_updater(title, comparison.name)
             total = len(comparison.list_runs(data_set)) if data_set else len(job.nodes)
-            with show_progress(instance, run_id, title, tell, total, transient=False):
-                result = execute(job, instance, run_id, data_set)
+            with show_progress(instance, run_id, title, update_bar, total, transient=False):
+                result = execute_job(job, instance, run_id, data_set)
             failures += describe_failures(result.all_events, comparison.name)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
-        kinds = ("tables.md", "comparison.parquet", "*.png", "*.svg")
-        for file in (file for kind in kinds for file in comparison.folder.glob(kind)):
-            shutil.copyfile(file, to / file.name)
+        for pattern in ("tables.md", "comparison.parquet", "*.png", "*.svg"):
+            for file in comparison.folder.glob(pattern):
+                shutil.copyfile(file, to / file.name)
     return failures
 
 

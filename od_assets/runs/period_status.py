@@ -84,23 +84,28 @@ def list_release_statuses(
     domains = {series.domain.name: series.domain for series in declared}
     rho_left: dict[str, Mapping[str, Fraction]] = {}
     for name, domain in domains.items():
-        periods = {period.text for series in declared if series.domain.name == name for period in ended[series.name]}
+        periods: set[str] = set()
+        for series in declared:
+            if series.domain.name == name:
+                periods |= {period.text for period in ended[series.name]}
         try:
             rho_left[name] = ledger.compute_remaining_rho(name, periods)
         except OdError:  # the first release declares the domain in the ledger
             rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
     for series in declared:
-        planned = _make_planner(series)
+        plan_period = _make_planner(series)
         domain_name = series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
             row = read_release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
             if row["state"] != "not begun":
-                plan = planned(period)
+                plan = plan_period(period)
                 row["settings_changed"] = None if plan is None else ledger.list_changed_settings(key, domain_name, plan)
-            elif (waits := check_arrival(series, period).waits) is not None:
-                row |= {"state": "waits", "waits_for": waits}
+            else:
+                waits = check_arrival(series, period).waits
+                if waits is not None:
+                    row |= {"state": "waits", "waits_for": waits}
             rows.append(row)
     return rows
 
@@ -108,7 +113,9 @@ def list_release_statuses(
 def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> ReleaseStatus:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
-    Its state is None if it is not begun. Without a declaration, what is left and what changed are not known.
+    Args:
+        state: what the ledger knows of the release; None if it is not begun.
+        left: rho that its data set has left; None if it is not known, because the release is not declared any more.
     """
     state = state or ReleaseState()
     phase = "begun" if state.kinds else "not begun"
@@ -130,12 +137,13 @@ def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Fract
 
 def _make_planner(series: Series[P, G]) -> Callable[[Period], Plan | None]:
     """Return a function that plans periods, once for as many days; it returns None if they cannot be planned."""
-    geography, plans = cache(series.read_geography), dict[int, Plan | None]()
+    read_geography_once = cache(series.read_geography)
+    plans: dict[int, Plan | None] = {}  # by number of days
 
     def plan_period(period: Period) -> Plan | None:
         if period.days not in plans:
             try:
-                plans[period.days] = series.plan_without_cap(geography(), period.text)
+                plans[period.days] = series.plan_without_cap(read_geography_once(), period.text)
             except OdError:  # doctor states the fault; what was released is listed all the same
                 plans[period.days] = None
         return plans[period.days]
@@ -144,4 +152,5 @@ def _make_planner(series: Series[P, G]) -> Callable[[Period], Plan | None]:
 
 
 def _make_period_error(message: str) -> OdError:
+    """Return the error for a period that a series cannot release."""
     return OdError("OD-PERIOD", message, next_step="choose one of the declared periods")

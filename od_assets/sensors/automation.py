@@ -28,7 +28,7 @@ def make_release_schedule(series: Series[P, G], job: UnresolvedAssetJobDefinitio
         name=f"{series.name}_schedule",
         cron_schedule=str(series.schedule),
         job=job,
-        execution_timezone=series.periods.clock,
+        execution_timezone=series.periods.dagster_time_zone,
         default_status=dg.DefaultScheduleStatus(series.automation.upper()),
         description="Releases the period that ended before each tick, if its file has arrived.",
         **make_owners_argument(series.owners),
@@ -40,13 +40,14 @@ def make_release_schedule(series: Series[P, G], job: UnresolvedAssetJobDefinitio
         if period is None:
             return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
         warehouse = Warehouse.from_project(series.project)
-        done = warehouse.find_published_periods(series).get(period.text)
-        if done is not None:
-            return dg.SkipReason(f"{done} was published.")
-        newest = check_arrival(series, period)
-        if (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
-            return dg.SkipReason(f"{newest.key} is waiting: {waits}.")
-        return _request(series, period, newest, tick)
+        published = warehouse.find_published_periods(series).get(period.text)
+        if published is not None:
+            return dg.SkipReason(f"{published} was published.")
+        arrival = check_arrival(series, period)
+        obstacle = _find_obstacle(series, period, arrival, warehouse)
+        if obstacle is not None:
+            return dg.SkipReason(f"{arrival.key} is waiting: {obstacle}.")
+        return _make_run_request(series, period, arrival, tick)
 
     return schedule
 
@@ -77,18 +78,21 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedAssetJobDefinition)
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
         for period in series.periods.list_ended_periods(now):
-            newest = check_arrival(series, period, now)
+            arrival = check_arrival(series, period, now)
             if period.text in published:
-                late = describe_rerelease(series, newest, published[period.text], warehouse)
-                messages += [] if late is None else [late]
-            elif (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
-                messages.append(f"{newest.key} is waiting: {waits}")
-            else:
-                request = _request(series, period, newest, newest.changed)
-                ready[str(request.run_key)] = request
-                if request.run_key in requested:
-                    correct = "if its run failed, correct its file or run it by hand"
-                    messages.append(f"{newest.key} was requested; {correct}")
+                reason_to_rerelease = describe_rerelease(series, arrival, published[period.text], warehouse)
+                if reason_to_rerelease is not None:
+                    messages.append(reason_to_rerelease)
+                continue
+            obstacle = _find_obstacle(series, period, arrival, warehouse)
+            if obstacle is not None:
+                messages.append(f"{arrival.key} is waiting: {obstacle}")
+                continue
+            request = _make_run_request(series, period, arrival, arrival.changed)
+            ready[str(request.run_key)] = request
+            if request.run_key in requested:
+                advice = "if its run failed, correct its file or run it by hand"
+                messages.append(f"{arrival.key} was requested; {advice}")
         run_keys = [key for key in ready if key not in requested][:_MOST]
         reason = "; ".join(messages[-_MOST:]) or f"Every ended period of {series.name} is published."
         if run_keys and messages:
@@ -102,12 +106,14 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedAssetJobDefinition)
     return arrivals
 
 
-def _find_obstacle(series: Series[P, G], period: Period, newest: Arrival, warehouse: Warehouse) -> str | None:
+def _find_obstacle(series: Series[P, G], period: Period, arrival: Arrival, warehouse: Warehouse) -> str | None:
     """Return why a period cannot be released yet, given the state of its file; None if it can."""
-    return newest.waits or warehouse.waits_for_first(series, period)
+    return arrival.waits or warehouse.explain_wait_for_first_run(series, period)
 
 
-def _request(series: Series[P, G], period: Period, newest: Arrival, since: datetime.datetime | None) -> dg.RunRequest:
+def _make_run_request(
+    series: Series[P, G], period: Period, arrival: Arrival, since: datetime.datetime | None
+) -> dg.RunRequest:
     """Return the request of a run for a period, with a key that is the same until the file is changed again."""
     stamp = "" if since is None else since.isoformat()
-    return dg.RunRequest(run_key=f"{newest.key}@{stamp}", partition_key=series.periods.partition(period))
+    return dg.RunRequest(run_key=f"{arrival.key}@{stamp}", partition_key=series.periods.format_partition(period))

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +86,8 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
     entries = context.instance.all_logs(run.run_id, of_type=kinds)
     events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
     causes = describe_failures(events, run.tags[RELEASE_TAG])
-    causes = causes or [context.failure_event.message or "the run did not start"]
+    if not causes:
+        causes = [context.failure_event.message or "the run did not start"]
     notice = Failed(run.tags[RELEASE_TAG], find_run_period(run.tags), run.run_id, tuple(causes))
     with _wrap_channel_errors():
         od_notices.failed(notice, context.log)
@@ -106,7 +107,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
     but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
-    messages = []
+    notices: list[Published] = []
     for key in sorted(context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else []):
         if key.path[-1] != "bundle":
             continue
@@ -119,13 +120,12 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
-                messages.append(_make_published_notice(record))
+                notices.append(_make_published_notice(record))
                 with _wrap_channel_errors():
-                    od_notices.published(messages[-1], context.log)
+                    od_notices.published(notices[-1], context.log)
     context.update_cursor(json.dumps(seen))
-    return dg.SkipReason(
-        f"Published since the last evaluation: {', '.join(message.release for message in messages) or 'none'}."
-    )
+    releases = ", ".join(notice.release for notice in notices) or "none"
+    return dg.SkipReason(f"Published since the last evaluation: {releases}.")
 
 
 @contextmanager
@@ -147,6 +147,7 @@ def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) ->
 
 
 def _make_published_notice(record: Any) -> Published:
+    """Return the notice of a published release, from the record of the materialization of its bundle."""
     metadata = record.asset_materialization.metadata
     facts = {name: metadata[name].value for name in _FACTS if name in metadata}
     return Published(metadata["release"].value, facts)
@@ -154,25 +155,29 @@ def _make_published_notice(record: Any) -> Published:
 
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether a run of the series itself made the bundle, rather than a report from the UI or another job."""
-    run, materialization = instance.get_run_by_id(record.run_id), record.asset_materialization
+    run = instance.get_run_by_id(record.run_id)
+    materialization = record.asset_materialization
     key = materialization.asset_key
-    return (
-        run is not None
-        and (key in (run.asset_selection or ()) or run.tags.get(RELEASE_TAG) == "_".join(key.path[:-1]))
-        and "release" in materialization.metadata
-        and _DATA_VERSION in (materialization.tags or {})
-        and materialization.partition is not None
-    )
+    if run is None:
+        return False
+    is_of_series = key in (run.asset_selection or ()) or run.tags.get(RELEASE_TAG) == "_".join(key.path[:-1])
+    is_stated_as_ours = "release" in materialization.metadata and _DATA_VERSION in (materialization.tags or {})
+    return is_of_series and is_stated_as_ours and materialization.partition is not None
 
 
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether the period had no bundle before, or a different one."""
     materialization = record.asset_materialization
-    key, partitions = materialization.asset_key, [materialization.partition]
-    earlier = dg.AssetRecordsFilter(key, asset_partitions=partitions, before_storage_id=record.storage_id)
-    records = instance.fetch_materializations(earlier, limit=100).records
-    before: Any = next((record.asset_materialization for record in records if _is_of_a_release(instance, record)), None)
-    return before is None or before.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION]
+    earlier = dg.AssetRecordsFilter(
+        materialization.asset_key,
+        asset_partitions=[materialization.partition],
+        before_storage_id=record.storage_id,
+    )
+    records: Sequence[Any] = instance.fetch_materializations(earlier, limit=100).records
+    for before in records:
+        if _is_of_a_release(instance, before):
+            return bool(before.asset_materialization.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION])
+    return True
 
 
 _SECONDS = 20.0
@@ -211,13 +216,16 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     from od_assets.sensors.open_lineage import Sender  # imports the client, which an extra installs
 
     seen: dict[str, list[int]] = json.loads(context.cursor or "{}")
-    sender, until, fault = Sender(), time.monotonic() + _SECONDS, ""
+    sender = Sender()
+    until = time.monotonic() + _SECONDS
+    fault = ""
     try:
         for kind in _FINISHED:
             if kind.value not in seen:
                 newest = context.instance.fetch_run_status_changes(kind, limit=1).records
                 seen[kind.value] = [newest[0].storage_id if newest else 0, 0]
-            fault = fault or _send(context, sender, kind, seen[kind.value], until)
+            if not fault:
+                fault = _send_events(context, sender, kind, seen[kind.value], until)
     finally:
         sender.close()
     if fault and not sender.sent:
@@ -228,10 +236,12 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{sender.sent} events sent{f', then stopped: {fault}' if fault else ''}.")
 
 
-def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: list[int], until: float) -> str:
+def _send_events(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: list[int], until: float) -> str:
     """Send the events of runs that finished in one way, and return why it stopped; empty if all events are sent.
 
-    ``cursor`` is changed: the last run whose events are all sent, then the number of sent events of the next run.
+    Args:
+        cursor: the last run whose events are all sent, and the number of sent events of the next run. It is changed.
+        until: monotonic time after which no further event is sent.
     """
     repository = context.repository_def
     if repository is None:
@@ -243,8 +253,9 @@ def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: l
             for event in sender.make_events(context.instance, run, repository.asset_graph)[cursor[1] :]:
                 if time.monotonic() > until:
                     return "the evaluation took too long"
-                if fault := sender.send(event):
-                    return str(fault)
+                fault: str = sender.send(event)
+                if fault:
+                    return fault
                 cursor[1] += 1
         cursor[:] = [record.storage_id, 0]
     return ""

@@ -121,6 +121,7 @@ class _Translation:
         return [self._make_event(RunState.START), *of_steps, self._make_event(state)]
 
     def _make_event(self, state: RunState, step: str = "") -> RunEvent:
+        """Return the event of a start or an end: of the whole run, or of a step with what it reads and writes."""
         keys = self.written[step] if step else []
         return RunEvent(
             eventTime=f"{self.ended}T00:00:00+00:00",
@@ -148,8 +149,9 @@ class _Translation:
         return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), run_facets)
 
     def _make_job(self, step: str = "") -> Job:
-        release, verification = (f"{self.run.tags[RELEASE_TAG]}_{job}" for job in ("release", "verify"))
-        name = verification if self.run.job_name == verification else release
+        """Return the job of the run, which releases or verifies a series, or the job of a step of it."""
+        series = self.run.tags[RELEASE_TAG]
+        name = f"{series}_verify" if self.run.job_name == f"{series}_verify" else f"{series}_release"
         facet = facets.job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 
@@ -190,16 +192,19 @@ class _Translation:
     def _make_output(self, key: dg.AssetKey) -> OutputDataset:
         """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""
         materialization, lineage = self.made[key], facets.column_lineage_dataset
-        asset_facets, output_facets = self._make_facets(key), dict[str, facets.OutputDatasetFacet]()
-        if (digest := (materialization.tags or {}).get("dagster/data_version")) is not None:
+        asset_facets = self._make_facets(key)
+        output_facets: dict[str, facets.OutputDatasetFacet] = {}
+        digest = (materialization.tags or {}).get("dagster/data_version")
+        if digest is not None:
             asset_facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
-        known = {column: sources for column, sources in self._read_column_sources(key).items() if sources}
-        columns = {
-            column: lineage.Fields([self._make_input_field(key, one) for one in known[column]]) for column in known
-        }
+        columns = {}
+        for column, sources in self._read_column_sources(key).items():
+            if sources:
+                columns[column] = lineage.Fields([self._make_input_field(key, source) for source in sources])
         if columns:
             asset_facets["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
-        if (rows := materialization.metadata.get("dagster/row_count")) is not None:
+        rows = materialization.metadata.get("dagster/row_count")
+        if rows is not None:
             statistics = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows.value)
             output_facets["outputStatistics"] = statistics
         return OutputDataset(self.namespace, key.to_user_string(), facets=asset_facets, outputFacets=output_facets)
@@ -223,6 +228,7 @@ class _Translation:
         }
 
     def _read_column_sources(self, key: dg.AssetKey) -> Mapping[str, Sequence[dg.TableColumnDep]]:
+        """Return the upstream columns of each column of an asset; none if its definition has no lineage."""
         lineage = self._read_metadata(key).get("dagster/column_lineage")
         return {} if lineage is None else lineage.deps_by_column
 
@@ -239,4 +245,5 @@ class _Translation:
         return not self.graph.has(key) or CONFIDENTIAL_TAG in self.graph.get(key).tags
 
     def _read_metadata(self, key: dg.AssetKey) -> Mapping[str, Any]:
+        """Return the metadata of an asset's definition; none if it is not declared any more."""
         return self.graph.get(key).metadata if self.graph.has(key) else {}

@@ -62,7 +62,8 @@ class Comparison(Named):
     runs: int = NUMBER_OF_RUNS
 
     def require_valid(self) -> Self:
-        """See :meth:`Declaration.require_valid`."""
+        """Return the comparison, whose values are valid. Raises OdError if one is wrong."""
+        # Each of these raises OdError for a wrong value.
         for name in {*(self.mechanisms or ())} - {rival.label for rival in CONTENDERS}:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:
@@ -79,9 +80,12 @@ class Comparison(Named):
 
         Raises OdError if a synthetic data set is unknown, or a table is not marked as public or synthetic.
         """
-        data_sets, step = list_synthetic_data_sets(), "correct the declaration of the comparison"
-        chosen = partial(find_by_name, "synthetic data set", code="OD-EVALUATION-UNKNOWN", next_step=step)
-        synthetic = {name: chosen(name, data_sets) for name in self.synthetic}
+        known = list_synthetic_data_sets()
+        step = "correct the declaration of the comparison"
+        synthetic = {
+            name: find_by_name("synthetic data set", name, known, code="OD-EVALUATION-UNKNOWN", next_step=step)
+            for name in self.synthetic
+        }
         return synthetic | {table.name: table.make_reader(self.project) for table in self.tables}
 
     @property

@@ -52,19 +52,22 @@ class Spark(Section):
     settings: dict[str, str] = Field(default_factory=dict)
     store: str | None = None
 
-    def session(self, confidential: ConfidentialFolder) -> SparkSession:
+    def find_or_open_session(self, confidential: ConfidentialFolder) -> SparkSession:
         """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
         from od_core.spark.session import open_session
 
         if repr(self) not in _SESSIONS:
-            place = confidential.make_subfolder("spark")
-            session = _CLOSING.enter_context(open_session(self.address or "", place, self.settings))
+            folder = confidential.make_subfolder("spark")
+            session = _CLOSING.enter_context(open_session(self.address or "", folder, self.settings))
             use_session(self, session)
         return _SESSIONS[repr(self)]
 
 
 _SESSIONS: dict[str, SparkSession] = {}
+"""Sessions of this process, by the text of their section."""
+
 _CLOSING = ExitStack()
+"""Sessions that this process opened, and so closes."""
 
 
 def use_session(engine: Spark, session: SparkSession) -> None:
@@ -95,7 +98,8 @@ class SegmentSection(Section):
 
     def to_segment_source(self, name: str) -> SegmentSource:
         """Return where the categories are read from. Raises OdError if the options do not fit."""
-        column, derive = name if self.column is None else self.column, cast(Derivation, self.derive)  # it is checked
+        column = name if self.column is None else self.column
+        derive = cast(Derivation, self.derive)  # it is checked
         return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
     def list_categories(self, name: str) -> tuple[str, ...]:
@@ -226,8 +230,9 @@ class Sides:
         """Number of areas by level, of both sides if there are two lists."""
         if self.has_one_list:
             return self.origin.area_counts
-        sides = {"origin": self.origin, "destination": self.destination}
-        return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
+        of_origins = {f"origin {level}": number for level, number in self.origin.area_counts.items()}
+        of_destinations = {f"destination {level}": number for level, number in self.destination.area_counts.items()}
+        return of_origins | of_destinations
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
@@ -256,7 +261,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @cached_property
     def domain(self) -> PrivacyDomain:
-        """See :attr:`Series.domain`."""
+        """Privacy domain of the data set, which is charged, with the bounds of these releases."""
         return self._data_set.to_privacy_domain(self.bounds)
 
     @cached_property
@@ -274,6 +279,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def _sources(self) -> tuple[SegmentSource, ...]:
+        """Where the categories of each breakdown are read from."""
         return tuple(section.to_segment_source(name) for name, section in self.stated_segments.items())
 
     @cached_property
@@ -319,7 +325,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def mechanism(self) -> Mechanism:
         """Mechanism of the releases. Raises OdError if it lacks the estimate or an option that is declared."""
         options = dict(self.mechanism_options)
-        if former := sorted(options.keys() & {"estimate", "leaves", "u"}):
+        former = sorted(options.keys() & {"estimate", "leaves", "u"})
+        if former:
             note_once(
                 f"{self.stated_name}: write estimate: auto or estimate: least_squares instead of mechanism_options."
                 f"{' and '.join(former)}, which the next version does not read: auto chooses among these rules"
@@ -335,9 +342,16 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`Series.features`."""
-        options = {name: getattr(self, name) for name in ("segments", "uncounted", "bands", "intervals", "assisted")}
-        stated = list_given_options(spark=self.engine, u="u" in self.mechanism_options, **options)
+        """Names of the declared options; of flows, also those of the mechanism, breakdowns, bands and the engine."""
+        stated = list_given_options(
+            segments=self.segments,
+            uncounted=self.uncounted,
+            bands=self.bands,
+            intervals=self.intervals,
+            assisted=self.assisted,
+            spark=self.engine,
+            u="u" in self.mechanism_options,
+        )
         return super().features | self.mechanism.features | stated
 
     @property
@@ -366,14 +380,14 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def checked_estimates(self) -> list[tuple[list[str], Sequence[int]]]:
-        """See :attr:`Series.checked_estimates`: one for each level, or one for all levels of the refined flows."""
+        """Key of each asset with checked estimates, and its levels: one for each level, or one for all refined ones."""
         if self.mechanism.refines:
             return [(self.released_key, range(self.depth + 1))]
         return [(self.estimate_key(level), [level]) for level in self.estimated_levels]
 
     @property
     def states_intervals(self) -> bool:
-        """See :attr:`Series.states_intervals`."""
+        """Whether releases are published with their intervals, which can be declined."""
         return self.intervals
 
     @property
@@ -383,7 +397,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
-        """See :attr:`Series.breakdowns`."""
+        """Breakdowns by which trips are also counted."""
         return () if self.segments is None else self.segments.breakdowns
 
     @property
@@ -406,11 +420,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def records_are_here(self) -> bool:
-        """See :attr:`Series.records_are_here`."""
+        """True if this machine reads the files of records, and not Spark where they are stored."""
         return self.engine is None
 
     def locate_records_source(self, period: str) -> str:
-        """See :meth:`Series.locate_records_source`."""
+        """Return the location of a period's records: a path or, for Spark, also an address or the name of a table."""
         address = self.trips.files.format(period=period)
         is_path = self.engine is None or ("://" not in address and "/" in address)
         return super().locate_records_source(period) if is_path else address
@@ -425,24 +439,27 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return f"{level} ({(WHOLE_SPACE, *self.geography.levels)[level]})"
 
     def sides(self, geography: Sides) -> tuple[Geography, Geography]:
-        """Return both geographies; see :meth:`Series.sides`."""
+        """Return the geographies of origins and of destinations, which are one if there is one list."""
         return geography.origin, geography.destination
 
     def describe_geography(self, geography: Sides, describe: Callable[[Geography], Geography]) -> Sides:
-        """Return the geographies, each described by a function; see the base class."""
+        """Return both geographies, each with the descriptions that a function adds to its areas."""
         return Sides(describe(geography.origin), None if geography.other is None else describe(geography.other))
 
     def list_allowed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the zone codes of both geographies; see :meth:`Series.list_allowed_codes`."""
+        """Return the zone codes of both geographies, which are allowed for origins and for destinations."""
         return geography.origin.zones, geography.destination.zones
 
     def count(self, records: Path, geography: Sides, period: str, *of_users: Any) -> TripCounts:
-        """See :meth:`Series.count`. A run counts into files in place of this, with the same options."""
+        """Confidential: count the staged records in memory. A run counts into files instead, with the same options.
+
+        Raises OdError as :meth:`Series.count` does.
+        """
         tree = self.plan_without_cap(geography, period).tree
         return count_records_in_memory(records, tree, period=period, **self.make_count_options(*of_users))
 
     def make_count_options(self, confidential: ConfidentialFolder, counters: UserCounters | None) -> CountOptions:
-        """Return the options with which records are counted, also by Spark; see :meth:`Series.count`."""
+        """Return the options with which records are counted, in memory, into files or by Spark."""
         return {
             "unit": self.unit,
             "key": confidential.read_or_make_key(),
@@ -452,11 +469,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         }
 
     def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
-        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
+        """Return the plan of all periods, also if it exceeds the cap. Raises OdError if the plan is refused."""
         return plan_release(
             geography.origin,
             destination_geography=geography.other,
-            **self._of_two_sides,
+            **self._two_sided_options,
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,
@@ -467,7 +484,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         )
 
     @property
-    def _of_two_sides(self) -> dict[str, Any]:
+    def _two_sided_options(self) -> dict[str, Any]:
         """Options of the plan that a table of origins and destinations alone has."""
         return {}
 
@@ -492,7 +509,7 @@ class TripSeries(FlowSeries):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`Series.features`."""
+        """Names of the declared options; of tables of trips, also area totals and coordinates."""
         has_coordinates = all(zones.has_coordinates for zones in self.zone_lists.values())
         given = {"area_totals": self.area_totals, "both_sides": self.tree == "both", "coordinates": has_coordinates}
         return super().features | list_given_options(**given)
@@ -515,25 +532,30 @@ class TripSeries(FlowSeries):
         return deepest if self.tree == "both" else 2 * deepest
 
     def format_level(self, level: int) -> str:
-        """See :meth:`FlowSeries.format_level`."""
+        """Return a level of the flow tree with the names of its two levels of areas, such as ``3 (state x region)``."""
         declared = [zones.levels for zones in self.zone_lists.values()]
         deepest = max(map(len, declared))
-        names = [(WHOLE_SPACE, *repeat_level_names(levels, deepest - len(levels))) for levels in declared]
+        names_by_side = [(WHOLE_SPACE, *repeat_level_names(levels, deepest - len(levels))) for levels in declared]
+        origin_names, destination_names = names_by_side[0], names_by_side[-1]  # of the same list if there is one
         origin, destination = compute_level_pair(level, self.tree)
-        return f"{level} ({names[0][origin]} x {names[-1][destination]})"
+        return f"{level} ({origin_names[origin]} x {destination_names[destination]})"
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """See :attr:`Series.zone_lists`. File names cannot clash, because names of series have no dot."""
-        others = self.destination_geography
-        lists = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list}
-        return super().zone_lists | lists
+        """The declared lists of zones, by name of the file in which the geography asset stores each: one or two.
+
+        File names cannot clash, because names of series have no dot.
+        """
+        destinations = self.destination_geography
+        if destinations is None:
+            return super().zone_lists
+        return super().zone_lists | {f"{self.name}.destinations.csv": destinations.zone_list}
 
     def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
         return Sides(*(zones.read_geography(folder) for zones in lists))
 
     @property
-    def _of_two_sides(self) -> dict[str, Any]:
+    def _two_sided_options(self) -> dict[str, Any]:
         return {"tree": self.tree, "area_totals": self.area_totals}
 
 

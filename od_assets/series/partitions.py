@@ -71,7 +71,7 @@ class SeriesPeriods:
             )
 
     @property
-    def clock(self) -> str:
+    def dagster_time_zone(self) -> str:
         """Time zone in which Dagster's days begin: the stated one, otherwise UTC."""
         return self.time_zone or "UTC"
 
@@ -87,10 +87,10 @@ class SeriesPeriods:
             end=None if self.last is None else self.last.end.strftime(_KEYS[length]),
             fmt=_KEYS[length],
             cron_schedule=CRON[length],
-            timezone=self.clock,
+            timezone=self.dagster_time_zone,
         )
 
-    def partition(self, period: Period) -> str:
+    def format_partition(self, period: Period) -> str:
         """Return Dagster's partition key of a period."""
         return period.text if self._length is None else period.first.strftime(_KEYS[self._length])
 
@@ -116,12 +116,9 @@ class SeriesPeriods:
         """Return the periods that have ended on a day, oldest first."""
         if self._length is None:
             return [self.first] if self.first.end <= day else []
-        return [
-            *make_periods(
-                range(compute_period_number(self.first.first, self._length), compute_period_number(day, self._length)),
-                self._length,
-            )
-        ]
+        first = compute_period_number(self.first.first, self._length)
+        end = compute_period_number(day, self._length)
+        return list(make_periods(range(first, end), self._length))
 
     def find_last_ended_period(self, moment: datetime.datetime) -> Period | None:
         """Return the last period that ended before a moment; None if that period does not belong to the series.
@@ -135,10 +132,11 @@ class SeriesPeriods:
 
     def convert_to_day(self, moment: datetime.datetime) -> datetime.date:
         """Return the day of a moment in the time zone of the series."""
-        return moment.astimezone(ZoneInfo(self.clock)).date()
+        return moment.astimezone(ZoneInfo(self.dagster_time_zone)).date()
 
     @property
     def _length(self) -> Length | None:
+        """Length of the periods; None for a single release, whose period may have any length."""
         return _find_length(self.every)
 
 
@@ -156,14 +154,18 @@ def list_partition_keys(period: str, every: str | None = None) -> set[str]:
 
     With the length ``every`` of a series, as in its declaration, they are one key or none.
     """
-    length, first = Period(period).length, Period(period).first
-    keys = {SINGLE: period} | ({} if length is None else {length: first.strftime(_KEYS[length])})
-    return {key for kind, key in keys.items() if every in (None, kind)}
+    key_of = {SINGLE: period}
+    parsed = Period(period)
+    if parsed.length is not None:
+        key_of[parsed.length] = parsed.first.strftime(_KEYS[parsed.length])
+    return {key for length, key in key_of.items() if every in (None, length)}
 
 
 def _find_length(every: str) -> Length | None:
+    """Return a text as a length of periods; None for ``single``."""
     return next((length for length in LENGTHS if length == every), None)
 
 
 def _make_period_error(message: str) -> OdError:
+    """Return the error for wrong periods of a series."""
     return OdError("OD-PERIOD", message, next_step="correct the periods of the release")

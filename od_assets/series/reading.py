@@ -142,7 +142,7 @@ class DeclaredSite(Declaration):
     automation: Literal["running", "stopped"] = "stopped"
 
     def require_valid(self) -> Self:
-        """See :meth:`Declaration.require_valid`."""
+        """Return the declaration of the site. Raises OdError if a text or an address cannot be written on it."""
         self.to_site_description()
         return self
 
@@ -174,15 +174,7 @@ def read_declaration(path: Path, model: type[D]) -> D:
     Raises OdError, which names the file, if a value is wrong, or another declaration is in a folder above.
     """
     where = f"{path.parent.name}/{path.name}"
-    for folder in path.parent.parents:
-        above = folder / DECLARATION
-        if (
-            folder.is_relative_to(find_current_project().defs)
-            and above.is_file()
-            and read_component_type(above) in COMPONENTS
-        ):
-            message = f"{where} is in the folder of {folder.name}/{DECLARATION}, below which Dagster loads nothing"
-            raise OdError("OD-CONFIG", message, next_step="move its folder out of that one", file=where)
+    _refuse_declaration_above(path)
     try:
         [document] = read_yaml_documents(path, where)
         attributes = {} if document == {"type": WAREHOUSE} else document["attributes"]  # none is required
@@ -193,6 +185,17 @@ def read_declaration(path: Path, model: type[D]) -> D:
         return declared.require_valid()
     except OdError as error:
         raise error if error.file else error.with_file(where) from None
+
+
+def _refuse_declaration_above(path: Path) -> None:
+    """Raise OdError if a folder above a declaration has another one, because Dagster does not look below that."""
+    defs = find_current_project().defs
+    for folder in path.parent.parents:
+        above = folder / DECLARATION
+        if folder.is_relative_to(defs) and above.is_file() and read_component_type(above) in COMPONENTS:
+            where = f"{path.parent.name}/{path.name}"
+            message = f"{where} is in the folder of {folder.name}/{DECLARATION}, below which Dagster loads nothing"
+            raise OdError("OD-CONFIG", message, next_step="move its folder out of that one", file=where)
 
 
 def parse_declaration(
@@ -228,15 +231,16 @@ def refuse_wrong_type(path: Path) -> None:
         package, _, name = str(component).rpartition(".")
         if not isinstance(component, str) or not name:
             raise _make_declaration_error(f"{where}: type: must name a component, such as {RELEASES[0]}")
-        installed, this_package = package.partition(".")[0], RELEASES[0].partition(".")[0]
-        if installed == this_package and component not in COMPONENTS:
+        top_package = package.partition(".")[0]
+        if top_package == RELEASES[0].partition(".")[0] and component not in COMPONENTS:
             suggestion = suggest_known_names(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
             raise _make_declaration_error(f"{where}: type: there is no component {component} ({suggestion})")
-        if installed and find_spec(installed) is None:
+        if top_package and find_spec(top_package) is None:
             raise _make_declaration_error(
-                f"{where}: type: there is no package {installed!r}, of which {component} would be a component"
+                f"{where}: type: there is no package {top_package!r}, of which {component} would be a component"
             )
 
 
 def _make_declaration_error(message: str, file: str | None = None) -> OdError:
+    """Return the error for a wrong declaration."""
     return OdError("OD-CONFIG", message, next_step="correct the declaration", file=file)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from datetime import date
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args, get_origin
 
@@ -39,6 +40,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
+        """Return the value of a document. Raises ConstructorError if it stands for too many values."""
         if _count_nodes(node, {}) > _MOST_NODES:
             raise yaml.constructor.ConstructorError(
                 None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
@@ -46,11 +48,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        names = [name for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
-        texts = [name.value for name in names]
-        for name, text in zip(names, texts, strict=True):
-            if texts.count(text) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{text!r} is written twice", name.start_mark)
+        """Return the value of a mapping. Raises ConstructorError if a name is written twice in it."""
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        names = [key.value for key in keys]
+        for key in keys:
+            if names.count(key.value) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is written twice", key.start_mark)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -58,8 +61,11 @@ def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
     """Return the number of nodes that a node stands for. ``known`` has those of nodes that were counted before."""
     if id(node) not in known:
         known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
-        parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        inner = [part for path in parts for part in (path if isinstance(path, tuple) else (path,))]
+        inner: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            inner = list(chain.from_iterable(node.value))  # pairs of a key and a value
+        elif isinstance(node, yaml.SequenceNode):
+            inner = node.value
         known[id(node)] = 1 + sum(_count_nodes(part, known) for part in inner)
     return known[id(node)]
 
@@ -93,6 +99,7 @@ def read_declaration_content(path: Path) -> bytes:
 
 @lru_cache(maxsize=64)
 def _read_content(path: Path, *_state: int) -> bytes:
+    """Return the content of a file. It is read once in a process for each state of the file."""
     return path.read_bytes()
 
 
@@ -110,21 +117,23 @@ def find_field_line(path: Path, field: Sequence[str]) -> int | None:
     Args:
         field: names of the sections and of the field; a place in a list is its number.
     """
-    node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), None
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    line = None
     for name in field:
-        parts = {}
+        keys_and_values = {}
         if isinstance(node, yaml.MappingNode):
-            parts = {key.value: (key, value) for key, value in node.value}
+            keys_and_values = {key.value: (key, value) for key, value in node.value}
         elif isinstance(node, yaml.SequenceNode):
-            parts = {str(place): (value, value) for place, value in enumerate(node.value)}
-        if name not in parts:
+            keys_and_values = {str(number): (value, value) for number, value in enumerate(node.value)}
+        if name not in keys_and_values:
             break
-        key, node = parts[name]
+        key, node = keys_and_values[name]
         line = key.start_mark.line + 1
     return line
 
 
 def _make_file_error(where: str, message: str) -> OdError:
+    """Return the error for a file of the declarations that cannot be read."""
     return OdError("OD-CONFIG", f"{where} {message}", next_step="correct the file", file=where)
 
 
@@ -140,26 +149,36 @@ _VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
 """
 
 
-def _describe_schema_fields(schema: dict[str, Any], section: type[BaseModel]) -> None:
-    """Describe the fields in the JSON schema of a section, and let ``dg check yaml`` name a nested section's fields.
+def _complete_schema(schema: dict[str, Any], section: type[BaseModel]) -> None:
+    """Add to the JSON schema of a section what pydantic does not write: descriptions, moved keys, nested sections."""
+    properties: dict[str, dict[str, Any]] = schema.setdefault("properties", {})
+    for key, new_place in _map_moved_keys(section).items():
+        properties[key] = {"deprecated": True, "description": f"Write {new_place}."}
+    for name, field in section.model_fields.items():
+        key = field.alias or name
+        if key in properties and field.description is not None:
+            properties[key]["description"] = field.description
+    for field_schema in properties.values():
+        _compare_mappings_with_section(field_schema)
 
-    An optional field adds an alternative to a section, and an error would only say that none of them fits. With this
-    change, a mapping is compared with the section alone. Keys of former versions are marked as deprecated.
+
+def _compare_mappings_with_section(field_schema: dict[str, Any]) -> None:
+    """Let ``dg check yaml`` compare a mapping with the one section among a field's alternatives, if there is one.
+
+    An optional field has the alternative null, and an error would only say that none of the alternatives fits. With
+    this change, it names the fault within the section.
     """
-    moved = {name: {"deprecated": True, "description": f"Write {now}."} for name, now in _list_moved_keys(section)}
-    schema["properties"] = schema.get("properties", {}) | moved
-    described = {field.alias or name: field.description for name, field in section.model_fields.items()}
-    for name, field in schema["properties"].items():
-        if described.get(name) is not None:
-            field["description"] = described[name]
-        sections = [part for part in field.get("anyOf", ()) if "$ref" in part]
-        if len(sections) == 1:
-            field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
+    alternatives = field_schema.get("anyOf", ())
+    sections = [alternative for alternative in alternatives if "$ref" in alternative]
+    if len(sections) == 1:
+        del field_schema["anyOf"]
+        field_schema |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": alternatives}}
 
 
-def _list_moved_keys(section: type[BaseModel]) -> list[tuple[str, str]]:
-    """Return the keys that a section had in version 0.1, each with the path of the key that replaces it."""
-    return [(key, f"{place}.{key}") for place, keys in getattr(section, "moved", {}).items() for key in keys]
+def _map_moved_keys(section: type[BaseModel]) -> dict[str, str]:
+    """Return the path of the key that replaces each key which a section had in version 0.1."""
+    moved: dict[str, tuple[str, ...]] = getattr(section, "moved", {})
+    return {key: f"{subsection}.{key}" for subsection, keys in moved.items() for key in keys}
 
 
 @lru_cache
@@ -186,7 +205,7 @@ class Section(BaseModel):
     """Keys that stood here in version 0.1, by the section that has them now. They are still read, with a note."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra=_describe_schema_fields, hide_input_in_errors=True
+        extra="forbid", frozen=True, json_schema_extra=_complete_schema, hide_input_in_errors=True
     )
 
     @classmethod
@@ -201,16 +220,19 @@ class Section(BaseModel):
 
         Raises ValueError if a key is written in both places.
         """
-        given = [key for key in _list_moved_keys(cls) if isinstance(attributes, dict) and key[0] in attributes]
+        if not isinstance(attributes, dict):
+            return attributes
+        given = {key: new_place for key, new_place in _map_moved_keys(cls).items() if key in attributes}
         if not given:
             return attributes
         attributes = deepcopy(attributes)
-        for key, now in given:
-            section = attributes.setdefault(now.partition(".")[0], {})
+        name = attributes.get("name")
+        for key, new_place in given.items():
+            section = attributes.setdefault(new_place.partition(".")[0], {})
             if not isinstance(section, dict) or key in section:
-                raise ValueError(f"{key} is written beside {now}")
+                raise ValueError(f"{key} is written beside {new_place}")
             section[key] = attributes.pop(key)
-            note_once(f"{attributes.get('name')}: write {now} instead of {key}, which the next version does not read")
+            note_once(f"{name}: write {new_place} instead of {key}, which the next version does not read")
         return attributes
 
     @field_validator("*", mode="before")
@@ -378,7 +400,7 @@ def describe_first_fault(
         line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
     fault = _choose_fault(faults)
-    path, known = _locate(section, fault)
+    path, known = _locate_fault(section, fault)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         message += f" ({suggest_known_names(path[-1], known)})"
@@ -399,15 +421,16 @@ def _choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
     return unknown or max(same_field, key=lambda fault: len(fault["loc"]))
 
 
-def _locate(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
+def _locate_fault(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
     """Return the path of a fault in a section, without what pydantic adds, and the known names beside the last one."""
-    path = list[str]()
-    known = dict[str, Any]()
+    path: list[str] = []
+    annotations: dict[str, Any] = {}
     for name in map(str, fault["loc"] or [""]):  # "" for the whole document
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
         declared = getattr(section, "model_fields", {}).items()
-        known = {field.alias or field_name: field.annotation for field_name, field in declared}
-        section = _find_section(get_args(section)[1] if get_origin(section) is dict else known.get(name))
-    return path, tuple(known)
+        annotations = {field.alias or field_name: field.annotation for field_name, field in declared}
+        is_dict = get_origin(section) is dict
+        section = _find_section(get_args(section)[1] if is_dict else annotations.get(name))
+    return path, tuple(annotations)

@@ -3,10 +3,11 @@
 import re
 import string
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -78,10 +79,11 @@ def check_path(path: str, what: str, *, one_file: bool) -> None:
     Raises:
         OdError: the path lacks ``{period}``, or has other fields in braces.
     """
+    fields = set()
     try:
-        parts = list(string.Formatter().parse(path))
-        # A format after the name could map all periods to one file.
-        fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
+        for _, field, format_spec, conversion in string.Formatter().parse(path):
+            if field is not None:  # a format after the name could map all periods to one file
+                fields.add(f"{field}{format_spec}{conversion or ''}")
     except ValueError:
         fields = {"unbalanced braces"}
     if fields - {"period"} or not (fields or one_file):
@@ -112,7 +114,7 @@ class Records(Section):
     fault_threshold: Number = str(FAULT_THRESHOLD)
     accept_empty: bool = False
 
-    def record_format(self) -> RecordFormat:
+    def to_record_format(self) -> RecordFormat:
         """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
         has_several_periods = "{period" not in self.files
         form = find_format(self.reader).with_options(
@@ -157,7 +159,7 @@ class Zones(Section):
 
     @field_validator("coordinates")
     @classmethod
-    def refuse_other_than_two(cls, value: list[str] | None) -> list[str] | None:
+    def refuse_coordinates_but_two(cls, value: list[str] | None) -> list[str] | None:
         """Refuse coordinates that are not two columns."""
         if value is not None and len(value) != 2:
             raise ValueError("name two columns: of latitude and of longitude")
@@ -165,7 +167,7 @@ class Zones(Section):
 
     @field_validator("prefixes", mode="before")
     @classmethod
-    def refuse_truth_values_within(cls, value: Any) -> Any:
+    def refuse_truth_values(cls, value: Any) -> Any:
         """Refuse true and false as lengths of prefixes."""
         if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
             raise ValueError("true and false are not valid here")
@@ -173,13 +175,16 @@ class Zones(Section):
 
     @field_validator("boundaries", mode="before")
     @classmethod
-    def by_level(cls, value: Any, field: ValidationInfo) -> Any:
-        """Return boundaries by level: a file alone has codes in a property that is called as the level."""
-        levels = field.data.get("levels")
+    def map_boundaries_by_level(cls, value: Any, field: ValidationInfo) -> Any:
+        """Return boundaries by level: those of the zones alone may be written without the name of their level.
+
+        A file alone, of some level, has codes in a property that is called as the level.
+        """
         if not isinstance(value, dict):
             return value
+        levels = field.data.get("levels")
         if levels and value and {*value} <= {*ZoneBoundaries.model_fields} - {*levels}:
-            value = {levels[-1]: value}  # of the zones
+            value = {levels[-1]: value}
         return {name: {"file": part, "code": name} if isinstance(part, str) else part for name, part in value.items()}
 
     @cached_property
@@ -255,19 +260,16 @@ class DomainSection(Section):
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
         bounds, records = self.bounds, RECORDS_OF.get(self.unit)
-        bound = bounds.max_trips
+        max_trips = bounds.max_trips
         if records is not None and records.is_of_users and not records.is_of_year:
-            for name in bounds.model_dump(include={"max_trips", "max_trips_pair"}, exclude_none=True):
-                message = f"declares bounds.{name}, which each release of unit {self.unit!r} declares itself"
-                step = f"move bounds.{name} to the declarations of the releases"
-                raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
-            bound = 1  # in place of that of the release
+            self._refuse_bounds_of_releases()
+            max_trips = 1  # in place of that of the release
         try:
             unit = PrivacyUnit(
                 self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.column,
-                bound,
+                max_trips,
                 max_trips_year=bounds.max_trips_year,
                 id_pattern=self.id_pattern,
                 max_trips_pair=bounds.max_trips_pair,
@@ -283,16 +285,29 @@ class DomainSection(Section):
             )
         except OdError as error:
             raise error.with_file(self._file) from None
-        declared = of_release.model_dump(exclude_none=True)
+        declared_bounds = of_release.model_dump(exclude_none=True)
+        if unit.is_of_year:
+            self._refuse_bounds_of_data_set(declared_bounds)
+        return replace(domain, unit=replace(unit, **({"max_trips": bounds.max_trips} | declared_bounds)))
+
+    def _refuse_bounds_of_releases(self) -> None:
+        """Raise OdError if the data set declares bounds that each of its releases declares itself."""
+        for name in self.bounds.model_dump(include={"max_trips", "max_trips_pair"}, exclude_none=True):
+            message = f"declares bounds.{name}, which each release of unit {self.unit!r} declares itself"
+            step = f"move bounds.{name} to the declarations of the releases"
+            raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
+
+    def _refuse_bounds_of_data_set(self, declared: Container[str]) -> None:
+        """Raise OdError if a release declares bounds that all releases of the data set share."""
         for name in ("max_trips", "max_trips_pair"):
-            if unit.is_of_year and name in declared:
+            if name in declared:
                 message = f"bounds.{name} is declared for one release, but under unit {self.unit!r} all releases count"
                 step = f"move bounds.{name} to {self._file}"
                 raise OdError("OD-UNIT-MAX-TRIPS", f"{message} the same trips", next_step=step)
-        return replace(domain, unit=replace(unit, **({"max_trips": bounds.max_trips} | declared)))
 
     @property
     def _file(self) -> str:
+        """Name of the file of the data set, for messages."""
         return f"{self.name}.yaml"
 
 
@@ -320,6 +335,7 @@ def read_domain(project: Project, name: str) -> DomainSection:
 
 
 def _make_domain_error(message: str, file: str | None = None) -> OdError:
+    """Return the error for a missing or wrong file of a data set."""
     step = "correct the files in the folder domains of the declarations"
     return OdError("OD-CONFIG", message, next_step=step, file=file)
 
@@ -342,6 +358,7 @@ class Periods(Section):
 
 
 def _parse_period(field: str, text: str) -> Period:
+    """Return a period. Raises OdError, which names the field of the section ``periods``, if the text is not one."""
     try:
         return Period(text)
     except OdError as error:
@@ -369,6 +386,7 @@ class Freshness(Section):
 
 
 def _make_cron_error(field: str, text: str) -> OdError:
+    """Return the error for a field that is no cron line."""
     step = "write minute, hour, day, month and day of the week, such as 0 6 2 * *"
     return OdError("OD-CONFIG", f"{field}: {text!r} is no cron line", next_step=step)
 
@@ -461,7 +479,7 @@ class Series(Named, Generic[P, G]):
     """What releases have; counts are flows of one hierarchy."""
 
     def require_valid(self) -> Self:
-        """See :meth:`Declaration.require_valid`. The values must also fit the data set."""
+        """Return the series, whose values are valid and fit its data set. Raises OdError if one is wrong."""
         refuse_unsupported(self.table, {*self.features, *self.formats})
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
@@ -475,6 +493,7 @@ class Series(Named, Generic[P, G]):
             raise _make_cron_error("schedule", self.schedule)
         if self.freshness is not None:
             self.freshness.check()
+        # Each of these raises OdError for a wrong value.
         list_charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         resolve_noise_source(self.noise)
         _ = self.acceptance, self.privacy.budget, self.zone_list_paths, self.about_facts
@@ -510,6 +529,7 @@ class Series(Named, Generic[P, G]):
 
     @cached_property
     def _data_set(self) -> DomainSection:
+        """The section of the data set, as its file declares it."""
         return read_domain(self.project, self.stated_domain)
 
     @cached_property
@@ -531,7 +551,7 @@ class Series(Named, Generic[P, G]):
     @cached_property
     def record_format(self) -> RecordFormat:
         """Format of the records. Raises OdError for an unknown reader, or an option that it does not have."""
-        return self.trips.record_format()
+        return self.trips.to_record_format()
 
     @property
     @abstractmethod
@@ -574,8 +594,9 @@ class Series(Named, Generic[P, G]):
     @property
     def upstream(self) -> list[str]:
         """Keys of the team's assets that write the records and the lists of zones, as declared."""
-        sections = (self.trips, *(getattr(self, name, None) for name in ("geography", "destination_geography")))
-        return list(dict.fromkeys(part.asset for part in sections if isinstance(part, Records | Zones) and part.asset))
+        sections = (self.trips, getattr(self, "geography", None), getattr(self, "destination_geography", None))
+        assets = [section.asset for section in sections if isinstance(section, Records | Zones)]
+        return list(dict.fromkeys(asset for asset in assets if asset))
 
     @property
     def has_file_of_each(self) -> bool:
@@ -696,7 +717,8 @@ class Series(Named, Generic[P, G]):
             plan = self.plan_without_cap(geography, period)
         except OdError as error:
             raise error if error.file else error.with_file(f"{self.stated_name}/{DECLARATION}") from None
-        allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
+        allowed = self.domain.cap.allowed_rho()
+        rho = plan.charge.as_rho
         if rho > allowed and not is_reserved:
             cap = f"the cap {format_rounded_up(allowed)} of data set {self.domain.name!r}"
             message = f"one release of {self.name} needs rho {format_rounded_up(rho)}, which exceeds {cap}"
@@ -724,18 +746,20 @@ class TreeSeries(Series[P, G]):
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """See :attr:`Series.zone_lists`."""
+        """The declared list of zones, by name of the file in which the geography asset stores it."""
         return {f"{self.name}.csv": self.geography.zone_list}
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
-        """See :attr:`Series.listed_columns`."""
+        """Columns of the stored lists of zones: codes and names by level, boundaries, and coordinates."""
         lists = self.zone_lists.values()
         texts = {level: f"Code of the area of level {level}." for level in self.placing_columns}
-        named = (level for zones in lists if zones.names for level in zones.levels)
-        texts |= {name_column_of_names(level): f"Name of the area of level {level}." for level in named}
-        bounded = (name_boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
-        texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")
+        for zones in lists:
+            if zones.names:
+                texts |= {name_column_of_names(level): f"Name of the area of level {level}." for level in zones.levels}
+        for zones in lists:
+            bounded = [name_boundary_column(zones.levels, level) for level in zones.boundaries]
+            texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")
         columns = [Column(name, "string", name, text) for name, text in texts.items()]
         if any(zones.has_coordinates for zones in lists):
             columns += [Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in COORDINATES]
@@ -743,5 +767,6 @@ class TreeSeries(Series[P, G]):
 
     @property
     def placing_columns(self) -> list[str]:
-        """See :attr:`Series.placing_columns`. The coordinates of zones are for maps only."""
-        return list(dict.fromkeys(level for zones in self.zone_lists.values() for level in zones.levels))
+        """Names of the levels, whose columns have the codes of areas. The coordinates of zones are for maps only."""
+        levels = chain.from_iterable(zones.levels for zones in self.zone_lists.values())
+        return list(dict.fromkeys(levels))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,13 +87,13 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     @cached_property
     def mechanism(self) -> GroupSizeMechanism | None:
         """Mechanism of the releases; None if a rule on public numbers chooses it."""
-        if self.stated_mechanism is not None:
-            return GROUP_SIZE_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
-        return None
+        if self.stated_mechanism is None:
+            return None
+        return GROUP_SIZE_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`Series.features`."""
+        """Names of the declared options; of group sizes, also those of the mechanism and of an estimated top code."""
         return super().features | list_given_options(
             named_mechanism=self.mechanism,
             mechanism_options=self.mechanism_options,
@@ -151,28 +152,28 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
     def describe_geography(self, geography: Geography, describe: Callable[[Geography], Geography]) -> Geography:
-        """Return the geography, described by a function; see the base class."""
+        """Return the geography with the descriptions that a function adds to its areas."""
         return describe(geography)
 
     def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
         return lists[0].read_geography(folder)
 
     def list_allowed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the codes of areas or groups, as origins and as destinations; see the base class."""
+        """Return the codes of areas or groups, which are allowed both as origins and as destinations."""
         codes, _ = self.grouping.list_codes(geography)
         return codes, codes
 
     def count(self, records: Path, geography: Geography, period: str, *_of_users: Any) -> GroupSizes:
-        """Count the members of every group; see :meth:`Series.count`."""
+        """Confidential: count the members of every group. Raises OdError as :meth:`Series.count` does."""
         return self.grouping.count_records(records, geography, period, self.fault_threshold)
 
     @property
     def has_unknown_zone(self) -> bool:
-        """See :attr:`Series.has_unknown_zone`. False for listed groups, whose records have codes of groups."""
+        """True if the geography has an ``unknown`` zone, and records have codes of areas rather than of groups."""
         return super().has_unknown_zone and isinstance(self.grouping, AreasByDay)
 
     def plan_without_cap(self, geography: Geography, period: str) -> GroupSizePlan:
-        """Return the plan, which periods with as many days share; see :meth:`Series.plan_without_cap`."""
+        """Return the plan, which periods with as many days share. Raises OdError if it is refused."""
         return plan_group_sizes(
             geography,
             self.grouping.count_groups_per_area(geography, Period(period).days),
@@ -185,6 +186,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
 
 def _make_columns_error(message: str) -> OdError:
+    """Return the error for declared columns that do not fit each other."""
     return OdError("OD-CONFIG", message, next_step="correct the columns of the declaration")
 
 
@@ -235,15 +237,17 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     @cached_property
     def columns(self) -> RecordColumns:
         """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place."""
-        columns, named = self.record_format.rename_columns(date=self.trips.columns.date), self.trips.columns
-        names, points = named.places, named.points
+        declared = self.trips.columns
+        columns = self.record_format.rename_columns(date=declared.date)
+        names, points = declared.places, declared.points
         axes: tuple[tuple[float, float, int], ...] = ()
         if points is not None:
-            if names is not None or self.map.file is not None or self.edges is None or {*map(len, points)} - {2}:
+            are_pairs = all(len(point) == 2 for point in points)
+            if names is not None or self.map.file is not None or self.edges is None or not are_pairs:
                 pairs = "pairs of columns, the longitude before the latitude, without places"
                 raise _make_columns_error(f"points are {pairs}; their map has edges and no file")
             west, east, south, north = self.edges
-            names = [column for point in points for column in point]
+            names = list(chain.from_iterable(points))
             axes = ((west, east, self.map.side), (south, north, self.map.side))
         elif self.map.file is None:
             raise _make_columns_error("without points, the map needs the file of the list of places")
@@ -255,16 +259,18 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`Series.features`."""
+        """Names of the declared options, to which the map always belongs."""
         return super().features | {"map"}
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Names of a trip's places, in order."""
-        if self.trips.columns.points is None:
+        points = self.trips.columns.points
+        if points is None:
             return tuple(self.trips.columns.places or ("origin", "destination"))
-        stops = [f"stop_{number}" for number in range(1, len(self.trips.columns.points) - 1)]
-        return ("origin", *stops, "destination") if len(self.trips.columns.points) > 1 else ("place",)
+        if len(points) <= 1:
+            return ("place",)
+        return ("origin", *(f"stop_{number}" for number in range(1, len(points) - 1)), "destination")
 
     @property
     def places(self) -> PlaceColumns:
@@ -282,16 +288,16 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         return west, east, south, north
 
     def count(self, records: Path, geography: PlaceList, _period: str, *_of_users: Any) -> Trajectories:
-        """Place every trip on the map; see :meth:`Series.count`."""
+        """Confidential: place every trip on the map. Raises OdError as :meth:`Series.count` does."""
         return place_records(records, geography, self.fault_threshold)
 
     def list_allowed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the codes of the places, as both origins and destinations; see :meth:`Series.list_allowed_codes`."""
+        """Return the codes of the places, which are allowed both as origins and as destinations."""
         return geography.codes, geography.codes
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """See :attr:`Series.zone_lists`."""
+        """The list of places, by name of the file in which the geography asset stores it; also that of cells."""
         return {f"{self.name}.csv": ZoneList(self.map.file or f"{self.name}.csv", (self.map.code,))}
 
     @property
@@ -311,7 +317,7 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
-        """See :attr:`Series.listed_columns`."""
+        """Columns of the stored list of places: the code, longitude and latitude."""
         code = Column(self.places.code, "string", "Place", "Code of the place.")
         degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
         return (code, *degrees)
@@ -322,7 +328,7 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         return 2 * len(self.stages)
 
     def plan_without_cap(self, geography: PlaceList, _period: str) -> StopsPlan:
-        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
+        """Return the plan of all periods, also if it exceeds the cap. Raises OdError if the plan is refused."""
         return plan_stops(
             geography.map,
             unit=self.unit,

@@ -142,7 +142,7 @@ def equal_tables_checked_once(tmp_path_factory) -> Iterator[Callable[..., dict[s
 
     A check takes a fifth of a second, and each run of a month makes three.
     """
-    run, known = expectations._run, dict[tuple[Any, ...], tuple[dict[str, bool], Path]]()
+    run, known = expectations._check_table, dict[tuple[Any, ...], tuple[dict[str, bool], Path]]()
 
     def run_once(name, frame, expected, docs, *, confidential):
         asked = (name, repr(frame.dtypes.to_dict()), frame.to_csv(), repr(expected), confidential)
@@ -155,7 +155,7 @@ def equal_tables_checked_once(tmp_path_factory) -> Iterator[Callable[..., dict[s
         return dict(met)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expectations, "_run", run_once)
+        patch.setattr(expectations, "_check_table", run_once)
         yield run
 
 

@@ -12,7 +12,7 @@ import pytest
 from od_assets.components import OdComparison
 from od_assets.components.project import build_comparison_definitions
 from od_assets.resources.dead_runs import PROCESS_TAG
-from od_assets.runs.jobs import execute, run_comparison
+from od_assets.runs.jobs import execute_job, run_comparison
 from od_core.errors import OdError
 from od_core.flows.mechanisms import StabilityHistogram
 
@@ -65,7 +65,7 @@ def test_a_comparison_is_made_once_and_reported(root):
     with dg.DagsterInstance.get() as instance:  # else nobody would see that the process of one is gone
         assert [PROCESS_TAG in run.tags for run in instance.get_runs()] == [True, True]
         again = build_comparison_definitions(declared).resolve_job_def("trial_runs")
-        assert execute(again, instance, str(uuid.uuid4()), "commuters").success
+        assert execute_job(again, instance, str(uuid.uuid4()), "commuters").success
     assert {path: path.stat().st_mtime_ns for path in runs} == runs
 
 

@@ -25,7 +25,7 @@ SOUND = pd.DataFrame({"origin": ["Z00", "Z00"], "destination": ["Z00", "Z01"], "
 
 @pytest.fixture(autouse=True)
 def every_table_checked(equal_tables_checked_once, monkeypatch):
-    monkeypatch.setattr(expectations, "_run", equal_tables_checked_once)
+    monkeypatch.setattr(expectations, "_check_table", equal_tables_checked_once)
 
 
 @pytest.fixture

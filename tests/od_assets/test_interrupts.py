@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
+from od_assets.cli import ExitCode
 from od_assets.cli import app as cli
 from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts, refuse_if_received
 from od_assets.resources import warehouse
@@ -94,9 +95,9 @@ def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt):
     with dg.DagsterInstance.ephemeral() as instance, handle_interrupts():
         run_id = str(uuid.uuid4())
         with pytest.raises(Interrupted) as ended:
-            jobs.execute(definitions.resolve_job_def("release"), instance, run_id, None)
+            jobs.execute_job(definitions.resolve_job_def("release"), instance, run_id, None)
         run = instance.get_run_by_id(run_id)
-    assert ended.value.exit_code == code
+    assert ExitCode.from_signal(ended.value.number) == code
     assert not after
     assert run is not None
     assert run.status is dg.DagsterRunStatus.FAILURE

@@ -32,7 +32,7 @@ def test_the_partitions_of_dagster_are_the_periods_that_have_ended(every, days):
         period = Period.from_day(period.end, every)
     assert periods.list_ended_periods(now) == expected
     keys = periods.make_partitions_definition().get_partition_keys(current_time=now)
-    assert [periods.partition(each) for each in expected] == keys
+    assert [periods.format_partition(each) for each in expected] == keys
     assert [periods.parse_partition(key) for key in keys] == expected
     assert periods.find_last_ended_period(now) == (expected[-1] if expected else None)
 
@@ -71,7 +71,7 @@ def test_a_single_release_of_a_span():
     periods = series("single", "2018-01--2020-12")
     assert isinstance(periods.make_partitions_definition(), dg.StaticPartitionsDefinition)
     assert [period.text for period in periods.list_ended_periods()] == ["2018-01--2020-12"]
-    assert periods.parse_partition(periods.partition(periods.first)) == periods.first
+    assert periods.parse_partition(periods.format_partition(periods.first)) == periods.first
     before = datetime.datetime(2020, 12, 31, 23, tzinfo=datetime.UTC)
     assert (periods.list_ended_periods(before), periods.find_last_ended_period(before)) == ([], None)
     assert periods.find_last_ended_period(before + datetime.timedelta(hours=1)) == periods.first

@@ -13,7 +13,7 @@ from dagster_graphql.schema import create_schema
 
 from od_assets.components.project import AFTER_PUBLICATION
 from od_assets.project import find_current_project
-from od_assets.runs.jobs import execute
+from od_assets.runs.jobs import execute_job
 from tests.projects import make_dg_project
 
 OF_A_JOB = """query ($job: String!, $location: String!) { runsOrError(filter: {
@@ -49,7 +49,7 @@ def test_the_pages_of_a_job_and_of_the_timeline_find_a_run_of_the_command(tmp_pa
     assert find_current_project().location == location
     run_id = str(uuid.uuid4())
     with dg.instance_for_test() as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as process:
-        assert execute(trips_release, instance, run_id, None).success
+        assert execute_job(trips_release, instance, run_id, None).success
 
         def asked(query, **variables):
             context = process.create_request_context()

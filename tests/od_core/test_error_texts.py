@@ -35,12 +35,15 @@ ALLOWED = {
     (
         "od_assets/cli/app.py",
         "Interrupted(number) if number is not None and isinstance(error, Exception) else error",
-    ): "made an OdError by _known",
+    ): "made an OdError by _to_od_error",
     ("od_assets/cli/app.py", "error.to_error"): "an interrupt of ours",
-    ("od_assets/cli/releases.py", "stopped.exit_code"): "the number of an interrupt of ours",
+    ("od_assets/cli/releases.py", "stopped.number"): "the number of an interrupt of ours",
     ("od_assets/cli/app.py", "error if isinstance(error, OdError) else None"): "only if it is an OdError",
     ("od_assets/failures.py", "error.orig"): "the name of its code in SQLite alone",
-    ("od_assets/code_location.py", "why if isinstance(why, str) else f'{type(why).__name__}{_place(why)}'"): "its kind",
+    (
+        "od_assets/code_location.py",
+        "why if isinstance(why, str) else f'{type(why).__name__}{_describe_place(why)}'",
+    ): "its kind",
     ("od_assets/code_location.py", "{why}"): "Dagster's words on invalid definitions, which name assets and resources",
     ("od_core/published/verification.py", "str(error)"): "only if it is an OdError",
     # Looked at, and not passed on.

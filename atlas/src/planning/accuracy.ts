@@ -1,11 +1,10 @@
 /** How exact the numbers of a setting are, by level and by size of a flow. */
 
-import { make, number } from "../dom";
+import { make, number, scrollingTable } from "../dom";
 import type { Facts } from "./facts";
 import type { Accuracy, Planned } from "./plan";
 import { seen } from "./privacy";
 import type { State } from "./state";
-import { table } from "./table";
 import { chanceAtMost, exact, inWords, plusMinus, rounded, shareOf, trips, worded } from "./words";
 
 const FLOWS = [10, 100, 1_000, 10_000];
@@ -16,6 +15,7 @@ export function evenLevels({ tree }: Planned): number[] {
   return tree.set.kept.map((_, place) => step * (place + 1));
 }
 
+/** How exact flows of the setting are, in a sentence, in tables and in the words of `od-release plan`. */
 export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
   const finest = planned.tree.depth;
   const width = planned.totals.widths[finest];
@@ -63,6 +63,7 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
   ];
 }
 
+/** A table of the errors by level: of all trips, or of one category of a breakdown. */
 function accuracyTable(title: string, name: string, planned: Planned, of: Accuracy, flows: number[]): HTMLElement {
   const heads = ["Flows between", "Pairs of areas", "± trips, 9 times in 10"].map(inWords);
   heads.push(...flows.map((flow) => `of ${trips(flow)}`), inWords("Expected error, in trips"));
@@ -82,9 +83,10 @@ function accuracyTable(title: string, name: string, planned: Planned, of: Accura
       make("td", { class: "number", "data-name": "error" }, exact(errors[level], rounded(errors[level]))),
     );
   });
-  return table(title, heads, rows);
+  return scrollingTable(title, heads, rows);
 }
 
+/** The chance that a small flow is told from 0, by level. */
 export function smallFlows(state: State, planned: Planned): Node[] {
   const rows = evenLevels(planned).map((level) => {
     const { widths, variances } = planned.totals;
@@ -107,7 +109,7 @@ export function smallFlows(state: State, planned: Planned): Node[] {
       " in twenty has an interval that does not contain 0.",
   ];
   return [
-    table(worded`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),
+    scrollingTable(worded`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),
     ...notes.map((note) => make("p", { class: "note" }, inWords(note))),
   ];
 }

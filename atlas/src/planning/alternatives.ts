@@ -1,11 +1,10 @@
 /** The alternatives to a setting, side by side. */
 
-import { make, number } from "../dom";
+import { make, number, scrollingTable } from "../dom";
 import { pairCap } from "./bounds";
 import type { Facts } from "./facts";
 import { areasOf, plan, type Planned, type Setting } from "./plan";
 import { declaredState, type State } from "./state";
-import { table } from "./table";
 import { exact, inWords, plusMinus, shareOf, trips, worded } from "./words";
 
 const DECLARED = "As declared";
@@ -17,6 +16,7 @@ interface Alternative {
   flow: number;
 }
 
+/** The table of alternatives, with notes. */
 export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const all = plan(facts, declaredState(facts));
   const sides = facts.levels.length;
@@ -45,7 +45,7 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   heads[0] = inWords("± trips, 9 times in 10");
   return [
     make("p", {}, worded`The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),
-    table(inWords("± trips by alternative"), heads, rows),
+    scrollingTable(inWords("± trips by alternative"), heads, rows),
     make(
       "p",
       { class: "note" },
@@ -58,11 +58,13 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   ];
 }
 
+/** What happens to the budget and the numbers of a level that is left out. */
 function fewerLevels(facts: Facts): string {
   const divided = facts.mechanism.measures === "every_level" ? "the budget is divided among fewer measurements, and " : "";
   return `Fewer levels: ${divided}a number of a level that is left out is a sum of noisy numbers, or is not published.`;
 }
 
+/** That the bound of a user's trips holds for a longer period, too; "" for a unit of single trips. */
 function userNote(now: Planned, state: State): string {
   if (now.unit.kind === "trip") return "";
   return ` At most ${trips(state.trips)} of a person are then counted in the whole longer period.`;
@@ -81,6 +83,7 @@ function mixedNote(facts: Facts, now: Planned): Node[] {
   return [make("p", { class: "note", "data-more": more }, text)];
 }
 
+/** The alternatives: this setting, the declared one, and each with one thing left out or longer. */
 function listed(facts: Facts, state: State, now: Planned): Alternative[] {
   const { flow } = state;
   const changed = (change: Partial<Setting>): Planned => plan(facts, { ...now.setting, ...change });
@@ -105,6 +108,7 @@ function listed(facts: Facts, state: State, now: Planned): Alternative[] {
   return found;
 }
 
+/** Whether a setting gives the same plan as another; what its unit does not use may differ. */
 function same(one: Setting, { setting: other, unit }: Planned): boolean {
   const names: (keyof Setting)[] = ["budget", "unit", "set", "segments"];
   if (unit.trips === null) names.push("trips");

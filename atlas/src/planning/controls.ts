@@ -29,6 +29,7 @@ export function unitText({ kind, relation, trips }: UnitFacts, chosen: Setting):
   return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
 }
 
+/** The privacy unit in a few words. */
 function kindText(kind: UnitFacts["kind"], trips: number | null): string {
   return kind === "trip" && trips! > 1 ? inWords(`one record of at most ${trips} trips`) : inWords(KINDS[kind]);
 }
@@ -62,6 +63,7 @@ export class Controls {
     byId<HTMLFormElement>("controls").onsubmit = (event) => event.preventDefault();
   }
 
+  /** Fill the menus of units and of neighbours. A combination that the page does not have changes nothing. */
   private prepareUnits(): void {
     const { units } = this.facts;
     const [kind, relation] = [byId<HTMLSelectElement>("kind"), byId<HTMLSelectElement>("relation")];
@@ -76,6 +78,7 @@ export class Controls {
     };
   }
 
+  /** Make a box for each level of areas. */
   private prepareLevels(): void {
     const depth = this.facts.levels[0].length;
     for (let level = 1; level <= depth; level++) {
@@ -89,12 +92,14 @@ export class Controls {
     }
   }
 
+  /** Take the levels whose boxes are checked, if the page has this set of levels. */
   private chooseLevels(): void {
     const kept = [...byId("levels").querySelectorAll<HTMLInputElement>("input:checked")].map((box) => box.value);
     const set = this.facts.sets.findIndex((each) => each.kept.join(",") === kept.join(","));
     this.change(set < 0 ? {} : { set });
   }
 
+  /** Take numbers as they are typed, if they are within their limits. */
   private prepareNumbers(): void {
     for (const name of Object.keys(NUMBERS) as NumberName[]) {
       const input = byId<HTMLInputElement>(name);
@@ -110,10 +115,12 @@ export class Controls {
     }
   }
 
+  /** The text of a number that readers type. */
   private shown(name: NumberName): string {
     return String(name === "pair" ? shownPair(this.state()) : this.state()[name]);
   }
 
+  /** Show a setting in all controls. */
   show(planned: Planned): void {
     const { facts } = this;
     const state = this.state();
@@ -152,6 +159,7 @@ export class Controls {
     }
   }
 
+  /** Show a slider for the weight of each level, and its share of the budget; make the sliders anew for other levels. */
   private showWeights(planned: Planned): void {
     const { facts } = this;
     const state = this.state();
@@ -182,6 +190,7 @@ export class Controls {
     }
   }
 
+  /** Change the weight of one level; the others stay, or begin as the declared shares. */
   private weigh(level: number, weight: number): void {
     const weights = [...(this.state().weights ?? weightsOfRule(this.facts, this.state()))];
     weights[level] = weight;

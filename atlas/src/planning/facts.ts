@@ -97,6 +97,7 @@ export interface Facts {
   rules: Rule[][][];
 }
 
+/** The facts in the text of the page. */
 export function readFacts(): Facts {
   return JSON.parse(byId("data").textContent!) as Facts;
 }

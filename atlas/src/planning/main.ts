@@ -17,6 +17,7 @@ const facts = readFacts();
 speakOf(facts);
 let state = stated(location.hash, facts);
 
+/** Change the state, the address of the page and what it shows. */
 function change(changed: Partial<State>): void {
   state = { ...state, ...changed };
   history.replaceState(null, "", fragment(state, facts));
@@ -25,6 +26,7 @@ function change(changed: Partial<State>): void {
 
 const controls = new Controls(facts, () => state, change, () => change(declaredState(facts)));
 
+/** Show the plan of the state in all sections. */
 function show(): void {
   const planned = plan(facts, state);
   controls.show(planned);
@@ -38,6 +40,7 @@ function show(): void {
   byId("said").textContent = said(planned);
 }
 
+/** Fill a section; what is folded out stays so. */
 function fill(id: string, title: string, content: Node[]): void {
   const section = byId(id);
   const open = [...section.querySelectorAll("details")].map((details) => details.open);
@@ -45,6 +48,7 @@ function fill(id: string, title: string, content: Node[]): void {
   for (const [place, details] of [...section.querySelectorAll("details")].entries()) details.open = open[place] ?? false;
 }
 
+/** The setting in four numbers. */
 function short(planned: Planned): HTMLElement {
   const { budget } = planned;
   const finest = planned.tree.depth;
@@ -107,6 +111,7 @@ function charge(planned: Planned): string {
   return `${said}, which is for a year; ${number(periods)} such releases, one of each period, take ${up(all)} %${over}`;
 }
 
+/** What a screen reader says of a new setting. */
 function said(planned: Planned): string {
   const finest = planned.tree.depth;
   return (

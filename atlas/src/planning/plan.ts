@@ -70,6 +70,7 @@ export function areasOf(facts: Facts, level: number): string {
   return [...new Set(facts.levels.map((side) => side[level - 1]))].join(" and ");
 }
 
+/** What the declared shares give for the levels, the unit and the segments of a setting. */
 export function ruleOf(facts: Facts, setting: Setting): Rule {
   return facts.rules[setting.set][setting.unit][Number(setting.segments)];
 }
@@ -83,6 +84,7 @@ export function isOfDeclaredUnit(facts: Facts, setting: Setting): boolean {
   return trips === declared.trips && yearly === year!.trips && pairCap(setting) === declared.pair;
 }
 
+/** The share of the budget of each level that has one: by the weights that a reader gave, or as declared. */
 export function sharesOf(facts: Facts, setting: Setting): Map<number, number> {
   const { weights } = setting;
   if (!weights) return new Map(ruleOf(facts, setting).shares);
@@ -92,6 +94,7 @@ export function sharesOf(facts: Facts, setting: Setting): Map<number, number> {
   return new Map(levels.map((level, place) => [level, own[place] / sum]));
 }
 
+/** The plan of a setting: what it charges, and how exact its numbers are. */
 export function plan(facts: Facts, setting: Setting): Planned {
   const set = facts.sets[setting.set];
   const tree = trees.get(set) ?? new Tree(facts, set);
@@ -159,6 +162,7 @@ function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>
   return { totals, breakdowns, charges };
 }
 
+/** The accuracy of all trips; see `expected_errors` and `known_to_within` of `ReleasePlan`. */
 function totalAccuracy(facts: Facts, tree: Tree, variances: Variances, keepsAll: boolean, exactRoot: boolean): Accuracy {
   if (facts.mechanism.measures === "all_leaves") {
     const leaf = variances.get(tree.depth)!;
@@ -194,6 +198,7 @@ function accuracy(errors: () => number[], variances: number[]): Accuracy {
   return { errors: () => (found ??= errors()), variances, widths: variances.map((variance) => halfWidth(0, variance)) };
 }
 
+/** A sentence for each measured level, of all trips and of each breakdown. */
 function verdictsOf(tree: Tree, measured: number[], totals: Accuracy, breakdowns: Planned["breakdowns"]): string[] {
   return [
     ...measured.map((level) => `${tree.names[level]}: ${verdict(totals.widths[level])}`),

@@ -1,12 +1,11 @@
 /** What a person is promised, in sentences and as a table. */
 
-import { make, number } from "../dom";
+import { make, number, scrollingTable } from "../dom";
 import { pairCap, yearFactor } from "./bounds";
 import type { Facts, UnitFacts } from "./facts";
 import type { Planned } from "./plan";
 import { epsilonTight, logOdds, rhoOfGroup, rightGuess } from "./privacy";
 import type { State } from "./state";
-import { table } from "./table";
 import { chanceAtMost, exact, factorAtMost, inWords, oneIn, rounded, trips, up, worded } from "./words";
 
 const PERSONS = [1, 2, 5, 10, 20, 50];
@@ -26,6 +25,7 @@ const OTHERS: Record<UnitFacts["kind"], string> = {
   user_year: "with trips of this person, also of other years,",
 };
 
+/** The promise in sentences, and a table of what it means for one person. */
 export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   const { unit } = planned;
   const bounds = { trips: number(state.trips), pair: number(state.pair), yearly: number(state.yearly) };
@@ -58,7 +58,7 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   return [
     ...sentences.map((sentence) => make("p", {}, inWords(sentence))),
     ...(isYear ? [ofYear(facts, state, planned)] : []),
-    table("What the promise means for one person", heads, rows(facts, state, planned, record)),
+    scrollingTable("What the promise means for one person", heads, rows(facts, state, planned, record)),
     make(
       "p",
       { class: "note" },
@@ -126,6 +126,7 @@ function ofYear(facts: Facts, state: State, planned: Planned): HTMLElement {
   );
 }
 
+/** The rows of the table: for persons with several trips, for one release, or for a year. */
 function rows(facts: Facts, state: State, planned: Planned, record: string): HTMLElement[] {
   const rho = planned.rho[0];
   if (planned.unit.kind === "trip") {
@@ -145,6 +146,7 @@ function rows(facts: Facts, state: State, planned: Planned, record: string): HTM
   ];
 }
 
+/** A row: epsilon, the chance of a right guess and the odds that follow from rho. */
 function row(facts: Facts, planned: Planned, name: string, rho: number, chosen = false): HTMLElement {
   const epsilon = epsilonTight(rho, facts.logInverseDelta);
   // One release of single trips has an exact privacy loss, which Python computed for the declared shares.

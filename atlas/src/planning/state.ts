@@ -35,6 +35,7 @@ interface Limits {
   most: number;
 }
 
+/** The declared setting, with which the page begins. */
 export function declaredState(facts: Facts): State {
   const { budget, unit, trips, pair, segments } = facts.declared;
   const bounds = { trips, pair: pair ?? MOST_TRIPS, yearly: facts.year?.trips ?? trips };
@@ -54,6 +55,7 @@ export function weightsOfRule(facts: Facts, state: State): number[] {
   return weights;
 }
 
+/** The end of the address of the page that states what is chosen; see `stated`. */
 export function fragment(state: State, facts: Facts): string {
   const { kind, relation, trips } = facts.units[state.unit];
   const parts: [string, string | number][] = [
@@ -119,6 +121,7 @@ export function within({ least, most }: Limits, value: number | null): number | 
   return value !== null && value >= least && value <= most ? value : null;
 }
 
+/** A text of up to nine digits as a number; null for any other text. */
 export function whole(text: string | undefined): number | null {
   return text !== undefined && /^\d{1,9}$/.test(text) ? Number(text) : null;
 }

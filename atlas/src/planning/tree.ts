@@ -14,9 +14,10 @@ class Matrix {
     this.values = new Float64Array(rows * columns).fill(value);
   }
 
-  map(made: (value: number, place: number) => number): Matrix {
+  /** A matrix with a function of each value and its place. */
+  map(change: (value: number, place: number) => number): Matrix {
     const result = new Matrix(this.rows, this.columns);
-    for (let place = 0; place < this.values.length; place++) result.values[place] = made(this.values[place], place);
+    for (let place = 0; place < this.values.length; place++) result.values[place] = change(this.values[place], place);
     return result;
   }
 
@@ -53,6 +54,7 @@ class Step {
     }
   }
 
+  /** A matrix of shapes of the divided side and those of the whole side. */
   private matrix(shapes: number[], value = 0): Matrix {
     const other = this.whole.length;
     return this.splitsOrigin ? new Matrix(shapes.length, other, value) : new Matrix(other, shapes.length, value);
@@ -193,6 +195,7 @@ export class Tree {
     return this.cells.map((cells) => Math.sqrt((variance * this.cells[this.depth]) / cells));
   }
 
+  /** Variances of the estimates of nodes from themselves and the levels below, and of sums of siblings; root first. */
   private ownVariances(variances: Variances, refines: boolean): { own: Matrix[]; siblings: Matrix[] } {
     const [origins, destinations] = this.nodes[this.depth];
     const own = [new Matrix(origins.length, destinations.length, variances.get(this.depth)!)];

@@ -63,6 +63,7 @@ export function up(value: number): string {
   return Number((steps * unit).toPrecision(12)).toLocaleString("en", { maximumFractionDigits: 12 });
 }
 
+/** The least whole number that is not below a number, whose last digits may be wrong. */
 function ceiling(value: number): number {
   return Math.ceil(trusted(value));
 }
@@ -77,15 +78,17 @@ export function rounded(value: number): string {
   return Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 12 });
 }
 
+/** A number of trips, in the noun of the page. */
 export function trips(count: number): string {
   return `${number(count)} ${inWords(count === 1 ? "trip" : "trips")}`;
 }
 
-/** How far from the truth a flow is, in trips and as a share of the flow; both rounded up. */
+/** How far from the truth a flow is, in trips; rounded up. */
 export function plusMinus(width: number): string {
   return `± ${number(roundedUp(width))}`;
 }
 
+/** The same as a share of the flow; rounded up. */
 export function shareOf(width: number, flow: number): string {
   const share = (100 * roundedUp(width)) / flow;
   if (share > 100) return "over 100 %";

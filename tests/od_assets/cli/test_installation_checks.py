@@ -171,7 +171,7 @@ def enter(var: Path, *names: str) -> None:
 
 def looked_at(var: Path) -> Finding:
     before = states(var.parent)
-    finding = installation.ledger(Warehouse())
+    finding = installation.inspect_ledger(Warehouse())
     assert states(var.parent) == before
     return finding
 

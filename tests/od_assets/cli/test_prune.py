@@ -148,7 +148,9 @@ def test_what_may_go_is_listed_then_removed_and_all_else_stays(project):
 def test_nothing_is_removed_while_a_release_runs(project, monkeypatch):
     plant(project.var, ".a.7.tmp", ".b.7.tmp")
     seen = []
-    monkeypatch.setattr(pruning, "remove", lambda path: seen.append((path.name, is_locked(project.var / LOCK_NAME))))
+    monkeypatch.setattr(
+        pruning, "remove_path", lambda path: seen.append((path.name, is_locked(project.var / LOCK_NAME)))
+    )
     prune("--older-than", "0")
     assert seen == []
     prune("--older-than", "0", "--remove")
