@@ -487,7 +487,7 @@ class ReleasePlan(Plan):
     ) -> ReleasePlan:
         """Return the plan with another unit and budget, mechanism or order of the tree; see the base class.
 
-        Another mechanism has its own shares, and area totals only if it can have them.
+        Another mechanism has its own shares, and area totals only if it can have them. So has another tree.
         """
         changed = mechanism or self.mechanism
         plan = partial(
@@ -503,7 +503,7 @@ class ReleasePlan(Plan):
             uncounted=self.uncounted if unit.kind == self.unit.kind else None,
             area_totals=self.area_totals if changed.refines else None,
         )
-        shares = budget.shares if mechanism is None else None
+        shares = budget.shares if mechanism is None and tree is None else None
         if isinstance(shares, tuple) and shares[0] != "geometric":
             # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their
             # proportions.
