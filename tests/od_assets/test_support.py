@@ -161,6 +161,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
     sections: dict[str, dict[str, Any]] = {
         "segments": {"segments": {"mode": {"categories": ["car", "bus"]}}},
         "area_totals": {"area_totals": {"share": "1/10"}},
+        "both_sides": {"tree": "both"},
         "bands": {"bands": {"cuts": [1]}},
         "uncounted": {"uncounted": {"share": "1/4", "max_trips": 9}},
         "coordinates": {"geography__coordinates": ["latitude", "longitude"]},
@@ -233,7 +234,7 @@ def choices(kind: str) -> list[str]:
     others = {"named_mechanism", "mechanism_options", "estimated_top_code", "map", "many_trips_a_row", "no_delta"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
     listed = chain.from_iterable(groups[name] for name in chosen)
-    only_flows = {"area_totals", "coordinates"} if kind == "counts" else set()
+    only_flows = {"area_totals", "both_sides", "coordinates"} if kind == "counts" else set()
     return [name for name in (*listed, *uses) if name not in others | only_flows]
 
 
