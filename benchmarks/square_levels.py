@@ -1,11 +1,12 @@
-"""Measure what levels of the same detail on both sides gain, against a tree that refines one side at a time.
+"""Measure what levels of the same detail on both sides gain, also with Laplace noise, against one side at a time.
 
     python -m benchmarks.square_levels --data FOLDER --csv docs/reference/tables
     python -m benchmarks.square_levels --data FOLDER --case flights --epsilon 1 --relation bounded --delta 1e-8 --json
 
-Every variant is released at equal (epsilon, delta), and every run is an independent draw of the certified noise. Errors
-are of the released table, against the true flows: the total error of the flows between zones, the mean over the square
-levels of the largest error, those of the totals of zones, and false discoveries among the flows between zones.
+Every variant is released at equal (epsilon, delta), or with Laplace noise at epsilon alone, and every run is an
+independent draw of the certified noise. Errors are of the released table, against the true flows: the total error of
+the flows between zones, the mean over the square levels of the largest error, those of the totals of zones, and false
+discoveries among the flows between zones.
 """
 
 from __future__ import annotations
@@ -44,20 +45,22 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
     "both sides": {"tree": "both"},
     "both sides, area totals": {"tree": "both", "area_totals": "1/10"},
     "both sides, area totals, auto": {"tree": "both", "area_totals": "1/10", "estimate": "auto"},
+    "Laplace": {"tree": "both", "noise_distribution": "laplace"},
+    "Laplace, area totals": {"tree": "both", "noise_distribution": "laplace", "area_totals": "18/100"},
 }
 """Options of each variant; the errors of all are divided by those of the first."""
 
 
 def planned(data: KnownFlows, relation: str, epsilon: str, delta: str, options: Mapping[str, Any]) -> ReleasePlan:
     """Return the plan of a variant."""
-    given = dict(options)
+    of_mechanism = {name: options[name] for name in ("estimate", "noise_distribution") if name in options}
     return plan_release(
         data.geography,
         unit=PrivacyUnit("trip", relation),  # type: ignore[arg-type]  # one of the choices of the command
-        budget=Budget(epsilon, delta),
-        mechanism=InfTDARefined(estimate=given.pop("estimate", "least_squares")),
+        budget=Budget(epsilon, 0 if "noise_distribution" in options else delta),
+        mechanism=InfTDARefined(**of_mechanism),
         acceptance=NO_FAULTS,
-        **given,
+        **{name: value for name, value in options.items() if name not in of_mechanism},
     )
 
 

@@ -129,6 +129,7 @@ def _make_measurement_options(
     for end in (ORIGIN, DESTINATION):
         sources[end.name] = [*zones, *(dg.TableColumnDep(estimate, end.name) for estimate in above)]
     columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources=sources)
+    words |= {"noise": series.mechanism.noise_distribution.capitalize()}
     return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
 

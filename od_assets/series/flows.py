@@ -152,11 +152,11 @@ class CountedRecords(Records):
 
 
 class FlowPrivacy(Section):
-    """Budget of one release: (epsilon, delta), or rho with the delta at which epsilon is stated."""
+    """Budget of one release: (epsilon, delta); rho with the delta at which epsilon is stated; or epsilon alone."""
 
     epsilon: Number | None = None
     rho: Number | None = None
-    delta: Number
+    delta: Number = 0
     conversion: str | None = None
     shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = None
 

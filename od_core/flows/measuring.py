@@ -15,7 +15,7 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import Measurement, estimate_next_parents, refuse_beyond_memory
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import AreaTotalStep, SegmentStep, ThresholdStep
+from od_core.flows.step import AreaTotalStep, LaplaceLevelStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements
 from od_core.noise.backends import NodeNoiseSource, NoiseSource, check_noise, require_laplace_source
@@ -136,6 +136,8 @@ def draw_noise(
     Without an ``expansion``, it is that of the root, or of area totals, and has ``categories`` values.
     """
     first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
+    if isinstance(step, LaplaceLevelStep):
+        return check_noise(noise, require_laplace_source(noise).draw_laplace(step.scale, size), size)
     if expansion is not None and isinstance(noise, NodeNoiseSource):
         ranks = plan.tree.compute_first_ranks(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
         drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())

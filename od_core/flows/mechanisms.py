@@ -58,6 +58,9 @@ class Mechanism:
     segment_profile: Fraction | None = None
     """Options of :class:`InfTDARefined`, with the values that they have for all other mechanisms."""
 
+    noise_distribution: str = "gaussian"
+    """Option of :class:`InfTDARefined`: the noise of each measured level."""
+
     threshold: str = "least"
     """Option of :class:`StabilityHistogram`; no other mechanism has a threshold."""
 
@@ -77,6 +80,7 @@ class Mechanism:
             shrunk=self.shrinks,
             u=self.u != Mechanism.u,
             segment_profile=self.segment_profile,
+            laplace=self.noise_distribution == "laplace",
         )
 
     @property
@@ -171,6 +175,8 @@ class InfTDARefined(InfTDA):
             parent's division among categories predicts (``od_core.flows.estimation.refinement``), by at most
             this number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area
             have similar divisions, but the results are biased. None, the default, moves nothing.
+        noise_distribution: ``gaussian``, or ``laplace`` for discrete Laplace noise and a pure epsilon, without delta.
+            Laplace noise grows with the number of measured levels, so a release of flows needs ``tree="both"``.
 
     Examples:
         >>> shrunk = InfTDARefined(estimate="shrunk", leaves="empirical_bayes")
@@ -183,6 +189,7 @@ class InfTDARefined(InfTDA):
     estimate: str = "least_squares"
     u: Fraction = Fraction(3, 2)
     segment_profile: Fraction | None = None
+    noise_distribution: str = "gaussian"
 
     name: ClassVar[str] = "inftda_refined"
     default_conversion: ClassVar[str] = "exact"
@@ -195,7 +202,11 @@ class InfTDARefined(InfTDA):
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise _make_option_error("keep_all_cap must be a whole number of leaf pairs, at least 0")
-        choices = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
+        choices = (
+            ("leaf estimator", self.leaves, LEAVES),
+            ("estimate", self.estimate, ESTIMATES),
+            ("noise distribution", self.noise_distribution, NOISE_DISTRIBUTIONS),
+        )
         for what, name, allowed in choices:
             step = f"choose {', '.join(allowed[:-1])} or {allowed[-1]}"
             refuse_unknown(what, name, allowed, code="OD-MECHANISM-OPTION", next_step=step)
@@ -216,7 +227,13 @@ class InfTDARefined(InfTDA):
             options["estimate"] = self.estimate
         if self.segment_profile is not None:
             options["segment_profile"] = str(self.segment_profile)
+        if self.noise_distribution != "gaussian":
+            options["noise_distribution"] = self.noise_distribution
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
+
+
+NOISE_DISTRIBUTIONS = ("gaussian", "laplace")
+"""Distributions of the noise of measured levels, by name."""
 
 
 def _parse_dial(name: str, value: object) -> Fraction:

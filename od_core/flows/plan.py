@@ -23,9 +23,11 @@ from od_core.flows.accuracy import (
     describe_half_width,
     find_most_leaf_pairs,
 )
+from od_core.flows.arrays import Integers
 from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
+from od_core.flows.projection.onto_parents import project_children_euclidean
 from od_core.flows.step import (
     AreaTotalStep,
     CombinedTotals,
@@ -281,6 +283,23 @@ class ReleasePlan(Plan):
         return self.mechanism.measures == "present_leaves"
 
     @property
+    def charges_rho(self) -> bool:
+        """True if the steps are charged in rho, as Gaussian noise is; False if Laplace noise is charged in epsilon."""
+        return not self.has_threshold and self.mechanism.noise_distribution == "gaussian"
+
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the estimated counts of the children of all parents, as the mechanism projects them.
+
+        Where a flow between zones has noise below one trip, estimates of a large family differ from whole numbers by
+        parts of a trip, and the projection of the mechanism, which has the least largest change, would give the rest
+        to arbitrary flows. There, the change has the least sum of squares, unless the tree is one of earlier versions.
+        """
+        has_little_noise = self.steps[-1].variance < 1
+        if has_little_noise and (self.tree.refines_both or not self.charges_rho):
+            return project_children_euclidean(noisy, totals, offsets)
+        return self.mechanism.project(noisy, totals, offsets)
+
+    @property
     def keeps_all(self) -> bool:
         """True if nodes that are estimated as 0 are kept. If False, they are dropped with all nodes below them."""
         return self.tables * self.tree.cells(self.tree.depth) <= self.mechanism.keep_all_cap
@@ -388,7 +407,7 @@ class ReleasePlan(Plan):
 
     def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
         """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.compute_spent`."""
-        if self.has_threshold:
+        if not self.charges_rho:
             return super().compute_spent(draws)
         rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
         every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
@@ -517,7 +536,7 @@ class ReleasePlan(Plan):
 
     def detail_noise(self, measured: Any = None) -> DetailNoise:
         """Return the noise of the flows between zones; see the base class."""
-        if self.has_threshold:
+        if not self.charges_rho:
             return super().detail_noise(measured)
         variance = self.step(self.tree.depth).variance
         return DetailNoise(variance, math.sqrt(variance), self.expected_errors[-1])

@@ -216,7 +216,7 @@ class Release(ReleasedFlows, PlannedRelease):
     @cached_property
     def replicated(self) -> Replicates:
         """The replicates as arrays. Raises OdError as :attr:`intervals` does."""
-        return Replicates(self.fitted)
+        return Replicates(self.fitted, has_laplace_noise=self.plan.mechanism.noise_distribution == "laplace")
 
     @property
     def measurements(self) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, cast
 
@@ -15,7 +15,12 @@ from od_core.privacy.accounting import Number, parse_exact_fraction
 from od_core.privacy.budget import Budget, Charge
 from od_core.privacy.neighbours import Neighbours, compute_leaf_sensitivity, compute_sensitivity_squared
 from od_core.privacy.plan import GaussianStep
-from od_core.privacy.stability import compute_laplace_scale, compute_laplace_variance, compute_stability_threshold
+from od_core.privacy.stability import (
+    bound_laplace_variance,
+    compute_laplace_scale,
+    compute_laplace_variance,
+    compute_stability_threshold,
+)
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
 
@@ -100,6 +105,45 @@ class AreaTotalStep(GaussianStep):
     def noise_facts(self) -> dict[str, object]:
         """Facts of a Gaussian step, and the side whose zones have the totals."""
         return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
+
+
+@dataclass(frozen=True)
+class LaplaceLevelStep(GaussianStep):
+    """The planned query of one level that is measured with discrete Laplace noise, and costs a pure epsilon.
+
+    Attributes:
+        variance: upper bound of the variance of the noise.
+        sensitivity: L1 sensitivity of the counts of the level.
+        scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale). The charge is sensitivity / scale.
+    """
+
+    sensitivity: int = field(kw_only=True)
+    scale: Fraction = field(kw_only=True)
+
+    @property
+    def rho(self) -> Fraction:
+        """Rho with which the step enters sums of rho."""
+        return self.charge.as_rho
+
+    @property
+    def charge(self) -> Charge:
+        """Charge of one draw of the noise, in epsilon."""
+        return Charge(epsilon=self.sensitivity / self.scale)
+
+    @property
+    def variance_bound(self) -> Fraction:
+        """Twice the squared scale, an upper bound of the variance of discrete Laplace noise."""
+        return 2 * self.scale**2
+
+    @property
+    def noise_facts(self) -> dict[str, object]:
+        """L1 sensitivity and noise scale, ready for JSON; the scale is exact text."""
+        return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
+
+
+@dataclass(frozen=True)
+class LaplaceAreaTotalStep(AreaTotalStep, LaplaceLevelStep):
+    """The query of area totals that is measured with discrete Laplace noise."""
 
 
 def parse_area_total_share(share: Number) -> Fraction:
@@ -239,7 +283,9 @@ def compute_level_shares(
 ) -> dict[int, Fraction]:
     """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
     levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments, both_sides=tree.refines_both)
-    shares = budget.compute_level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
+    fan_outs = [tree.largest_fan_out(level) for level in levels]
+    is_laplace = mechanism.noise_distribution == "laplace"
+    shares = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=is_laplace)
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
@@ -250,12 +296,13 @@ def list_measured_levels(
 
     If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
     ``segments``, the root has a share even then, because the total says nothing about the trips of each category.
-    Without, a refining mechanism does not measure the root of a tree that refines ``both_sides`` at once: it takes the
-    sum of the few nodes of the first level, and would cost as much of the budget as one of the few levels below.
+    Without, a refining mechanism does not measure the root of a tree that refines ``both_sides`` at once, or with
+    Laplace noise: it takes the sum of the few nodes of the first level, and would cost as much of the budget as one of
+    the few levels below.
     """
     if mechanism.measures != "every_level":
         return [depth]
-    takes_sum = both_sides and mechanism.refines
+    takes_sum = mechanism.refines and (both_sides or mechanism.noise_distribution == "laplace")
     return list(range(1 if not segments and (neighbours.have_equal_totals or takes_sum) else 0, depth + 1))
 
 
@@ -297,6 +344,11 @@ def plan_steps(
         raise _make_area_totals_error("the flow tree measures the trips from and to each zone itself")
     total = sum(share for *_, share in queries)
     shares = [(1 - of_areas) * share / total for *_, share in queries] + [of_areas / len(sides) for _ in sides]
+    if mechanism.noise_distribution == "laplace":
+        of_levels = dict(zip([level for level, *_ in queries], shares, strict=False))
+        return _plan_laplace_steps(
+            tree, neighbours, budget, of_levels, dict(zip(sides, shares[len(queries) :], strict=True))
+        )
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, counted) if of_table == 1 else None
     rho = of_table * budget.compute_total_rho(mechanism.default_conversion, tuple(shares), cells)
@@ -309,6 +361,32 @@ def plan_steps(
         number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
         noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
         steps.append(AreaTotalStep(*noise, side, number, node_sizes=neighbours.list_node_sizes(level)))
+    return tuple(steps)
+
+
+def _plan_laplace_steps(
+    tree: FlowTree,
+    neighbours: Neighbours,
+    budget: Budget,
+    of_levels: Mapping[int, Fraction],
+    of_sides: Mapping[int, Fraction],
+) -> tuple[GaussianStep, ...]:
+    """Return the steps with Laplace noise, given the shares of epsilon of the levels and of the sides' area totals.
+
+    Every unit changes the counts of a level by its contribution bound at most, so all levels have one sensitivity.
+    """
+    sensitivity = compute_leaf_sensitivity(neighbours.unit)
+
+    def noise(level: int, share: Fraction) -> dict[str, Any]:
+        scale = sensitivity / (share * (budget.epsilon or Fraction(0)))
+        squared = neighbours.sensitivity_squared(level)
+        values = {"level": level, "sensitivity_squared": squared, "variance": bound_laplace_variance(scale)}
+        return values | {"sensitivity": sensitivity, "scale": scale}
+
+    steps: list[GaussianStep] = [LaplaceLevelStep(**noise(level, share)) for level, share in of_levels.items()]
+    for place, (side, share) in enumerate(of_sides.items(), start=1):
+        level = tree.depth + place
+        steps.append(LaplaceAreaTotalStep(**noise(level, share), side=side, step_number=tree.depth + 1 + place))
     return tuple(steps)
 
 

@@ -145,9 +145,14 @@ class Budget(Shown):
         rule = self._resolve_share_rule(default)
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
-    def compute_level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
-        """Return the shares of the levels by the rule of the budget, or by ``default`` if it has none."""
-        return compute_shares_by_rule(self._resolve_share_rule(default), fan_outs)
+    def compute_level_shares(
+        self, fan_outs: Sequence[int], default: str, *, of_epsilon: bool = False
+    ) -> tuple[Fraction, ...]:
+        """Return the shares of the levels by the rule of the budget, or by ``default`` if it has none.
+
+        They are shares of rho, or of epsilon if ``of_epsilon``; see :func:`compute_shares_by_rule`.
+        """
+        return compute_shares_by_rule(self._resolve_share_rule(default), fan_outs, of_epsilon=of_epsilon)
 
     def _resolve_share_rule(self, default: str) -> str | tuple[Any, ...]:
         """Return the declared shares or their rule, or ``default``. Raises OdError for the rule ``minimise``."""

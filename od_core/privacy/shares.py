@@ -6,6 +6,7 @@ level have parts of its share: see :func:`od_core.flows.step.list_level_queries`
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -84,13 +85,18 @@ def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule)
     return exact
 
 
-def compute_shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int]) -> tuple[Fraction, ...]:
+def compute_shares_by_rule(
+    rule: str | tuple[Any, ...], fan_outs: Sequence[int], *, of_epsilon: bool = False
+) -> tuple[Fraction, ...]:
     """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
 
     ``fan_outs`` has k of each level: the largest number of children of its nodes; 0 for the leaves. Under the rule
     ``geography``, a level has the weight 1 - 1/k. So a level whose nodes have more children is measured more
     accurately. The leaves have no children, and their weight is 3/2. If each node of a level has only one child, the
     weight is 0, because the level below measures the same counts.
+
+    These weights w minimise the sum of w^2 v, if the variance v of a level is in proportion to 1 / its share of rho. If
+    the shares are ``of_epsilon``, v is in proportion to 1 / share^2, and the weights are w^(2/3), in thousandths.
 
     Raises OdError if the rule lists shares for another number of levels, or a share of 0 for a level that needs one.
     """
@@ -99,6 +105,8 @@ def compute_shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int])
         weights: Sequence[Any] = [Fraction(1)] * levels
     elif rule == "geography":
         weights = [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
+        if of_epsilon:
+            weights = [Fraction(_round_cube_root(int(weight**2 * 10**9)), 1000) for weight in weights]
     elif isinstance(rule, tuple) and rule[0] == "geometric":
         weights = [rule[1] ** level for level in range(levels)]
     elif len(rule) == levels:
@@ -110,3 +118,8 @@ def compute_shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int])
     else:
         raise make_budget_error("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
     return tuple(weight / sum(weights) for weight in weights)
+
+
+def _round_cube_root(value: int) -> int:
+    """Return the largest whole number whose cube is at most a whole number below 10^12."""
+    return bisect_right(range(10_000), value, key=lambda root: root**3) - 1

@@ -112,7 +112,7 @@ SENTENCES = (
     Sentence(r"per day \(exact\)"),
     Sentence("states the guarantee, the plan", lambda facts, made: "plan" in facts),
     Sentence("with the same promise"),
-    Sentence("(?:of|between) large areas", lambda facts, made: made.row["zones"] == "many", "report.html"),
+    Sentence("(?:of|between) large areas(?! smaller)", lambda facts, made: made.row["zones"] == "many", "report.html"),
     Sentence("contains all facts|(?:every file and|explains every) column"),
     Sentence("release has no intervals(?! of )", lambda facts, made: "uncounted" not in facts),
     Sentence("have no intervals\\.", lambda facts, made: "uncounted" not in facts, "nist|registry"),

@@ -112,6 +112,7 @@ def geography(which: str, detail: str, number: str) -> od_core.Geography:
 def _mechanism_of(row: Row) -> Any:
     name, _, rest = row["mechanism"].partition(" ")
     options = {"auto": {"estimate": "auto"}, "shrunk": {"estimate": "shrunk", "leaves": "empirical_bayes"}}
+    options["laplace"] = {"noise_distribution": "laplace"}
     if row["kind"] == "group sizes":
         return None if name == "by" else name
     return OF_FLOWS.make(name, **options[rest]) if rest else name
@@ -124,8 +125,9 @@ def _grid_of(row: Row) -> Any:
 
 
 def budget_of(row: Row) -> od_core.Budget:
-    """Return the budget of a row: epsilon 2, with a delta for flows and counts."""
-    return od_core.Budget(epsilon=2, delta="1e-8") if row["kind"] in ("flows", "counts") else od_core.Budget(epsilon=2)
+    """Return the budget of a row: epsilon 2, with a delta for flows and counts with Gaussian noise."""
+    is_pure = row["kind"] not in ("flows", "counts") or row["mechanism"].endswith("laplace")
+    return od_core.Budget(epsilon=2, delta=0 if is_pure else "1e-8")
 
 
 def plan_of(row: Row) -> od_core.Plan:

@@ -19,7 +19,7 @@ Chosen = frozenset[tuple[str, str]]
 ROWS = Path(__file__).with_name("rows.tsv")
 
 FLOW_MECHANISMS = (
-    *("inftda_refined", "inftda_refined auto", "inftda_refined shrunk"),
+    *("inftda_refined", "inftda_refined auto", "inftda_refined shrunk", "inftda_refined laplace"),
     *("inftda", "tda_l2", "tda_linf"),
 )
 MECHANISMS = {

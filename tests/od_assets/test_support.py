@@ -56,11 +56,10 @@ def unit_of(features: set[str]) -> od_core.PrivacyUnit:
 def budget_of(features: set[str], *, pure: bool) -> od_core.Budget:
     if "rho" in features:
         return od_core.Budget(rho="1/10", delta="1e-8")
-    if "no_delta" in features or (pure and "delta" not in features):
-        return od_core.Budget(epsilon=1)
-    return od_core.Budget(
-        epsilon=1, delta="1e-8", shares={"minimise": ["region x all"]} if "minimise" in features else None
-    )
+    shares = {"minimise": ["region x all"]} if "minimise" in features else None
+    if "no_delta" in features or ((pure or "laplace" in features) and "delta" not in features):
+        return od_core.Budget(epsilon=1, shares=shares)
+    return od_core.Budget(epsilon=1, delta="1e-8", shares=shares)
 
 
 def mechanism_of(features: set[str]) -> od_core.Mechanism:
@@ -69,7 +68,7 @@ def mechanism_of(features: set[str]) -> od_core.Mechanism:
     if "vanilla_gauss" in features:
         return od_core.VanillaGauss()
     options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
-    options |= {"segment_profile": {"segment_profile": 1}}
+    options |= {"segment_profile": {"segment_profile": 1}, "laplace": {"noise_distribution": "laplace"}}
     stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
     return od_core.InfTDARefined(**stated) if stated or "inftda_refined" in features else od_core.InfTDA()  # type: ignore[arg-type]
 
@@ -144,11 +143,11 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
     if flows:
         budget = budget_of(features, pure=False)
         amount = {"rho": "0.05"} if "rho" in features else {"epsilon": "1"}
-        changes["privacy"] = amount | {"delta": str(budget.delta)}
+        changes["privacy"] = amount | ({"delta": str(budget.delta)} if budget.delta else {})
         changes["privacy"] |= {"shares": {"minimise": ["region x all"]}} if "minimise" in features else {}
         mechanism = mechanism_of(features)
         options = {"empirical_bayes": ("leaves", "empirical_bayes"), "shrunk": ("estimate", "shrunk"), "u": ("u", 2)}
-        options |= {"segment_profile": ("segment_profile", 1)}
+        options |= {"segment_profile": ("segment_profile", 1), "laplace": ("noise_distribution", "laplace")}
         changes |= {
             "mechanism": mechanism.name,
             "mechanism_options": dict(options[name] for name in features & {*options}),
@@ -202,6 +201,8 @@ def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row, project):
         features.add("bands")
     if "uncounted" in features and "user_year" not in row.needs:
         features.add("user_year")
+    if "laplace" in features and row.kind == "flows" and "both_sides" not in row.needs:
+        features.add("both_sides")
     with pytest.raises(od_core.OdError) as refused:
         asked(project, row.kind, features)
     assert (refused.value.code, refused.value.next_step) == (row.code, row.next_step)

@@ -102,7 +102,7 @@ WRONG = [
     # Missing and unknown fields, also of sections that are alternatives.
     defs(NAME, "", ": name", "Field required"),
     defs(PERIODS, "  periods: {last: 2001-02}\n", ": periods.first", "Field required"),
-    defs(PRIVACY, "  privacy: {epsilon: 1}\n", ": privacy.delta", "Field required"),
+    defs(PRIVACY, "  privacy: {epsilon: 1}\n", "", "delta is 0, but Gaussian noise needs", "OD-BUDGET-DELTA"),
     defs(PRIVACY, f"{PRIVACY}  mechansm: inftda\n", ": mechansm", "did you mean 'mechanism'?"),
     defs(
         PRIVACY, f"{PRIVACY}  destination_geography: {{levels: [zone]}}\n", ": destination_geography.file", "required"

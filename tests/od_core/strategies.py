@@ -20,7 +20,9 @@ TREES = (*TREES_IN_TURN, "both")
 
 def trees_for(mechanism: Any) -> tuple[str, ...]:
     """The orders of the tree that a mechanism can have."""
-    return TREES_IN_TURN if getattr(mechanism, "leaf_dial", None) else TREES
+    if mechanism.noise_distribution == "laplace":
+        return ("both",)
+    return TREES_IN_TURN if mechanism.leaf_dial else TREES
 
 
 @dataclass

@@ -356,7 +356,7 @@ def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Inte
     rounded = np.empty_like(level.noisy)
     if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise make_overflow_error()
-    return plan.mechanism.project(rounded, totals, level.runs)
+    return plan.project(rounded, totals, level.runs)
 
 
 def _round_estimates(plan: ReleasePlan, noisy: Integers, difference: Integers) -> Integers:
@@ -500,7 +500,7 @@ def _project_top_segments(plan: ReleasePlan, estimates: Integers, trips: Integer
     lacking = (trips << bits) - estimates.sum()
     rounded = estimates + (lacking // categories)[:, np.newaxis] + ((1 << bits) >> 1) >> bits
     offsets = np.arange(len(trips) + 1) * categories
-    return plan.mechanism.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
+    return plan.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
 
 
 def refine_leaves_with_segments(
@@ -523,7 +523,7 @@ def refine_leaves_with_segments(
             siblings = np.diff(expansion.offsets)  # parts are equal, because all leaves have the same variance
             shifted = np.repeat((2 * (totals - sums[parents]) + siblings) // (2 * siblings), siblings)
             shifted += noisy
-            trips = plan.mechanism.project(shifted, totals, expansion.offsets)
+            trips = plan.project(shifted, totals, expansion.offsets)
         else:
             trips = of_leaves[expansion.first : expansion.first + len(noisy)]
         leaves, kept = replace(expansion.with_trips(trips), level=leaf.step.level), np.empty(0, dtype=np.int64)

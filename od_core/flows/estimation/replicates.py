@@ -9,9 +9,10 @@ If nodes were dropped, the noise of the others was selected, which biases h. The
 e_r is the noise of the leaves alone: a noisy value was drawn after the nodes above it had been selected. The trips of
 dropped nodes are in no replicate.
 
-The noise is normal and public. It is a function of the noisy values, of r, and of the node. Each number is one of
-65,536 quantiles, chosen by 16 bits of the generator Philox [salmon2011parallel], whose numbers can be computed in any
-order, and scaled so that the variance is exact. All arithmetic is of single operations of IEEE 754, in tree order.
+The noise is public, and normal or, of measurements with Laplace noise, of the Laplace distribution. It is a function of
+the noisy values, of r, and of the node. Each number is one of 65,536 quantiles, chosen by 16 bits of the generator
+Philox [salmon2011parallel], whose numbers can be computed in any order, and scaled so that the variance is exact. All
+arithmetic is of single operations of IEEE 754, in tree order.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Replicates:
         estimate: The estimate h of each leaf, around which the replicates spread; shape (leaves,).
     """
 
-    def __init__(self, fitted: FittedTree) -> None:
+    def __init__(self, fitted: FittedTree, *, has_laplace_noise: bool = False) -> None:
         self._fitted, self._levels, self._leaf = fitted, fitted.levels, fitted.levels[-1]
         self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
         self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
@@ -67,7 +68,8 @@ class Replicates:
         for noisy, _ in fitted.area_totals.values():
             digest.update(noisy.astype("<f8").tobytes())
         self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
-        quantiles = compute_normal_quantiles()  # the sum of their squares is an exact real number
+        # The sum of their squares is an exact real number.
+        quantiles = compute_laplace_quantiles() if has_laplace_noise else compute_normal_quantiles()
         self._quantiles = quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
 
     @cached_property
@@ -170,3 +172,9 @@ class _Fit:
 
     lacking: Reals  # fitted value of each parent of leaves minus the sum of the values of its leaves
     moved: tuple[Reals, Reals] | None = None  # multipliers m of the measured area totals by side
+
+
+def compute_laplace_quantiles() -> Reals:
+    """Return 65,536 quantiles of the Laplace distribution, rounded so that they are the same on every machine."""
+    above = [round(-math.log(1 - (k + 0.5) / 32768) * 1024) / 1024 for k in range(32768)]
+    return np.array([*(-value for value in reversed(above)), *above])

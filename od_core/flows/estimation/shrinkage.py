@@ -549,7 +549,7 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
             divide_in_lumps(estimate, division, least, max(1, math.floor(least)), trips[at.children])
         else:
             rounded = np.floor(estimate + 0.5).astype(np.int64)
-            trips[at.children][division.kept] = plan.mechanism.project(rounded, division.totals, division.runs)
+            trips[at.children][division.kept] = plan.project(rounded, division.totals, division.runs)
 
     level.process_blocks(process_block)
     if level.of_areas is not None:

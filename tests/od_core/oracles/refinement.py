@@ -7,10 +7,12 @@ problem that it solves where nothing is cut off at 0, in linear algebra without 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from math import ceil, floor
 
 import numpy as np
 
+from tests.od_core.oracles.euclidean import rounded
 from tests.od_core.oracles.inftda import Node, Tree, trips_below
 from tests.od_core.oracles.intopt import transcription
 
@@ -88,14 +90,18 @@ def _only_below(tree: Tree, node: Node, level: int) -> Node:
     return node
 
 
-def refined(queries: list[Query], total: int | None, order: str = "ascending") -> list[dict[Node, int]]:
+def refined(
+    queries: list[Query], total: int | None, order: str = "ascending", *, least_squares: bool = False
+) -> list[dict[Node, int]]:
     """Positive nodes of the root and of every measured level; ``total`` is n where it is public, else None.
 
-    A root that is neither public nor measured takes the rounded sum of the estimates of its children.
+    With ``least_squares``, rounded estimates are projected by the least sum of squares. A root that is neither public nor
+    measured takes the rounded sum of the estimates of its children.
     z is x + d / 2^bits. On the way up d is the gap to the sum of the children times a weight of 20 bits, rounded down;
     on the way down every kept child gets its part of what is missing, rounded down, and z half up. Variances are
     floating-point numbers, summed child after child, the dropped ones last and at once.
     """
+    project = rounded if least_squares else partial(transcription, order=order)
     bits = max(0, min(16, 24 - ceil(max(query.variance for query in queries)).bit_length() // 2))
     differences: list[dict[Node, int]] = [{} for _ in queries]
     variances: list[dict[Node, float]] = [{} for _ in queries]
@@ -138,7 +144,7 @@ def refined(queries: list[Query], total: int | None, order: str = "ascending") -
                 z = [x[cell] + _half_up(missing, 2**bits * len(kept)) for cell in kept]
             else:
                 z = [x[c] + _half_up(d[c] + missing * v[c] // sum(v.values()), 2**bits) for c in kept]
-            level |= dict(zip(kept, transcription(z, trips[parent], order), strict=True))
+            level |= dict(zip(kept, project(z, trips[parent]), strict=True))
         trips = level
         if query.level > 0:
             levels.append(trips)

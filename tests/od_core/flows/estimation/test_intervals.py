@@ -1,6 +1,7 @@
 """Intervals against linear algebra, against each other, by enumeration of the noise, and where they have edges."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from random import Random
@@ -19,7 +20,7 @@ from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.publication import columns
 from tests.od_core.doubles import ListedNoise, SeededLaplace, no_noise
-from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, made, meets, within
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, LAPLACE, Case, case_of, made, meets, within
 from tests.statistical.laws import probabilities
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -63,7 +64,14 @@ def test_every_cell_and_every_sum_has_the_interval_of_linear_algebra(random: Ran
     With noise of many thousand trips on counts far from 0, so that half a trip more or less is little; and with little.
     """
     budget, least = ({"epsilon": 10}, 0) if fine else ({"rho": "1e-7"}, 10**5)
-    case = case_of(random, KEEPING, budget=budget, least_trips=least, most_trips=least + 40, most_pairs=36)
+    case = case_of(
+        random,
+        [*KEEPING, LAPLACE] if fine else KEEPING,
+        budget=budget,
+        least_trips=least,
+        most_trips=least + 40,
+        most_pairs=36,
+    )
     dense = case.dense
     for o_level, d_level in case.level_pairs():
         for cell, found in bounds_at(case, o_level, d_level).items():
@@ -82,7 +90,8 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
     A sum with a part in dropped nodes: its lower end from what was measured below those that were kept, its upper end
     between that and all that each dropped node may have.
     """
-    case = case_of(random, DROPPING, budget={"epsilon": random.choice([1, 10])}, most_trips=random.choice([3, 60]))
+    mechanisms = [*DROPPING, replace(LAPLACE, keep_all_cap=0)]
+    case = case_of(random, mechanisms, budget={"epsilon": random.choice([1, 10])}, most_trips=random.choice([3, 60]))
     dense = case.dense
     event(f"dropped: {case.drops}")
     fitted = {node: dense.of_node(node) for level in dense.cells.values() for node in level}
@@ -104,9 +113,7 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
                 assert found == (case.trips, case.trips)
             elif above and not mine:
                 assert found == (0, tops[above[0]])
-            elif not case.drops:
-                assert_is_interval(found, *dense.of_node(cell))
-            elif case.release.plan.sums_root and cell == ((), ()):
+            elif not case.drops or (case.release.plan.sums_root and cell == ((), ())):
                 assert_is_interval(found, *dense.of_node(cell))
             elif hub == finest:  # the cells are measured nodes, by this name or another
                 assert_is_interval(found, *fitted[mine[0]])

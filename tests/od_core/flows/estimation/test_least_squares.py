@@ -8,7 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation.least_squares import fit_least_squares
-from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, LAPLACE, Case, case_of
 
 RANDOMS = st.randoms(use_true_random=True)
 
@@ -23,7 +23,9 @@ def nodes_of(case: Case, level) -> list:
     return [(origins[o], destinations[d]) for o, d in zip(level.nodes.origin, level.nodes.destination, strict=True)]
 
 
-@pytest.mark.parametrize("mechanisms", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
+@pytest.mark.parametrize(
+    "mechanisms", [KEEPING, DROPPING, [LAPLACE]], ids=["all kept", "some dropped", "Laplace noise"]
+)
 @given(random=RANDOMS)
 def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanisms, random: Random):
     """All measured nodes, dropped ones too, and the root; where leaves alone were measured, all public nodes."""
