@@ -95,8 +95,8 @@ def refined(
 ) -> list[dict[Node, int]]:
     """Positive nodes of the root and of every measured level; ``total`` is n where it is public, else None.
 
-    With ``least_squares``, rounded estimates are projected by the least sum of squares. A root that is neither public nor
-    measured takes the rounded sum of the estimates of its children.
+    With ``least_squares``, rounded estimates are projected by the least sum of squares. A root that is neither public
+    nor measured takes the rounded sum of the estimates of its children.
     z is x + d / 2^bits. On the way up d is the gap to the sum of the children times a weight of 20 bits, rounded down;
     on the way down every kept child gets its part of what is missing, rounded down, and z half up. Variances are
     floating-point numbers, summed child after child, the dropped ones last and at once.
