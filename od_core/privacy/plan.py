@@ -503,25 +503,30 @@ def check_charges(plan: Plan) -> None:
         refuse_wrong_charge(step.noise_facts, step.charge)
     for step in plan.charged_steps:
         if not isinstance(step, UncountedStep):
-            _check_sensitivity(step, neighbours)
+            _check_sensitivity(step, neighbours, counts_leaf_pairs=plan.table in ("flows", "counts"))
     charges = [step.charge for step in plan.charged_steps]
     rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
         raise make_charge_error("the charge of the whole plan does not equal the sum of the charges of its steps")
 
 
-def _check_sensitivity(step: Step, neighbours: Neighbours) -> None:
-    """Raise OdError unless a step has the sensitivity, the kind of charge and the threshold that the unit needs."""
+def _check_sensitivity(step: Step, neighbours: Neighbours, *, counts_leaf_pairs: bool) -> None:
+    """Raise OdError unless a step has the sensitivity, the kind of charge and the threshold that the unit needs.
+
+    ``counts_leaf_pairs`` states that each of the unit's trips is in one of the counts of the step.
+    """
     unit, facts = neighbours.unit, step.noise_facts
     if step.charge.epsilon and unit.is_of_year:
         raise make_charge_error(f"a release of unit {unit.kind!r} is not charged in rho")
     expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
     if facts.get("sensitivity_squared", expected) != expected:
         raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
-    if "threshold" in facts:
-        least = compute_stability_threshold(unit, step.charge.epsilon, step.charge.delta)
-        if facts["sensitivity"] != compute_leaf_sensitivity(unit) or facts["threshold"] < least:
-            raise make_charge_error("the sensitivity or the threshold does not keep epsilon and delta for the unit")
+    expected = compute_leaf_sensitivity(unit)
+    if counts_leaf_pairs and facts.get("sensitivity", expected) != expected:
+        raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
+    threshold, charge = facts.get("threshold"), step.charge
+    if threshold is not None and threshold < compute_stability_threshold(unit, charge.epsilon, charge.delta):
+        raise make_charge_error("the threshold does not keep epsilon and delta for the unit")
 
 
 def make_plan_error(message: str) -> OdError:

@@ -151,6 +151,14 @@ def test_replicates_have_noise_of_the_laplace_distribution():
     np.testing.assert_allclose(quantiles, expected, atol=1 / 1024)
 
 
+def test_a_plan_whose_steps_have_another_sensitivity_is_not_charged():
+    """Also where the charge is that of the wrong sensitivity."""
+    plan, half = planned(), planned(unit=PrivacyUnit("trip", "unbounded"))
+    plan.__dict__["_of_table"] = half.steps
+    with pytest.raises(OdError, match=r"OD-CHARGE: .* does not match the unit"):
+        check_charges(plan)
+
+
 def test_replicates_spread_as_laplace_noise():
     """Of a table of one pair, the fourth moment of a replicate's errors is 6 times the squared variance, not 3."""
     flows = pd.DataFrame({"origin": ["a"], "destination": ["a"], "trips": [900]})
