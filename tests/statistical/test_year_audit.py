@@ -129,11 +129,11 @@ def m_of_the_year_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def a_counter_lost_in_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Level]:
     """The counts of January are used, although the process ended before it wrote their counters."""
-    keep = UserCounters.keep
+    store = UserCounters.store_or_compare
     monkeypatch.setattr(
         UserCounters,
-        "keep",
-        lambda counters, batches: None if counters.key.period == "2001-01" else keep(counters, batches),
+        "store_or_compare",
+        lambda counters, batches: None if counters.key.period == "2001-01" else store(counters, batches),
     )
     return levels_of_year(tmp_path)
 

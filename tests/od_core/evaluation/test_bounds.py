@@ -96,11 +96,11 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     tree = FlowTree(geography, geography, order)
     zero, none = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
     truth = Truth.from_counts(tree, TripCounts.from_pairs(tree, zero, zero, none))
-    leaves = tree.list_public_nodes(4)
+    leaves = tree.list_public_nodes(tree.depth)
     bounds, exceeded = np.array(metrics.compute_gauss_bounds(tree, Fraction(25), HALF)), 0
     noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
     for values in noise:
-        errors = truth.compute_errors(Nodes(4, leaves.origin, leaves.destination, values))
+        errors = truth.compute_errors(Nodes(tree.depth, leaves.origin, leaves.destination, values))
         exceeded += any(level["max_abs_error"] > bound for level, bound in zip(errors, bounds, strict=True))
     assert RUNS // 200 < exceeded <= MOST
 

@@ -24,6 +24,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import within
 from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, segment_case
+from tests.od_core.strategies import trees_for
 
 RANDOMS = st.randoms(use_true_random=True)
 SHRUNK = (
@@ -118,9 +119,13 @@ def test_released_segments_sum_to_the_released_totals(mechanisms, random: Random
 @given(random=RANDOMS)
 def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechanism, random: Random):
     """At every level, whatever the segments are; and the intervals are those of least squares, which need no model."""
-    seed, noise = random.randrange(2**32), SeededNoise(random.randrange(2**32))
+    seed, noise, order = (
+        random.randrange(2**32),
+        SeededNoise(random.randrange(2**32)),
+        random.choice(trees_for(mechanism)),
+    )
     case, plain = (
-        segment_case(Random(seed), each, noise=noise)  # noqa: S311
+        segment_case(Random(seed), each, noise=noise, order=order)  # noqa: S311
         for each in (mechanism, replace(mechanism, estimate="least_squares", leaves="chebyshev", u="3/2"))
     )
     release, root = case.release, make_published_root(case.plan, case.trips)
