@@ -89,7 +89,12 @@ class _LeafSide:
 
     def sum_zones(self, values: Reals) -> Reals:
         """Return, for each family, the sum of the values of the zones of its area; shape (families,)."""
-        return np.bincount(self.area_of_zone, values).astype(np.float64)[self.area]
+        of_areas = np.bincount(self.area_of_zone, values).astype(np.float64) if self.is_divided else values
+        return of_areas[self.area]
+
+    def multiply_by_zones(self, values: Reals) -> Reals:
+        """Return values of families, each times the zones of its area."""
+        return values * self.zones if self.is_divided else values
 
 
 def include_area_totals(
@@ -222,18 +227,20 @@ class TotalsSystem:
         fitted = []
         for side, other, of_zones in zip(self._sides, self._sides[::-1], own, strict=True):
             fitted.append(
-                of_zones + side.sum_by_zone(lacking * other.zones) if side.is_divided else side.sum_by_area(h)
+                of_zones + side.sum_by_zone(other.multiply_by_zones(lacking))
+                if side.is_divided
+                else side.sum_by_area(h)
             )
         return self._concatenate_sides(fitted)
 
     def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, list[Reals]]:
-        """Return s2 R' m, summed over the leaves of each family, and over those of each zone, by side."""
+        """Return s2 R' m, summed over the leaves of each family, and over those of each zone of a divided side."""
         noise, by_side = self._levels[-1].noise, self.split_by_side(m)
         one, other = (side.sum_zones(values) for side, values in zip(self._sides, by_side, strict=True))
-        of_families = noise * (one * self._sides[1].zones + other * self._sides[0].zones)
+        of_families = noise * (self._sides[1].multiply_by_zones(one) + self._sides[0].multiply_by_zones(other))
         of_zones = []
         for side, leaves, own, others in zip(self._sides, self._leaves_of_zone, by_side, (other, one), strict=True):
-            of_zones.append(noise * (leaves * own + side.sum_by_zone(others)))
+            of_zones.append(noise * (leaves * own + side.sum_by_zone(others)) if side.is_divided else np.empty(0))
         return of_families, of_zones
 
     def _multiply_by_matrix(self, m: Reals) -> Reals:

@@ -554,9 +554,11 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
     level.process_blocks(process_block)
     if level.of_areas is not None:
         totals, small = above[level.parents], float(rule.u or SMALL) * given.families[-1].sigma
-        area = level.of_areas.number_areas(dict(zip(level.sides, level.area[:, kept], strict=True)))
+        areas = level.of_areas.number_areas(
+            {side: own[kept] for side, own in zip(level.sides, level.area, strict=True)}
+        )
         trips[kept] = project_to_area_totals(
-            estimates, level.noise, runs, totals, area, level.of_areas, small, even=least is not None
+            estimates, level.noise, runs, totals, areas, level.of_areas, small, even=least is not None
         )
     return trips
 

@@ -63,6 +63,10 @@ _NEARLY = 1e-9
 """Distance from a whole number that is an error of arithmetic."""
 
 
+Areas = tuple[Numbers, ...]
+"""The number of the area of each child on each side that has totals; shape (children,) each."""
+
+
 @dataclass(frozen=True, eq=False)
 class EstimatedTotals:
     """The estimated totals of the areas into which a level divides others, without the trips of dropped nodes.
@@ -85,11 +89,15 @@ class EstimatedTotals:
         sides, trips, noise = zip(*given, strict=True)
         return cls(sides, tuple(map(len, trips)), np.concatenate(trips), np.concatenate(noise))
 
-    def number_areas(self, areas: Mapping[int, Numbers]) -> Numbers:
-        """Return the numbers of the areas of each child by side among all; shape (sides, children)."""
+    def number_areas(self, areas: Mapping[int, Numbers]) -> Areas:
+        """Return the numbers of the areas of each child on each side that has totals, among the areas of all sides.
+
+        ``areas`` has those among the areas of the side, by side; shape (children,) each.
+        """
         *first, _ = accumulate(self.sizes, initial=0)
-        rows = [areas[side] + before for side, before in zip(self.sides, first, strict=True)]
-        return np.array(rows, dtype=np.int32)
+        return tuple(
+            areas[side] + before if before else areas[side] for side, before in zip(self.sides, first, strict=True)
+        )
 
 
 def project_to_area_totals(
@@ -97,7 +105,7 @@ def project_to_area_totals(
     noise: float,
     runs: Integers,
     totals: Integers,
-    area: Numbers,
+    areas: Areas,
     of_areas: EstimatedTotals,
     least: float,
     *,
@@ -110,15 +118,15 @@ def project_to_area_totals(
         noise: Variance of the noise of the level.
         runs: The children of node ``p`` are ``runs[p]:runs[p + 1]``; shape (nodes + 1,).
         totals: Trips of each node; shape (nodes,).
-        area: Number of the area of each child on each side; shape (sides, children).
+        areas: See :data:`Areas`.
         of_areas: Estimated totals of the areas.
         least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
         even: True if w is 1 for all children.
     """
-    shift_towards_totals(estimate, noise, runs, totals, area, of_areas, even=even)
+    shift_towards_totals(estimate, noise, runs, totals, areas, of_areas, even=even)
     allowed = _ALLOWED * np.sqrt(of_areas.noise)
     rounded_up = _ROUNDED_UP if even else 0.0
-    return round_to_totals(estimate, runs, totals, area, allowed, least, max(1, math.floor(least)), rounded_up)
+    return round_to_totals(estimate, runs, totals, areas, allowed, least, max(1, math.floor(least)), rounded_up)
 
 
 def shift_towards_totals(
@@ -126,7 +134,7 @@ def shift_towards_totals(
     noise: float,
     runs: Integers,
     totals: Integers,
-    area: Numbers,
+    areas: Areas,
     of_areas: EstimatedTotals,
     *,
     even: bool = False,
@@ -138,7 +146,7 @@ def shift_towards_totals(
     def sum_shifted_block(block: tuple[int, int], *, replaces: bool = False) -> Reals:
         (first, last), found = block, np.zeros((2, len(move)))
         families = runs[first : last + 1], totals[first:last]
-        _sum_shifted_estimates(estimate, *families, area, scale, move, shift[first:last], found[0], found[1], replaces)
+        _sum_shifted_estimates(estimate, *families, areas, scale, move, shift[first:last], found[0], found[1], replaces)
         return found
 
     softness, ends = _SOFTNESS * of_areas.noise / noise, list(accumulate(of_areas.sizes, initial=0))
@@ -150,7 +158,16 @@ def shift_towards_totals(
 
 
 @kernel
-def _sum_shifted_estimates(estimate, runs, totals, area, scale, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]
+def _sum_of_areas(values: Reals, areas: Areas, child: int) -> float:
+    """Return the sum of values over the areas of a child, one on each side."""
+    total = 0.0
+    for area in areas:
+        total += values[area[child]]
+    return total
+
+
+@kernel
+def _sum_shifted_estimates(estimate, runs, totals, areas, scale, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]
     """Add, by area, the sum of x and the number of those above 0, given b of each area, called ``move``.
 
     ``scale`` is the standard deviation of the noise, or infinite if w is 1 for all. ``shift`` is a of each node, and is
@@ -162,17 +179,16 @@ def _sum_shifted_estimates(estimate, runs, totals, area, scale, move, shift, sum
         first, size = runs[node], runs[node + 1] - runs[node]
         for k in range(size):
             e = estimate[first + k]
-            moved[k] = e
-            for side in range(len(area)):
-                moved[k] += move[area[side, first + k]]
+            moved[k] = e + _sum_of_areas(move, areas, first + k)
             weight[k] = _LEAST_WEIGHT + (1.0 - _LEAST_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
         if totals[node] > 0 and size > 0:
             shift[node] = shift_to_total(moved[:size], weight[:size], float(totals[node]), shift[node])
         for k in range(size):
             x = max(moved[k] + weight[k] * shift[node], 0.0) if totals[node] > 0 else 0.0
-            for side in range(len(area) if x > 0.0 else 0):
-                sums[area[side, first + k]] += x
-                number[area[side, first + k]] += 1.0
+            if x > 0.0:
+                for area in areas:
+                    sums[area[first + k]] += x
+                    number[area[first + k]] += 1.0
             if replaces:
                 estimate[first + k] = x
 
@@ -212,7 +228,7 @@ def round_to_totals(
     x: Reals,
     runs: Integers,
     totals: Integers,
-    area: Numbers,
+    areas: Areas,
     allowed: Reals,
     least: float,
     lump: int,
@@ -238,7 +254,7 @@ def round_to_totals(
         rounded, of_small = _round_down(x, first, last, least, trips)
         left -= rounded
         for i in range(first, last):
-            short[i - first] = x[i] - trips[i] + _CARRIED * _sum_at(lacks, area[:, i])
+            short[i - first] = x[i] - trips[i] + _CARRIED * _sum_of_areas(lacks, areas, i)
         number_small, number_large = _order_small_then_large(order, x, first, short[: last - first], least)
         small, large = order[:number_small], order[number_small : number_small + number_large]
         filled = lump * np.int64(math.floor(of_small / lump + rounded_up))
@@ -246,25 +262,16 @@ def round_to_totals(
         give_in_turn(trips, small, given, lump)
         left -= given
         for i in small:
-            if left >= lump and _sum_at(lacks, area[:, i]) > _sum_at(allowed, area[:, i]):
+            if left >= lump and _sum_of_areas(lacks, areas, i) > _sum_of_areas(allowed, areas, i):
                 trips[i] += lump
                 left -= lump
         give_in_turn(trips, large, left, -(-left // max(number_large, 1)))
         if left < 0:  # floating-point error of totals near the limit
             trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
-            for number in area[:, i]:
-                lacks[number] += x[i] - trips[i]
+            for area in areas:
+                lacks[area[i]] += x[i] - trips[i]
     return trips
-
-
-@kernel
-def _sum_at(values: Reals, positions: Numbers) -> float:
-    """Return the sum of some values."""
-    total = 0.0
-    for at in positions:
-        total += values[at]
-    return total
 
 
 @kernel

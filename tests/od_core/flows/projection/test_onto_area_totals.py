@@ -38,7 +38,7 @@ def problem(seed: int, mean: float) -> Problem:
     measured = true.sum(axis=0) + random.normal(0, 1, areas) * spread**0.5
     measured += spread * (true.sum() - measured.sum()) / spread.sum()
     measured = EstimatedTotals.from_sides([(0, measured, spread)])
-    return noisy[there], float(noise), runs, totals, np.nonzero(there)[1].astype(np.int32)[np.newaxis], measured
+    return noisy[there], float(noise), runs, totals, (np.nonzero(there)[1].astype(np.int32),), measured
 
 
 def problem_of_both_sides(seed: int, mean: float) -> Problem:
@@ -83,7 +83,7 @@ def violation(x: np.ndarray, given: Problem) -> float:
     estimate, noise, runs, totals, area, of_areas = given
     weight = 0.03 + 0.97 / (1 + np.maximum(estimate, 0) ** 2 / noise)
     b_of_areas = (of_areas.trips - sums_by_area(x, area, of_areas)) * noise / (SOFTNESS * of_areas.noise)
-    b = b_of_areas[area].sum(axis=0)
+    b = b_of_areas[np.array(area)].sum(axis=0)
     far = [np.abs(np.add.reduceat(x, runs[:-1]) - totals).max()]
     for first, last in pairwise(runs):
         some = slice(first, last)
@@ -147,11 +147,11 @@ def test_flows_below_the_lump_are_gathered_by_hand():
     Where .4 fill no lump, their area gets one in the fourth node, after it has lacked more than 1 trip.
     """
     far = np.full(9, np.inf)
-    x, runs, area = np.array([1.8] * 5 + [0.0] * 4), np.array([0, 9]), np.arange(9, dtype=np.int32)[np.newaxis]
+    x, runs, area = np.array([1.8] * 5 + [0.0] * 4), np.array([0, 9]), (np.arange(9, dtype=np.int32),)
     assert round_to_totals(x, runs, np.array([9]), area, far, 1.9, 1, 0.25).tolist() == [2, 2, 2, 2, 1, 0, 0, 0, 0]
-    x, runs, area = np.array([3.7, 0.7, 0.6, 2.0, 0.5, 0.5]), np.array([0, 3, 6]), np.array([[0, 1, 2, 0, 1, 2]])
+    x, runs, area = np.array([3.7, 0.7, 0.6, 2.0, 0.5, 0.5]), np.array([0, 3, 6]), (np.array([0, 1, 2, 0, 1, 2]),)
     assert round_to_totals(x, runs, np.array([5, 3]), area, far, 1.0, 1, 0.25).tolist() == [4, 1, 0, 2, 0, 1]
-    x, runs, area = np.tile([2.6, 0.4], 5), np.arange(6) * 2, np.tile(np.arange(2, dtype=np.int32), 5)[np.newaxis]
+    x, runs, area = np.tile([2.6, 0.4], 5), np.arange(6) * 2, (np.tile(np.arange(2, dtype=np.int32), 5),)
     trips = round_to_totals(x, runs, np.full(5, 3), area, np.ones(2), 1.0, 1, 0.25)
     assert trips.reshape(5, 2).tolist() == [[3, 0]] * 3 + [[2, 1], [3, 0]]
 
@@ -164,7 +164,7 @@ def test_what_rounding_takes_from_an_area_stays_small(monkeypatch, least):
     totals = np.rint(x.sum(axis=1)).astype(np.int64)
     x *= (totals / x.sum(axis=1))[:, np.newaxis]
     lump, runs = max(1, int(least)), np.arange(nodes + 1) * areas
-    area = np.tile(np.arange(areas, dtype=np.int32), nodes)[np.newaxis]
+    area = (np.tile(np.arange(areas, dtype=np.int32), nodes),)
 
     def taken(function: Any, allowed: float) -> float:
         given = (runs, totals, area, np.full(areas, allowed), least, lump, 0.25)
