@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.stops.geometry import BoxIndex, Grid, Points, Ranges, count_trips_by_cell
-from od_core.stops.release import compute_default_floors
+from od_core.stops.release import choose_default_error_floors
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
 """Shares of a side that a query covers. A query that covers 1 % of each side is nearly always empty in four or more
@@ -38,7 +38,7 @@ def filled_ranges(points: Points, grid: Grid, queries: int, seed: int) -> Ranges
     while len(kept) < queries:
         drawn = _any_ranges(generator, grid, queries)
         kept = np.concatenate(
-            [kept, drawn[index.answer_queries(trips, drawn) >= compute_default_floors(len(points))[0]]]
+            [kept, drawn[index.answer_queries(trips, drawn) >= choose_default_error_floors(len(points))[0]]]
         )
     return kept[:queries]
 

@@ -21,9 +21,9 @@ from benchmarks.estimator import CASES, NOISE, VARIANTS, data_set, planned
 from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import ReleasePlan
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.estimation.held_out import Choice, choose_rule_with_evidence, read_earlier_evidence
 from od_core.flows.estimation.least_squares import build_measured_levels
 from od_core.flows.estimation.refinement import select_nodes_with_trips
+from od_core.flows.estimation.rule_choice import Choice, choose_rule_with_evidence, read_earlier_evidence
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

@@ -50,7 +50,7 @@ from od_core.noise.backends import require_laplace_source, resolve_noise_source
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals, count_trips_by_cell
 from od_core.stops.mechanisms import MECHANISMS, BudgetPath, StopsMechanism
 from od_core.stops.release import (
-    compute_default_floors,
+    choose_default_error_floors,
     compute_entropy,
     compute_mean_relative_error,
     count_trips_in_ranges,
@@ -186,7 +186,7 @@ def questions(case: str, *, small: bool, folder: Path | None = None) -> Question
         kinds |= {f"{share} % of each side": covering_ranges(grid, queries, SEED, share / 100) for share in COVERED}
     ranges = np.concatenate([*kinds.values()])
     true = count_trips_in_ranges(count_trips_by_cell(points, grid), ranges)
-    return Questions(data, ranges, true, compute_default_floors(len(points)), tuple(kinds))
+    return Questions(data, ranges, true, choose_default_error_floors(len(points)), tuple(kinds))
 
 
 MOST_PAIRS = 10**11

@@ -94,7 +94,7 @@ def dry_run(
         if var == declared.project.var.resolve():
             message = f"{var} is where the project releases"
             raise _make_testing_error(message, "name another folder, such as tmp_path of pytest")
-        if isinstance(records, Path) and _identify_files([records]) & _find_declared_files():
+        if isinstance(records, Path) and _list_inodes([records]) & _find_declared_files():
             raise _make_testing_error("the records are those of a declared series", "invent records, or give none")
     make_folder(folder)
     with (
@@ -160,18 +160,18 @@ def _run_job(series: Series[P, G], period: Period) -> None:
 
 
 def _find_declared_files() -> set[tuple[int, int]]:
-    """Return the files of records of all declared series, whatever their period, as :func:`_identify_files` does."""
+    """Return the files of records of all declared series, whatever their period, as :func:`_list_inodes` does."""
     found = set[tuple[int, int]]()
     for name in list_series_names():
         with suppress(OdError):  # check_project reports a broken declaration
             file = glob.escape(str(read_declared_series(name).locate_records_file("\0")))
             stated = file.replace("\0", "[0-9][0-9][0-9][0-9]*")
-            found |= _identify_files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
+            found |= _list_inodes(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
     return found
 
 
-def _identify_files(places: Iterable[Path]) -> set[tuple[int, int]]:
-    """Return the device and the number of each file at some places or below them, which its links have, too."""
+def _list_inodes(places: Iterable[Path]) -> set[tuple[int, int]]:
+    """Return the (device, inode) of each file at some places or below them. It is the same for all links to a file."""
     identities = set()
     for place in places:
         below = (place / name for name in glob.glob("**/*", root_dir=place, recursive=True))  # noqa: PTH207

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from od_core.ledger.chain import make_schema_sql
+from od_core.ledger.postgres_chain import make_schema_sql
 
 OWNER, WRITER, USER = "owner", "releases", "postgres"
 """Role that owns ledgers, role that releases use, and the system's user (and superuser) that runs the server."""

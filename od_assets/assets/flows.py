@@ -286,7 +286,7 @@ def _stage_band_estimates(work: FlowWork, number: int) -> Iterator[dg.Materializ
     """Stage the estimates of a measured band's levels, and yield one result for each of its assets."""
     series, plan, staged, measurements = work.series, work.plan, work.staged, work.measurements
     parts = read_attempt(work)
-    frontier = staged.estimate(plan.step_bands[number - 1][-1].level)
+    frontier = staged.read_estimate(plan.step_bands[number - 1][-1].level)
     band = Band.from_frontier(plan, number, frontier)
     for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:

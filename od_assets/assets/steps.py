@@ -72,7 +72,7 @@ def measure(work: FlowWork, band_number: str) -> None:
     if band == 1:
         noise = resolve_noise_source(work.series.noise)
         staged.save_attempt(Work.begin_attempt(plan, work.store, counts.folder, noise).facts())
-    frontier = staged.estimate(plan.step_bands[band - 1][-1].level)
+    frontier = staged.read_estimate(plan.step_bands[band - 1][-1].level)
     measure_band(plan, band, frontier, read_attempt(work), _make_workers(work), measurements)
     measurements.copy_parts_to_folder([step.number for step in plan.step_bands[band]])
 
@@ -81,7 +81,7 @@ def refine(work: FlowWork, _argument: str) -> None:
     """Refine all levels of a release with bands, stage the refined estimates, and remove the files of the parts."""
     plan, staged, parts = work.plan, work.staged, read_attempt(work)
     steps = plan.step_bands
-    frontiers = [staged.estimate(band_steps[-1].level) for band_steps in steps[:-1]]
+    frontiers = [staged.read_estimate(band_steps[-1].level) for band_steps in steps[:-1]]
     bands = [Band.from_frontier(plan, number, frontier) for number, frontier in enumerate(frontiers, start=1)]
     root = staged.read_published_root(plan)
     measured = work.read_measurements(steps[0])

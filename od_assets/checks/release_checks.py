@@ -336,7 +336,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     zones = {side: areas.find_zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
     levels = {level: staged.read_estimate_table(level, refined=refined) for level in _list_estimated_levels(plan)}
-    root = staged.estimate(next(iter(levels)), refined=refined)
+    root = staged.read_estimate(next(iter(levels)), refined=refined)
     total = work.counts.total if plan.publishes_total else int(root.trips.sum())
     docs = warehouse.locate_data_docs(work.key)
     count_unmet = partial(

@@ -69,14 +69,15 @@ def verify_ledger(as_json: bool = False) -> None:
 
 def print_schema(writer: str) -> None:
     """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
-    from od_core.ledger.chain import make_schema_sql
+    from od_core.ledger.postgres_chain import make_schema_sql
 
     typer.echo(make_schema_sql(writer), nl=False)
 
 
 def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
-    from od_core.ledger.chain import SCHEMES, make_chain
+    from od_core.ledger.ledger import make_chain
+    from od_core.ledger.postgres_chain import SCHEMES
 
     folders = project_folders()
     folders.open_existing_ledger()  # verifies it

@@ -15,8 +15,9 @@ from od_assets.project import find_current_project, read_variable
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
-from od_core.ledger.chain import Chain, make_chain
+from od_core.ledger.chain import Chain
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.ledger import make_chain
 from od_core.ledger.staged_files import Counted, StagedFiles, compute_input_identity, read_stored_identity
 from od_core.periods import Period
 
@@ -206,7 +207,8 @@ class Folders:
     def find_kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
         """Return the copies of records of releases that were published at least some days ago, by release."""
         files = {
-            key: StagedFiles(self.locate_staging_folder(key)).records for key in self.list_releases_older_than(days)
+            key: StagedFiles(self.locate_confidential_folder(key)).records
+            for key in self.list_releases_older_than(days)
         }
         return {key: file for key, file in files.items() if file.exists()}
 
@@ -217,8 +219,8 @@ class Folders:
         latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
         return [key for key, at in self.ledger.list_published_releases(withdrawn_until=0).items() if at <= latest]
 
-    def locate_staging_folder(self, key: ReleaseKey) -> Path:
-        """Return the folder of a release in the confidential folder."""
+    def locate_confidential_folder(self, key: ReleaseKey) -> Path:
+        """Return the folder in ``confidential`` with the staged files and measurements of a release. It is not made."""
         return self.var / "confidential" / key.folder
 
     def purge(self, days: int = 0, in_use: Container[ReleaseKey] = ()) -> None:

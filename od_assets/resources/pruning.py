@@ -64,7 +64,7 @@ def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, 
         instance, var, [*_find_logs_with_events(var), *_locate_run_logs(var).glob("*.db.gz")], _FINISHED
     )
     staged = [
-        folders.locate_staging_folder(key)
+        folders.locate_confidential_folder(key)
         for key in folders.list_releases_older_than(days)
         if folders.locate_bundle(key).is_dir()
     ]

@@ -14,8 +14,8 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
 from od_core.extras import require
-from od_core.flows.estimation.held_out import read_earlier_evidence
 from od_core.flows.estimation.levels import Measurement
+from od_core.flows.estimation.rule_choice import read_earlier_evidence
 from od_core.flows.parts import read_first_band_counts
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
@@ -340,7 +340,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         """The release, from its staged estimates and stored measurements, which the assets of a run share."""
         return Release(
             self.plan,
-            leaves=self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines),
+            leaves=self.staged.read_estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines),
             segments=self.staged.read_segments(self.plan),
             uncounted=self.measurements.read_uncounted_trips(self.plan),
             measured=tuple(self.read_measurements()),

@@ -111,19 +111,21 @@ def group_areas_by_shape(geography: Geography, most: int | None = None) -> Shape
     of_areas = [shape]
     for level in range(geography.depth - 1, -1, -1):
         parents, first_child, width = geography.parents[level + 1], geography.first_child[level], len(areas[0])
-        ordered = np.sort(parents * width + shape) % width  # sorted shapes of each area's children
-        number_of: dict[bytes, int] = {}
-        runs = pairwise(first_child.tolist())
-        above = np.array([number_of.setdefault(ordered[first:end].tobytes(), len(number_of)) for first, end in runs])
-        if len(number_of) > most:
+        shapes_of_children = np.sort(parents * width + shape) % width  # in ascending order within each area
+        numbers: dict[bytes, int] = {}
+        number_of_area = []
+        for first, end in pairwise(first_child.tolist()):
+            number_of_area.append(numbers.setdefault(shapes_of_children[first:end].tobytes(), len(numbers)))
+        shape_above = np.array(number_of_area)
+        if len(numbers) > most:
             by_size = np.lexsort((np.diff(first_child), geography.count_zones_below(level)))
-            above[by_size] = np.arange(len(above)) * most // len(above)
-        sizes = np.bincount(above)
-        in_common = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
-        pairs.insert(0, in_common.reshape(-1, width).astype(np.float64))
-        areas.insert(0, sizes.astype(np.float64))
-        of_areas.insert(0, above)
-        shape = above
+            shape_above[by_size] = np.arange(len(shape_above)) * most // len(shape_above)
+        areas_of_shapes = np.bincount(shape_above)
+        pairs_of_shapes = np.bincount(shape_above[parents] * width + shape, minlength=len(areas_of_shapes) * width)
+        pairs.insert(0, pairs_of_shapes.reshape(-1, width).astype(np.float64))
+        areas.insert(0, areas_of_shapes.astype(np.float64))
+        of_areas.insert(0, shape_above)
+        shape = shape_above
     return Shapes(areas, pairs, of_areas)
 
 
@@ -158,8 +160,8 @@ class ShapedTree:
             steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, undivided / undivided.sum()))
         return cls(steps, (origin, destination), nodes)
 
-    def means(self, values: Iterator[Reals]) -> list[float]:
-        """Return the mean of a value by pair of shapes over all nodes of each level, root first."""
+    def compute_level_means(self, values: Iterator[Reals]) -> list[float]:
+        """Return the mean over all nodes of each level, root first, of ``values`` by pair of shapes of that level."""
         return [
             float(origins @ value @ destinations / (origins.sum() * destinations.sum()))
             for (origins, destinations), value in zip(self.nodes, values, strict=True)
@@ -186,17 +188,25 @@ class NodeVariances:
     def from_noise_variances(
         cls, shaped: ShapedTree, variances: Mapping[int, Fraction | float], *, refined: bool
     ) -> NodeVariances:
-        """Return the variances that the noise of the measured levels gives; see :func:`compute_expected_errors`."""
-        variance_of_level = [np.full((1, 1), float(variances[len(shaped.steps)]))]
+        """Return the variances of nodes, from the variance of the noise of each measured level.
+
+        ``variances`` and ``refined`` are as in :func:`compute_expected_errors`.
+        """
+        own = [np.full((1, 1), float(variances[len(shaped.steps)]))]
         siblings: list[Reals] = []
         for level in range(len(shaped.steps) - 1, -1, -1):
-            v = below = shaped.steps[level].sum_over_children(variance_of_level[0])
+            of_children = shaped.steps[level].sum_over_children(own[0])
             noise = float(variances.get(level, math.inf))
-            if noise < math.inf:
-                v = 1 / (1 / noise + 1 / below) if refined else np.full_like(below, noise)
-            siblings.insert(0, below)
-            variance_of_level.insert(0, v)
-        return cls(shaped, variance_of_level, siblings, variance_of_level[0] if 0 in variances else np.zeros((1, 1)))
+            if noise == math.inf:
+                v = of_children
+            elif refined:
+                v = 1 / (1 / noise + 1 / of_children)
+            else:
+                v = np.full_like(of_children, noise)
+            siblings.insert(0, of_children)
+            own.insert(0, v)
+        root = own[0] if 0 in variances else np.zeros((1, 1))  # a root that was not measured is known exactly
+        return cls(shaped, own, siblings, root)
 
     def iterate_estimate_variances(
         self,
@@ -219,7 +229,7 @@ class NodeVariances:
     @cached_property
     def means(self) -> list[float]:
         """Mean variance of the estimates over all nodes of each level, root first, without rounding."""
-        return self.shaped.means(self.iterate_estimate_variances())
+        return self.shaped.compute_level_means(self.iterate_estimate_variances())
 
 
 NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
@@ -247,10 +257,7 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
     """
 
     def compute_rounding_variance(step: Step, estimate: Reals, s: Reals) -> Reals:
-        """Return what rounding adds to the variance of children.
-
-        See :meth:`NodeVariances.iterate_estimate_variances`.
-        """
+        """Return what rounding and IntOpt's uneven shifts add to the variance of children, by pair of shapes below."""
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
         variance_of_sum = step.fan_out / 12 if refined else step.average_over_undivided_side(estimate + s)
         uneven = _compute_shift_error(step.fan_out, variance_of_sum)
@@ -260,7 +267,7 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
     nodes = _make_node_variances(tree, variances, refined=refined)
     if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole
         nodes = replace(nodes, root=nodes.root + 1 / 12)
-    means = nodes.shaped.means(nodes.iterate_estimate_variances(rounding=compute_rounding_variance))
+    means = nodes.shaped.compute_level_means(nodes.iterate_estimate_variances(rounding=compute_rounding_variance))
     return [means[tree.find_level_in_turn(level)] ** 0.5 for level in range(tree.depth + 1)]
 
 
@@ -277,14 +284,17 @@ def compute_largest_variances(tree: FlowTree, variances: Mapping[int, Fraction |
     return [float(largest[tree.find_level_in_turn(level)]) for level in range(tree.depth + 1)]
 
 
-def _make_node_variances(tree: FlowTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> NodeVariances:
-    """Return the variances of the nodes of a tree, or of the tree that refines one side at a time.
+def _make_node_variances(
+    tree: FlowTree, noise_variances: Mapping[int, Fraction | float], *, refined: bool
+) -> NodeVariances:
+    """Return the variances of the nodes of ``tree.in_turn``, from the variance of the noise of each level of ``tree``.
 
-    Of the latter, every other level is not measured, and takes the sums of its children.
+    If the tree refines both sides at once, every other level of ``in_turn`` is not measured, and takes the sums of its
+    children. ``refined``: whether estimates use all levels.
     """
     shaped = ShapedTree.from_tree(tree.in_turn)
-    of_levels = {tree.find_level_in_turn(level): variance for level, variance in variances.items()}
-    return NodeVariances.from_noise_variances(shaped, of_levels, refined=refined)
+    in_turn = {tree.find_level_in_turn(level): variance for level, variance in noise_variances.items()}
+    return NodeVariances.from_noise_variances(shaped, in_turn, refined=refined)
 
 
 def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:
@@ -293,22 +303,22 @@ def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:
     return int(tree.origin.count_zones_below(origin).max()) * int(tree.destination.count_zones_below(destination).max())
 
 
-def _compute_shift_error(fan_out: Reals, lacking: Reals) -> Reals:
+def _compute_shift_error(fan_out: Reals, deficit_variance: Reals) -> Reals:
     """Return the mean squared difference between IntOpt's shifts of siblings and equal shifts.
 
     The deficit of b siblings is their parent's trips minus their sum. If no sibling is cut at zero, IntOpt shifts all
     siblings by a, which is deficit / b rounded up, and then removes the excess, b a minus the deficit, from the
     smallest siblings. If a > 0, it lowers one sibling after the other to a shift of -a. Otherwise, it lowers as many
-    siblings as there are excess units by one each. ``fan_out`` is b for each shape of the parent, and ``lacking`` the
-    variance of the deficit, which is taken as normal.
+    siblings as there are excess units by one each. ``fan_out`` is b for each shape of the parent, and
+    ``deficit_variance`` the variance of the deficit, which is taken as normal; shape (shapes,) each, and so the result.
     """
-    x = np.rint(np.multiply.outer(NORMAL_VALUES, np.sqrt(lacking)))
-    a = np.ceil(x / fan_out)
-    excess = a * fan_out - x
+    deficit = np.rint(np.multiply.outer(NORMAL_VALUES, np.sqrt(deficit_variance)))
+    a = np.ceil(deficit / fan_out)
+    excess = a * fan_out - deficit
     last = excess % np.maximum(2 * a, 1)  # by how much the last sibling is lowered, which does not reach -a
     f = excess / fan_out
-    up = 2 * a * f - f**2 - (2 * a - last) * last / fan_out
-    error: Reals = np.where(a > 0, up, f * (1 - f)).mean(axis=0)
+    after_rise = 2 * a * f - f**2 - (2 * a - last) * last / fan_out
+    error: Reals = np.where(a > 0, after_rise, f * (1 - f)).mean(axis=0)
     return error
 
 

@@ -6,7 +6,8 @@ A sum adds the flows of releases, such as those of twelve months, and their inde
 alone. Flows change slowly, so the releases of earlier periods say much about how the trips of an area divide among its
 neighbours. Model-assisted estimates start with the first release and go on period by period. Each is a table of shrunk
 estimates (:mod:`od_core.flows.estimation.shrinkage`) that learns from the table of the period before. Held-out noise
-chooses the rule of estimation (:mod:`od_core.flows.estimation.held_out`); if none has less error, they stay unchanged.
+chooses the rule of estimation (:mod:`od_core.flows.estimation.rule_choice`). If none has less error than least squares,
+the flows stay unchanged.
 
 How much a table learns is itself estimated from the noisy measurements, and a level learns nothing if what earlier
 flows explain may be chance. So earlier flows that no longer hold are hardly used. Still, these estimates move towards
@@ -23,8 +24,8 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.estimation.held_out import choose_rule
 from od_core.flows.estimation.intervals import refuse_without_intervals
+from od_core.flows.estimation.rule_choice import choose_rule
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -71,7 +72,8 @@ def index_releases(releases: Releases, *, breakdowns: bool) -> dict[str, Release
         }
     first, expected = next(iter(facts.items()), ("", {}))
     for fact, value in expected.items():
-        if unlike := [name for name, facts_of_release in facts.items() if facts_of_release[fact] != value]:
+        unlike = [name for name, facts_of_release in facts.items() if facts_of_release[fact] != value]
+        if unlike:
             raise OdError(
                 "OD-DERIVED-OTHER",
                 f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
@@ -137,7 +139,8 @@ def sum_releases(releases: Releases) -> FlowSum:
     for name, release in releases_by_name.items():
         refuse_unsupported(release.plan.table, release.plan.features | {"sum"}, name)
     parts = tuple(releases_by_name.values())
-    if len({id(release) for release in parts}) < max(len(parts), LEAST):
+    has_one_twice = len({id(release) for release in parts}) < len(parts)
+    if has_one_twice or len(parts) < LEAST:
         raise make_few_releases_error()
     return FlowSum(parts, *_sum_leaves(parts))
 
@@ -159,17 +162,18 @@ def _sum_leaves(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]
     order = np.argsort(rank, kind="stable")
     starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
 
-    def total(values: Integers) -> Integers:
+    def sum_by_rank(values: Integers) -> Integers:
         return np.add.reduceat(values[order], starts)
 
-    trips = total(all_leaves.trips)
+    trips = sum_by_rank(all_leaves.trips)
     has_trips = trips != 0
-    first = order[starts][has_trips]
-    segments = {
-        breakdown.name: total(np.concatenate([release.segments[breakdown.name] for release in releases]))[has_trips]
-        for breakdown in releases[0].breakdowns
-    }
-    return Nodes(tree.depth, all_leaves.origin[first], all_leaves.destination[first], trips[has_trips]), segments
+    segments = {}
+    for breakdown in releases[0].breakdowns:
+        of_all_leaves = np.concatenate([release.segments[breakdown.name] for release in releases])
+        segments[breakdown.name] = sum_by_rank(of_all_leaves)[has_trips]
+    first_of_rank = order[starts][has_trips]
+    origin, destination = all_leaves.origin[first_of_rank], all_leaves.destination[first_of_rank]
+    return Nodes(tree.depth, origin, destination, trips[has_trips]), segments
 
 
 MOST = 12
@@ -236,7 +240,8 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
         refuse_unsupported(release.plan.table, release.plan.features | {"assisted"}, name)
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     parts = tuple(releases_by_name.values())
-    rule = rule or choose_release_rule(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
+    if rule is None:
+        rule = choose_release_rule(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
     return AssistedFlows(parts, estimate_last_leaves(parts, rule), rule)
 
 
@@ -259,6 +264,6 @@ def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier: Nodes
     if before:
         earlier = estimate_last_leaves(before, rule, earlier)
     levels = last.fit_levels()
-    trips, nodes = shrink(last.plan, levels, rule, earlier, last.measured)[-1], levels[-1].nodes
-    has_trips = trips > 0
+    trips = shrink(last.plan, levels, rule, earlier, last.measured)[-1]
+    nodes, has_trips = levels[-1].nodes, trips > 0
     return Nodes(last.tree.depth, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])

@@ -1,4 +1,8 @@
-"""List the estimators of flows, and the options of a mechanism that declare each."""
+"""List the estimators of flows that can be declared, and the options of a mechanism that declare each.
+
+Nothing is estimated here: the modules of :mod:`od_core.flows.estimation` do that, and for the estimator ``auto``,
+:mod:`od_core.flows.estimation.rule_choice` chooses the rule.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,11 @@ _EACH = (
 ESTIMATORS = {one.key: one for one in _EACH}
 """All estimators by key."""
 
-ESTIMATES, LEAVES = (tuple(dict.fromkeys(getattr(one, option) for one in _EACH)) for option in ("estimate", "leaves"))
-"""Values of the two options."""
+ESTIMATES = tuple(dict.fromkeys(estimator.estimate for estimator in _EACH))
+"""Values of the option ``estimate``."""
+
+LEAVES = tuple(dict.fromkeys(estimator.leaves for estimator in _EACH))
+"""Values of the option ``leaves``."""
 
 
 def find_estimator(options: Mapping[str, str]) -> Estimator:

@@ -83,21 +83,15 @@ def indicators(
         )
     geography = flows.tree.origin
     distances = ZoneDistances.from_tree(flows.tree) if has_distances(flows.tree) else None
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "level": geography.level_names[level],
-                    "area": geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32)),
-                    **_compute_level_indicators(
-                        flows, level, distances, interval=interval, selected=selected, by_totals=by_totals
-                    ),
-                }
-            )
-            for level in map(geography.find_level_number, geography.levels if levels is None else levels)
-        ],
-        ignore_index=True,
-    )
+    tables = []
+    for name in geography.levels if levels is None else levels:
+        level = geography.find_level_number(name)
+        codes = geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32))
+        columns = _compute_level_indicators(
+            flows, level, distances, interval=interval, selected=selected, by_totals=by_totals
+        )
+        tables.append(pd.DataFrame({"level": geography.level_names[level], "area": codes, **columns}))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _compute_level_indicators(
@@ -109,7 +103,7 @@ def _compute_level_indicators(
     selected: bool | None,
     by_totals: bool,
 ) -> Mapping[str, NDArray[np.generic]]:
-    """Return the indicators of the areas of one level, and the marks of totals, column by column."""
+    """Return the indicators of the areas of one level by column, with their intervals if asked for; see above."""
     within, begun, ended = _sum_released_trips(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)
@@ -125,28 +119,27 @@ def _compute_level_indicators(
     if not interval:
         return columns
     areas = flows.intervals.estimate_areas(level)
-    cells, ends_within = (
-        np.arange(len(within), dtype=np.int32),
-        flows.make_selection((level, level), selected=selected).make_lower_ends(within),
-    )
+    ends_within = flows.make_selection((level, level), selected=selected).make_lower_ends(within)
+    if by_totals:
+        bounds_within = compute_bounds(areas.within, ends_within)
+    else:
+        every_area = np.arange(len(within), dtype=np.int32)
+        bounds_within = flows.intervals.compute_cell_bounds(level, level, every_area, every_area, ends_within)
     bounds: dict[str, tuple[Integers, Integers] | tuple[Reals, Reals]] = {
         "outflow": compute_bounds(areas.outflow),
         "inflow": compute_bounds(areas.inflow),
-        "within": (
-            compute_bounds(areas.within, ends_within)
-            if by_totals
-            else flows.intervals.compute_cell_bounds(level, level, cells, cells, ends_within)
-        ),
+        "within": bounds_within,
         "balance": _compute_balance_bounds(areas),
         "self_containment": _compute_self_containment_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
     }
     if distances is not None:
         bounds["mean_distance"] = _compute_distance_bounds(flows, level, distances)
     with_bounds: dict[str, NDArray[np.generic]] = {}
-    for name, numbers in columns.items():  # an interval is widened to the released number, if there is one
+    for name, numbers in columns.items():
         lower, upper = bounds[name]
-        ends = np.fmin(lower, numbers), np.fmax(upper, numbers)
-        with_bounds |= {name: numbers, f"{name}_lower": ends[0], f"{name}_upper": ends[1]}
+        with_bounds[name] = numbers
+        with_bounds[f"{name}_lower"] = np.fmin(lower, numbers)  # widened to the released number, if there is one
+        with_bounds[f"{name}_upper"] = np.fmax(upper, numbers)
     for side, (name, sums) in enumerate((("outflow", areas.outflow), ("inflow", areas.inflow))):
         unbiased = np.rint(sums.estimate).astype(np.int64)
         is_measured = flows.intervals.has_measured_totals(side)
@@ -177,7 +170,8 @@ def _find_likely_sides(released: Integers | Reals, unbiased: Integers, sums: Est
     low = -compute_uncut_upper_bound(-sums.estimate, sums.variance)
     high = compute_sum_upper_bounds(sums, compute_uncut_upper_bound)
     is_known = released >= compute_half_width(sums.estimate, sums.variance)
-    is_low, is_high = (released <= low) & (released < unbiased), (released >= high) & (released > unbiased)
+    is_low = (released <= low) & (released < unbiased)
+    is_high = (released >= high) & (released > unbiased)
     return np.select([is_known & is_low, is_known & is_high], ["higher", "lower"], "")
 
 
@@ -190,9 +184,8 @@ def _compute_balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
     balance = areas.inflow.estimate - areas.outflow.estimate
     raised = replace(areas.inflow, estimate=balance, variance=variance)
     lowered = replace(areas.outflow, estimate=-balance, variance=variance)
-    return -compute_sum_upper_bounds(lowered, compute_uncut_upper_bound), compute_sum_upper_bounds(
-        raised, compute_uncut_upper_bound
-    )
+    lower = -compute_sum_upper_bounds(lowered, compute_uncut_upper_bound)
+    return lower, compute_sum_upper_bounds(raised, compute_uncut_upper_bound)
 
 
 def _compute_mean_distances(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> Reals:
@@ -298,19 +291,24 @@ def distance_bands(
             next_step="give kilometres such as 5, 10, 20",
         )
 
-    def band_of(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
+    def find_bands(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
         distance = distances.compute_distances(origin, destination)
         return np.where(np.isnan(distance), 0, np.searchsorted(ends, distance, side="right") + 1)
 
     bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)
+
+    def find_listed_positions(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
+        positions: NDArray[np.int64] = find_bands(origin, destination) - bands[0]
+        return positions
+
     from_km = np.concatenate([[np.nan, 0.0], ends])[bands]
     to_km = np.concatenate([[np.nan], ends, [np.nan]])[bands]
-    released = band_of(leaves.origin, leaves.destination)
+    band_of_leaf = find_bands(leaves.origin, leaves.destination)
     tables = []
     for level in map(tree.origin.find_level_number, tree.origin.level_names if levels is None else levels):
         size = tree.origin.size(level)
         begun = np.zeros((size, len(ends) + 2), dtype=np.int64)
-        np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], released), leaves.trips)
+        np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], band_of_leaf), leaves.trips)
         trips = begun[:, bands].ravel()
         columns: dict[str, object] = {
             "level": tree.origin.level_names[level],
@@ -321,12 +319,10 @@ def distance_bands(
             "trips": trips,
         }
         if interval:
-            estimates = flows.intervals.estimate_begun_trips(
-                level, None, lambda o, d: band_of(o, d) - bands[0], len(bands)
-            )
-            lower, upper = (
-                np.column_stack(bounds).ravel() for bounds in zip(*map(compute_bounds, estimates), strict=True)
-            )
+            estimates = flows.intervals.estimate_begun_trips(level, None, find_listed_positions, len(bands))
+            bounds = [compute_bounds(of_band) for of_band in estimates]
+            lower = np.column_stack([low for low, _ in bounds]).ravel()
+            upper = np.column_stack([high for _, high in bounds]).ravel()
             columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)

@@ -1,4 +1,7 @@
-"""Compute the ends of the 90 % intervals of unbiased estimates from their variances."""
+"""Compute the ends of the 90 % intervals of unbiased estimates from their variances.
+
+The ends need not contain the released number; ``released_flows.py`` widens them.
+"""
 
 from __future__ import annotations
 

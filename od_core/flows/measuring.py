@@ -96,7 +96,7 @@ def measure(
     if parents is None:
         totals = np.array([table.total for table in tables])
         counts = trips.sum_by_zone(plan.tree, step.side) if isinstance(step, AreaTotalStep) else totals
-        return iter([draw_noise(plan, step, noise, None, len(counts)) + counts])
+        return iter([draw_noise(step, noise, 0, len(counts)) + counts])
     return map_in_order(partial(_measure_piece, plan, step, tables, noise), plan.tree.expand(parents))
 
 
@@ -104,7 +104,7 @@ def _measure_piece(
     plan: ReleasePlan, step: GaussianStep, tables: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
 ) -> Integers:
     """Return the noisy counts of one piece of a level; shape (children * tables,). The true trips are confidential."""
-    noisy = draw_noise(plan, step, noise, expansion, len(tables))
+    noisy = _draw_noise_of_piece(plan, step, noise, expansion, len(tables))
     for k, counts in enumerate(tables):
         counts.add_to(noisy[k :: len(tables)], plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
@@ -128,19 +128,26 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
     yield noisy[released]
 
 
-def draw_noise(
-    plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
-) -> Integers:
-    """Draw and check the noise of one piece of a level; each child has ``categories`` values.
-
-    Without an ``expansion``, it is that of the root, or of area totals, and has ``categories`` values.
-    """
-    first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
+def draw_noise(step: GaussianStep, noise: NoiseSource, first: int, size: int) -> Integers:
+    """Draw the values ``first:first + size`` of the noise of a step, and return them if they are valid."""
     if isinstance(step, LaplaceLevelStep):
-        return check_noise(noise, require_laplace_source(noise).draw_laplace(step.scale, size), size)
-    if expansion is not None and isinstance(noise, NodeNoiseSource):
-        ranks = plan.tree.compute_first_ranks(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
-        drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())
+        drawn = require_laplace_source(noise).draw_laplace(step.scale, size)
     else:
         drawn = noise.draw(step.variance, step.number, first, size)
     return check_noise(noise, drawn, size)
+
+
+def _draw_noise_of_piece(
+    plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion, values_per_child: int
+) -> Integers:
+    """Draw the noise of the children of one piece of a level; shape (children * values_per_child,).
+
+    The values of a child follow each other: one for its total, or one for each category. A source by node is asked for
+    those of each child, by its rank; any other source for the next values of the step.
+    """
+    size = len(expansion) * values_per_child
+    if isinstance(step, LaplaceLevelStep) or not isinstance(noise, NodeNoiseSource):
+        return draw_noise(step, noise, expansion.first * values_per_child, size)
+    first_values = plan.tree.compute_first_ranks(expansion.children)[:, np.newaxis] * values_per_child
+    ranks = (first_values + np.arange(values_per_child)).ravel()
+    return check_noise(noise, noise.draw_nodes(step.variance, step.number, ranks), size)

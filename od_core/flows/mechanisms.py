@@ -167,7 +167,8 @@ class InfTDARefined(InfTDA):
             needs whole levels in memory. With segments, it estimates the totals. With ``leaves: empirical_bayes``, it
             uses a mixture of deviations at every level instead, and gives small numbers in lumps. This has much less
             error if most pairs of zones have no trips, and more if all have some. ``auto``
-            (``od_core.flows.estimation.held_out``) chooses between all of these by the error that held-out noise shows.
+            (``od_core.flows.estimation.rule_choice``) chooses between all of these by the error that held-out noise
+            shows.
         u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise, unless its parent has less; 1/10 to 100. A larger u causes fewer false positives
             and more false negatives.

@@ -122,31 +122,36 @@ def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         return start
     largest = losses(start).max()
 
-    def accuracies(logarithms: Reals) -> Reals:
-        of_losses: Reals = -np.log(losses(np.exp(logarithms)) / largest)
-        return of_losses
+    def compute_gains(logarithms: Reals) -> Reals:
+        """Return by how much the logarithm of each loss is below that of the largest one at the start."""
+        gains: Reals = -np.log(losses(np.exp(logarithms)) / largest)
+        return gains
 
-    def shares_of(logarithms: Reals) -> Reals:
+    def scale_to_shares(logarithms: Reals) -> Reals:
         shares: Reals = np.exp(logarithms) / np.exp(logarithms).sum()
         return shares
 
     result = scipy.optimize.minimize(
         lambda logarithms: float(np.log(np.exp(logarithms).sum())),
         np.log(np.maximum(start, LEAST)),
-        jac=shares_of,
+        jac=scale_to_shares,
         method="SLSQP",
         bounds=[_LOGARITHMS] * len(start),
         constraints=[
-            {"type": "ineq", "fun": accuracies, "jac": lambda logarithms: _compute_derivatives(accuracies, logarithms)},
+            {
+                "type": "ineq",  # no loss is above the largest one at the start
+                "fun": compute_gains,
+                "jac": lambda logarithms: _compute_derivatives(compute_gains, logarithms),
+            },
             {
                 "type": "ineq",  # no share is below the smallest
-                "fun": lambda logarithms: np.log(shares_of(logarithms) / LEAST),
-                "jac": lambda logarithms: np.eye(len(start)) - shares_of(logarithms),
+                "fun": lambda logarithms: np.log(scale_to_shares(logarithms) / LEAST),
+                "jac": lambda logarithms: np.eye(len(start)) - scale_to_shares(logarithms),
             },
         ],
         options={"maxiter": 300, "ftol": 1e-10},
     )
-    return shares_of(result.x)
+    return scale_to_shares(result.x)
 
 
 def _compute_derivatives(function: Callable[[Reals], Reals], at: Reals) -> Reals:
@@ -159,29 +164,33 @@ def _round_to_grain(shares: Reals, grain: int) -> Integers:
     """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
     least = round(LEAST * grain)
     grains = np.maximum(np.floor(shares * grain), least).astype(np.int64)
-    while (missing := grain - grains.sum()) != 0:
+    missing = grain - grains.sum()
+    while missing != 0:
         remainders = shares * grain - grains
-        removable = np.where(grains > least, remainders, np.inf)
-        grains[np.argmax(remainders) if missing > 0 else np.argmin(removable)] += np.sign(missing)
+        if missing > 0:
+            grains[np.argmax(remainders)] += 1
+        else:
+            grains[np.argmin(np.where(grains > least, remainders, np.inf))] -= 1
+        missing = grain - grains.sum()
     return grains
 
 
 def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
     """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller."""
     best = losses(units / grain)[0]
-    moves = list(permutations(range(len(units)), 2))
-    is_better = True
-    while is_better:
-        is_better = False
-        for position, other in moves:
+    moves = list(permutations(range(len(units)), 2))  # from a share, and to another
+    found_better = True
+    while found_better:
+        found_better = False
+        for giver, taker in moves:
             moved = units.copy()
-            moved[position] -= 1
-            moved[other] += 1
-            if moved[position] < round(LEAST * grain):
+            moved[giver] -= 1
+            moved[taker] += 1
+            if moved[giver] < round(LEAST * grain):
                 continue
             loss = losses(moved / grain)[0]
             if loss < best * (1 - 1e-12):
-                units, best, is_better = moved, loss, True
+                units, best, found_better = moved, loss, True
     return units
 
 
@@ -400,10 +409,12 @@ class VarianceModel:
 
     @cached_property
     def _shaped(self) -> ShapedTree:
+        """The nodes of the tree, grouped by the shapes of their areas."""
         return ShapedTree.from_tree(self.tree, MOST_SHAPES)
 
     @property
     def _sides(self) -> list[tuple[Geography, Shapes]]:
+        """The geography and the shapes of its areas, of the origins and of the destinations."""
         return list(zip((self.tree.origin, self.tree.destination), self._shaped.sides, strict=True))
 
     @cached_property
@@ -416,32 +427,34 @@ class VarianceModel:
     def _make_node_variance_function(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
         """Return the function from noise to the variances of nodes.
 
-        It is :meth:`_make_sum_variance_function` with one weight a parent.
+        A node is a sum of one child a parent; see :meth:`_make_sum_variance_function`.
         """
-        columns = [
-            shapes.of_areas[above][geography.ancestors_at(below, above)[areas]]
-            for tree_level in range(level + 1)
+        columns = []  # of each level from the root: the shapes of each node's origin and destination ancestors
+        for tree_level in range(level + 1):
             for (geography, shapes), below, above, areas in zip(
                 self._sides, self.tree.level_pair(level), self.tree.level_pair(tree_level), cells, strict=True
-            )
-        ]
-        alike, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)  # nodes of equal variance
-        shapes = [tuple(map(len, sides)) for sides in self._shaped.nodes[: level + 1]]
-        sides = zip(alike.T[::2], alike.T[1::2], shapes, strict=True)  # of each level, root first
-        index = [np.ravel_multi_index((origin, destination), shape) for origin, destination, shape in sides]
+            ):
+                columns.append(shapes.of_areas[above][geography.ancestors_at(below, above)[areas]])
+        # Nodes with ancestors of the same shapes have the same variance, which is computed once.
+        paths, path_of_node = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
+        index = []  # of each level: the position of each path's pair of shapes in an array by pairs of shapes
+        for tree_level, (origins, destinations) in enumerate(self._shaped.nodes[: level + 1]):
+            shapes_of_level = (len(origins), len(destinations))
+            pair = (paths[:, 2 * tree_level], paths[:, 2 * tree_level + 1])
+            index.append(np.ravel_multi_index(pair, shapes_of_level))
 
-        def variances(noise: Noise) -> Reals:
+        def compute_variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
-            variance, weight = np.zeros(len(alike)), np.ones(len(alike))
+            variance, weight = np.zeros(len(paths)), np.ones(len(paths))
             for below in range(level, 0, -1):
                 wv = weight * nodes.own[below].take(index[below])
                 s = nodes.siblings[below - 1].take(index[below - 1])
                 variance += weight * wv - wv**2 / s
                 weight = wv / s
-            total: Reals = (variance + weight**2 * nodes.root[0, 0])[places]
-            return total
+            of_nodes: Reals = (variance + weight**2 * nodes.root[0, 0])[path_of_node]
+            return of_nodes
 
-        return variances
+        return compute_variances
 
     def _make_sum_variance_function(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
         """Return the function from the noise to the variances of some or all cells of a quantity; shape (cells,).
@@ -451,8 +464,12 @@ class VarianceModel:
         the term sum(w^2 v) - sum(w v)^2 / S besides that of the parents.
         """
         level_pairs = [self.tree.level_pair(tree_level) for tree_level in range(self.tree.depth + 1)]
-        wanted = (quantity.origin_level, quantity.destination_level)
-        level = next(k for k, (o, d) in enumerate(level_pairs) if o >= wanted[0] and d >= wanted[1])
+        cell_levels = (quantity.origin_level, quantity.destination_level)
+        level = next(
+            tree_level
+            for tree_level, (origin_level, destination_level) in enumerate(level_pairs)
+            if origin_level >= cell_levels[0] and destination_level >= cell_levels[1]
+        )
         if self.tree.cells(level) > MOST_SUMMED:
             raise OdError(
                 "OD-QUANTITY-TOO-LARGE",
@@ -463,11 +480,12 @@ class VarianceModel:
         is_summed = np.ones((self.tree.origin.size(origin_level), self.tree.destination.size(destination_level)))
         if quantity.part in ("outflow", "inflow"):
             np.fill_diagonal(is_summed, 0)
-            wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
-        areas = [tuple(map(max, pair, wanted)) for pair in level_pairs[: level + 1]]
+            cell_levels = (cell_levels[0], 0) if quantity.part == "outflow" else (0, cell_levels[1])
+        # At each level of the tree, sums are kept apart by the areas of the cells, or of the level if these are finer.
+        areas = [tuple(map(max, pair, cell_levels)) for pair in level_pairs[: level + 1]]
         spread = [self._make_spread_index(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
-        def variances(noise: Noise) -> Reals:
+        def compute_variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             weight, variance = is_summed, np.zeros(1)
             for below in range(level, 0, -1):
@@ -476,7 +494,7 @@ class VarianceModel:
                 sum_wwv = self._sum_over_ancestors(weight * wv, areas[below], areas[above])
                 sum_wv = self._sum_over_ancestors(wv, areas[below], areas[above])
                 sum_v = nodes.siblings[above][spread[above]]
-                variance = variance + self._sum_over_ancestors(sum_wwv - sum_wv**2 / sum_v, areas[above], wanted)
+                variance = variance + self._sum_over_ancestors(sum_wwv - sum_wv**2 / sum_v, areas[above], cell_levels)
                 weight = sum_wv / sum_v
             of_cells: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:
@@ -484,7 +502,7 @@ class VarianceModel:
             # The trips from or to an area are one row or column, so the number of the area is that of the cell.
             return of_cells[cells] if quantity.part == "all" else of_cells.ravel()[cells[0]]
 
-        return variances
+        return compute_variances
 
     def _make_spread_index(self, level: int, area_levels: Iterable[int]) -> tuple[Integers, ...]:
         """Return the index that spreads an array by pairs of shapes of a level over pairs of areas.

@@ -28,7 +28,7 @@ A task is a function from a descriptor to an outcome, short texts with numbers o
 data is written to a store and read from it. So no message of an engine contains a count or a noisy value, and an engine
 that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
 
-Each part is measured once, in rounds that the ledger grants. A round is one draw of any parts of a step, each at most
+Each part is measured once, in rounds that the ledger charges. A round is one draw of any parts of a step, each at most
 once. Parts are disjoint, so a round is one vector query with the sensitivity of the step. A step is charged its rho
 once per round, however many of its parts were lost.
 """
@@ -98,7 +98,11 @@ ATTEMPTS = "attempts"
 Arrays = dict[str, Any]
 """Arrays and numbers by name, through which tasks pass data to other tasks and to the driver. All are public."""
 
-_SHAPES, _OF_NODES = b"shapes", ("origin", "destination", "trips")
+_SHAPES = b"shapes"
+"""Key of the metadata of a stored file that has the shapes of its arrays, which are stored flat."""
+
+_OF_NODES = ("origin", "destination", "trips")
+"""Arrays of :class:`od_core.geography.flow_tree.Nodes`."""
 
 Part = Mapping[str, Any]
 """A parsed descriptor of a task: the numbers ``band`` and ``part``, and further arguments of the task by name."""
@@ -127,7 +131,7 @@ class Work:
         store.remove(ATTEMPTS)
         content = pickle.dumps(plan)
         digest = hashlib.sha256(content).hexdigest()
-        store.create_if_absent(_plan_file(digest), content)
+        store.create_if_absent(_name_plan_file(digest), content)
         return cls(store, f"{ATTEMPTS}/{secrets.token_hex(8)}", digest, counts, noise)
 
     def facts(self) -> dict[str, str]:
@@ -144,18 +148,20 @@ class Work:
 
         ``kind`` is the kind of file, listed in the docstring of this module.
         """
-        values = {name: np.asarray(array) for name, array in arrays.items()}
-        columns = [pa.LargeListArray.from_arrays([0, flat.size], pa.array(flat.ravel())) for flat in values.values()]
-        shapes = json.dumps([flat.shape for flat in values.values()])
-        batch = pa.record_batch(columns, names=list(values), metadata={_SHAPES: shapes})
+        columns, shapes = [], []
+        for value in arrays.values():
+            array = np.asarray(value)
+            columns.append(pa.LargeListArray.from_arrays([0, array.size], pa.array(array.ravel())))
+            shapes.append(array.shape)
+        batch = pa.record_batch(columns, names=list(arrays), metadata={_SHAPES: json.dumps(shapes)})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        self.store.create_if_absent(self._name(kind, part), sink.getvalue(), durable=False)
+        self.store.create_if_absent(self._name_file(kind, part), sink.getvalue(), durable=False)
 
     def load(self, kind: str, part: Part) -> Arrays:
         """Return the arrays that :meth:`save` stored, read-only. Raises OdError if the file is absent or incomplete."""
-        name = self._name(kind, part)
+        name = self._name_file(kind, part)
         try:
             batch = pa.ipc.open_file(self.store.read(name)).get_batch(0)
         except (pa.ArrowInvalid, OSError):
@@ -179,9 +185,14 @@ class Work:
     def load_nodes(self, kind: str, part: Part) -> list[Nodes]:
         """Return the nodes that :meth:`save_nodes` stored, level by level. Raises OdError as :meth:`load` does."""
         arrays = self.load(kind, part)
-        return [Nodes(level, *(arrays[f"{name}_{level}"] for name in _OF_NODES)) for level in arrays["levels"].tolist()]
+        levels = []
+        for level in arrays["levels"].tolist():
+            origin, destination, trips = (arrays[f"{name}_{level}"] for name in _OF_NODES)
+            levels.append(Nodes(level, origin, destination, trips))
+        return levels
 
-    def _name(self, kind: str, part: Part) -> str:
+    def _name_file(self, kind: str, part: Part) -> str:
+        """Return the name in the store of a file of a part."""
         return f"{self.attempt}/{kind}_{part['band']}.part_{part['part']:05d}"
 
 
@@ -191,20 +202,25 @@ def run_on_all_parts(workers: Workers, task: Callable[[Work, Part], None], work:
     Raises OdError if a task failed. The other tasks have run, and their stored results remain.
     """
     outcomes = workers.map(_Guarded(task, work), [json.dumps(dict(part)) for part in parts])
-    failed = [
-        f"{outcome} part {part['part']}" for part, outcome in zip(parts, outcomes, strict=True) if outcome != _DONE
-    ]
+    failed = []
+    for part, outcome in zip(parts, outcomes, strict=True):
+        if outcome != _DONE:
+            failed.append(f"{outcome} part {part['part']}")
     if failed:
         raise OdError(
             "OD-PARTS-FAILED",
-            f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_SAID])}",
+            f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_MOST_LISTED])}",
             next_step=f"{advise_to_read_details(work.store)}, then run the release again; it reads stored measurements"
             " back",
             spent=STAYS_CHARGED,
         )
 
 
-_DONE, _SAID = "done", 5
+_DONE = "done"
+"""Outcome of a task that did not fail."""
+
+_MOST_LISTED = 5
+"""Largest number of failed parts that a message names."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +245,7 @@ class _Guarded:
 @lru_cache(maxsize=1)
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
     """Return the plan that the driver stored. Raises OdError if its digest is another."""
-    content = store.read(_plan_file(digest)).read_buffer()
+    content = store.read(_name_plan_file(digest)).read_buffer()
     if hashlib.sha256(content).hexdigest() != digest:
         raise OdError(
             "OD-PART-PLAN",
@@ -240,7 +256,8 @@ def _read_plan(store: Store, digest: str) -> ReleasePlan:
     return plan
 
 
-def _plan_file(digest: str) -> str:
+def _name_plan_file(digest: str) -> str:
+    """Return the name in the store of the plan with a digest."""
     return f"plans/{digest}.pickle"
 
 
@@ -337,14 +354,14 @@ _MARK = "claims/begun"
 """File that marks a store as the one in which the release was begun, by a random text."""
 
 
-def grant_rounds(
+def charge_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
-    """Return how many rounds each step of a band is charged for, by number of the step; 0 for a measured step.
+    """Start and charge the draws that the steps of a band need, and return the number of the newest one of each step.
 
-    Call this function before any task of the band starts. For each step that was never drawn, it starts the first
-    round, which the reservation has charged. For each step with a part that was claimed in the newest round but is not
-    stored, it starts and charges another round. A measured step gets no further round.
+    It is 0 for a measured step. A step that was never drawn starts its first, already charged by the reservation; one
+    with a lost part starts another, which is charged; any other goes on with its newest. Call this function before any
+    task of the band starts.
 
     Raises:
         OdError: If the cap does not allow another round; if the ledger does not record the draw of a claimed or stored
@@ -352,9 +369,9 @@ def grant_rounds(
     """
     rounds = {}
     states = {step.number: ledger.find_level_state(key, step.number) for step in steps}
-    drawn = ledger.list_begun_draws(key)
     is_begun = any(state is not None and state.kind != RESERVED for state in states.values())
-    mark = _mark_of(store, key, begun=is_begun, marks={content["store"] for _, content in drawn if "store" in content})
+    marks = {content["store"] for _, content in ledger.list_begun_draws(key) if "store" in content}
+    mark = _verify_store_mark(store, key, begun=is_begun, marks=marks)
     for step in steps:
         number, state = step.number, states[step.number]
         if state is None or state.kind == RESERVED:
@@ -368,7 +385,7 @@ def grant_rounds(
             rounds[number] = ledger.start_draw(key, number, noise, mark)
         elif state.kind == MEASURED:
             rounds[number] = 0
-        elif _is_lost(store, number, state.draw):
+        elif _has_lost_part(store, number, state.draw):
             rounds[number] = ledger.start_draw(key, number, noise, mark)
         else:
             rounds[number] = state.draw
@@ -376,18 +393,21 @@ def grant_rounds(
     return rounds
 
 
-def _is_lost(store: Store, number: int, newest: int) -> bool:
-    """Return whether a part of a step that was claimed in the newest round is not stored."""
-    claimed, stored = read_claimed_rounds(store, number), {*list_part_files(store, number)}
-    unlisted = {name_part_file(number, part) for part, last in claimed.items() if last >= newest} - stored
+def _has_lost_part(store: Store, number: int, newest: int) -> bool:
+    """Return whether a part of the step with a number was claimed in the newest round and is not stored."""
+    last_rounds = read_claimed_rounds(store, number)
+    claimed = {name_part_file(number, part) for part, last_round in last_rounds.items() if last_round >= newest}
+    unlisted = claimed - set(list_part_files(store, number))
     return not all(map(store.has, unlisted))  # a store may list a file later than it has it
 
 
-def _mark_of(store: Store, key: ReleaseKey, *, begun: bool, marks: Set[str]) -> str:
-    """Return the digest of the mark of a store. It is made unless levels of the band, or other ones, have begun.
+def _verify_store_mark(store: Store, key: ReleaseKey, *, begun: bool, marks: Set[str]) -> str:
+    """Return the digest of the mark of a store, after a check that the release began in this store.
 
-    ``marks`` are the digests in the ledger's entries of the release. The claims in one store do not prevent a draw into
-    another store, so a release must use a single store.
+    The claims in one store do not prevent a draw into another store, so a release must use a single store. ``marks``
+    are the digests in the ledger's entries of the release, and ``begun`` states whether a level of the band has begun.
+    If there is neither, the release begins here, and the mark is made. Raises OdError if the store is another one, or
+    replaces files that exist.
     """
     if not (begun or marks):
         store.create_if_absent(_MARK, secrets.token_hex(16).encode())
@@ -408,7 +428,7 @@ def _mark_of(store: Store, key: ReleaseKey, *, begun: bool, marks: Set[str]) -> 
     return mark
 
 
-def _refuse_late_list(store: Store, step: int, parts: int) -> None:
+def _refuse_incomplete_list(store: Store, step: int, parts: int) -> None:
     """Raise OdError if the store has a part of a step that it does not list yet, which the digest would not cover."""
     unlisted = {name_part_file(step, part) for part in range(parts)} - {*list_part_files(store, step)}
     late = [name for name in sorted(unlisted) if store.has(name)]
@@ -426,13 +446,13 @@ def record_measured(
 ) -> None:
     """Record in the ledger that each step of a band is measured, with a digest of its stored parts, or check this one.
 
-    ``rounds`` is the result of :func:`grant_rounds`, and ``parts`` is the number of parts of the band.
+    ``rounds`` is the result of :func:`charge_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
         OdError: if parts of a measured step differ from those recorded, or the store does not list all its files.
     """
     for step in steps:
-        _refuse_late_list(store, step.number, parts)
+        _refuse_incomplete_list(store, step.number, parts)
         state, digest = ledger.find_level_state(key, step.number), compute_level_digest(store, step.number)
         if state is None or state.kind != MEASURED:
             ledger.finish_draw(key, step.number, rounds[step.number], digest)
@@ -494,7 +514,7 @@ def measure_band(
     steps, band = plan.step_bands[number], Band.from_frontier(plan, number, frontier)
     refuse_beyond_memory(plan, steps[0].level, frontier)
     ledger, key = measurements.ledger, measurements.key
-    rounds = grant_rounds(ledger, key, steps, work.store, find_backend_name(work.noise))
+    rounds = charge_rounds(ledger, key, steps, work.store, find_backend_name(work.noise))
     for task, nodes in zip(band.tasks, band.parts, strict=True):
         above_part = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
         work.save_nodes("frontier", task, [above_part])
@@ -539,7 +559,9 @@ def refine_bands(
         run_on_all_parts(workers, descend_part, work, band.tasks)
         if band is not last:
             parts = [work.load("last", task) for task in band.tasks]
-            trips = {name: np.concatenate([of[:0], *(part[name] for part in parts)]) for name, of in trips.items()}
+            for name, above_band in trips.items():
+                none = above_band[:0]  # without parts, the arrays are empty, with the same categories
+                trips[name] = np.concatenate([none, *(part[name] for part in parts)])
     if plan.mechanism.leaf_dial is not None and last.parts:
         leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
         posterior = estimate_posterior(GridNoise.from_variance(plan.steps[-1].variance), np.asarray(leaves))
@@ -593,19 +615,24 @@ def _combine_bands_upwards(
     for band in reversed(bands):
         if band is not bands[-1]:
             first = 0
-            for task in band.tasks:  # the sums over the band below, for the part's last level
+            for task in band.tasks:
                 end = first + len(work.load_nodes("passed", task)[-1])
-                for table, below in sums.items():
+                for table, below in sums.items():  # of the band below, whose frontier is the last level of this band
                     of_part = {name: values[first:end] for name, values in vars(below).items()}
                     work.save(f"below_{table}", task, of_part)
                 first = end
             run_on_all_parts(workers, combine_part_upwards, work, band.tasks)
         for table, _ in _iterate_named_tables(counts):
             results = [work.load(f"sums_{table}", task) for task in band.tasks]
-            for name in {name for arrays in results for name in arrays if name.startswith("largest_")}:
+            levels = {name for arrays in results for name in arrays if name.startswith("largest_")}
+            for name in levels:
                 largest[name.replace("largest", table)] = max(arrays[name] for arrays in results)
-            names, none = ("noisy", "difference", "variance"), np.empty(0, dtype=np.int64)
-            sums[table] = ChildSums(*(np.concatenate([none, *(arrays[name] for arrays in results)]) for name in names))
+            none = np.empty(0, dtype=np.int64)
+            noisy, difference, variance = (
+                np.concatenate([none, *(arrays[name] for arrays in results)])
+                for name in ("noisy", "difference", "variance")
+            )
+            sums[table] = ChildSums(noisy, difference, variance)
     return sums, largest
 
 
@@ -615,16 +642,18 @@ def measure_part(work: Work, part: Part) -> None:
     The true counts are confidential; the stored results are public. If the part contains leaves and is refined as a
     part, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
     """
-    plan, band, number = work.plan, part["band"], part["part"]
+    plan, band = work.plan, part["band"]
     (frontier,) = work.load_nodes("frontier", part)
     counts, ranks = CountFiles(work.store, work.counts), plan.tree.find_rank_range(frontier)
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.read_ranks(*ranks) if is_last else counts.sum_at_level(plan.tree, steps[-1].level, ranks)
-    measurements = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
+    rounds = {int(step): number for step, number in part["rounds"].items()}
+    measurements = PartMeasurements(work.store, part["part"], rounds)
     measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements)
-    del trips
-    _, *above = {m.step.level: m.parents for m in measured}.values()
-    below = [nodes for nodes in above if isinstance(nodes, Nodes)]
+    del trips  # frees the memory of the confidential counts
+    parents_of_levels = {measurement.step.level: measurement.parents for measurement in measured}
+    _, *between = parents_of_levels.values()  # those of the first level are the frontier
+    below = [nodes for nodes in between if isinstance(nodes, Nodes)]
     work.save_nodes("passed", part, below if last is None else [*below, last])
     if last is not None or plan.mechanism.learns_from_levels:
         return
@@ -654,6 +683,7 @@ def descend_part(work: Work, part: Part) -> None:
     totals, *by_breakdown = work.load("above", part).items()
 
     def read_risen_levels(table: str) -> list[RisenLevel]:
+        """Return the bottom-up estimates of the part's nodes of a table, level by level."""
         arrays, levels = work.load(f"risen_{table}", part), []
         for nodes in work.load_nodes("passed", part):
             estimates = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
@@ -661,9 +691,12 @@ def descend_part(work: Work, part: Part) -> None:
         return levels
 
     levels = read_risen_levels(_TOTALS)
-    trips = descend_levels(plan, totals[1], levels)
-    numbers = (str(level.nodes.level) for level in levels)
-    work.save("refined", part, dict(zip(numbers, trips[1:], strict=True)))
+    _, trips_above = totals
+    trips = descend_levels(plan, trips_above, levels)
+    refined = {}
+    for level, of_level in zip(levels, trips[1:], strict=True):
+        refined[str(level.nodes.level)] = of_level
+    work.save("refined", part, refined)
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
         categories = [read_risen_levels(f"{name}_{k}") for k in range(segments.shape[1])]
@@ -704,18 +737,24 @@ def _read_measured_tables(work: Work, part: Part) -> Tables:
     levels = list(dict.fromkeys(step.level for step in steps))
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
     parents_of = dict(zip(levels, nodes[: len(levels)], strict=True))
-    noisy = [NoisyVector(partial(work.store.read, name_part_file(step.number, part["part"]))) for step in steps]
-    measured = [Measurement(step, parents_of[step.level], own) for step, own in zip(steps, noisy, strict=True)]
+    measured = []
+    for step in steps:
+        noisy = NoisyVector(partial(work.store.read, name_part_file(step.number, part["part"])))
+        measured.append(Measurement(step, parents_of[step.level], noisy))
     return make_noisy_tables(plan, measured)
 
 
 _RISEN = ("runs", "noisy", "difference", "variance")
+"""Arrays of :class:`od_core.flows.estimation.refinement.RisenLevel`."""
 
 
 def _combine_part_levels(
     work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
 ) -> None:
-    """Combine the levels of a part upwards, and store the files ``risen`` and ``sums`` of a table."""
+    """Combine the levels of a part upwards, and store the files ``risen`` and ``sums`` of a table.
+
+    For ``counts``, ``kept`` and ``sums``, see :func:`od_core.flows.estimation.refinement.combine_levels_upwards`.
+    """
     levels, above = combine_levels_upwards(work.plan, counts, kept, sums)
     risen: Arrays = {}
     for level in levels:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,7 +92,7 @@ class Bands:
 
     def __post_init__(self) -> None:
         are_whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
-        if not are_whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
+        if not are_whole or not self.cuts or list(self.cuts) != sorted(set(self.cuts)) or self.cuts[0] < 1:
             raise _make_bands_error("cuts are levels below the root, each once, from the top")
         if self.part_trips < 1:
             raise _make_bands_error("part_trips is a number of trips, at least 1")
@@ -122,8 +123,10 @@ class Bands:
 
 def _split_into_runs(numbers: NDArray[np.int64]) -> list[slice]:
     """Return one slice for each run of equal consecutive numbers, in order."""
-    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)] if len(numbers) else []
-    return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
+    if not len(numbers):
+        return []
+    changes = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
+    return [slice(start, stop) for start, stop in pairwise([0, *changes, len(numbers)])]
 
 
 def _make_bands_error(message: str) -> OdError:
@@ -238,13 +241,15 @@ class ReleasePlan(Plan):
         if self.segments is None:
             return self.steps
         combined = []
-        for total in (step for step in self.steps if not step.by_segment):
-            of_breakdowns = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
-            combined.append(
-                CombinedTotals.from_steps(
-                    total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in of_breakdowns]
-                )
-            )
+        for total in self.steps:
+            if total.by_segment:
+                continue
+            segments = [
+                (step, len(find(self.breakdowns, step.breakdown).categories))
+                for step in self.steps_at(total.level)
+                if isinstance(step, SegmentStep)
+            ]
+            combined.append(CombinedTotals.from_steps(total, segments))
         return tuple(combined)
 
     def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
@@ -321,11 +326,18 @@ class ReleasePlan(Plan):
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return the expected errors of one category of a breakdown. Raises OdError if it is not declared."""
         categories = len(find(self.breakdowns, breakdown).categories)
-        pairs = zip(self.expected_errors, self._compute_expected_errors(self.segment_steps(breakdown)), strict=True)
-        return [compute_segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
+        of_category_alone = self._compute_expected_errors(self.segment_steps(breakdown))
+        return [
+            compute_segment_variance(total**2, own**2, categories) ** 0.5
+            for total, own in zip(self.expected_errors, of_category_alone, strict=True)
+        ]
 
     def _map_noise_variances_by_level(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the variance of each measured level: NaN with a threshold; infinite or huge for an unknown root."""
+        """Return the variance of the noise of each measured level, by level.
+
+        It is NaN if the mechanism has a threshold. A root that is neither measured nor exact has an infinite variance
+        or, for segments, a huge one.
+        """
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
             return {0: UNMEASURED * max(variances.values())} | variances
@@ -349,13 +361,18 @@ class ReleasePlan(Plan):
         the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
         threshold, because such a release has no intervals.
         """
-        return _list_half_widths(self._compute_largest_variances(self.totals))
+        return _compute_half_widths(self._compute_largest_variances(self.totals))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
-        categories, steps = len(find(self.breakdowns, breakdown).categories), self.segment_steps(breakdown)
-        pairs = zip(self._compute_largest_variances(self.totals), self._compute_largest_variances(steps), strict=True)
-        return _list_half_widths([compute_segment_variance(v, w, categories) for v, w in pairs])
+        categories = len(find(self.breakdowns, breakdown).categories)
+        of_totals = self._compute_largest_variances(self.totals)
+        of_category_alone = self._compute_largest_variances(self.segment_steps(breakdown))
+        variances = [
+            compute_segment_variance(total, own, categories)
+            for total, own in zip(of_totals, of_category_alone, strict=True)
+        ]
+        return _compute_half_widths(variances)
 
     def _compute_largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
@@ -380,18 +397,22 @@ class ReleasePlan(Plan):
         """
         if self.has_threshold:
             return {}
-        rows = [(step, "", self.half_widths[step.level]) for step in self.totals]
+        sides = len(self.tree.listed_sides)
+
+        def name_query(step: TotalStep, suffix: str = "") -> str:
+            return " x ".join(self.level_names(step)[:sides]) + suffix
+
+        widths = {name_query(step): self.half_widths[step.level] for step in self.totals}
         for breakdown in self.breakdowns:
-            widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
-            rows += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
+            of_breakdown = self.segment_half_widths(breakdown.name)
+            for step in self.segment_steps(breakdown.name):
+                widths[name_query(step, f" by {breakdown.name}")] = of_breakdown[step.level]
         variances = [self.bound_area_total_variance(step) for step in self.area_total_steps]
         if not self.keeps_all:  # an interval is from the measured total or from the flows, not from both
             variances = [float(min(s.variance, self._compute_flow_sum_variance(s))) for s in self.area_total_steps]
-        rows += [
-            (step, "", width) for step, width in zip(self.area_total_steps, _list_half_widths(variances), strict=True)
-        ]
-        sides = len(self.tree.listed_sides)
-        return {f"{' x '.join(self.level_names(step)[:sides])}{by}": width for step, by, width in rows}
+        for area_step, width in zip(self.area_total_steps, _compute_half_widths(variances), strict=True):
+            widths[name_query(area_step)] = width
+        return widths
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each query on what its noise allows to be read; see :attr:`known_to_within`."""
@@ -403,7 +424,7 @@ class ReleasePlan(Plan):
 
         ``exact`` is replaced by ``tight`` if it is not defined for this unit and this delta.
         """
-        return self.budget.choose_conversion(self.mechanism.default_conversion, self._cells)
+        return self.budget.choose_conversion(self.mechanism.default_conversion, self._shifted_cells)
 
     def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
         """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.compute_spent`."""
@@ -411,7 +432,7 @@ class ReleasePlan(Plan):
             return super().compute_spent(draws)
         rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
         every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
-        return Spent(rhos, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
+        return Spent(rhos, self.budget.delta, self._shifted_cells if set(draws) == {1} else None, every_period)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -426,8 +447,13 @@ class ReleasePlan(Plan):
 
     def _list_measured_levels(self) -> list[int]:
         """Return the levels that share the budget, top first, also those with a share of 0."""
-        given, has_segments = (self.neighbours, self.mechanism, self.tree.depth), self.segments is not None
-        return list_measured_levels(*given, segments=has_segments, both_sides=self.tree.refines_both)
+        return list_measured_levels(
+            self.neighbours,
+            self.mechanism,
+            self.tree.depth,
+            segments=self.segments is not None,
+            both_sides=self.tree.refines_both,
+        )
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
@@ -437,8 +463,11 @@ class ReleasePlan(Plan):
         return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
 
     @property
-    def _cells(self) -> tuple[int, ...] | None:
-        """Shifted cells of each table for the exact privacy loss; None if the uncounted trips are published, too."""
+    def _shifted_cells(self) -> tuple[int, ...] | None:
+        """Number of cells of each query that may change by one between neighbours, for the exact privacy loss.
+
+        None if a cell may change by more, or if the number of uncounted trips is measured, too.
+        """
         if self.uncounted is not None:
             return None
         return count_shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
@@ -524,10 +553,10 @@ class ReleasePlan(Plan):
         )
         shares = budget.shares if mechanism is None and tree is None else None
         if isinstance(shares, tuple) and shares[0] != "geometric":
-            # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their
+            with_default_shares = plan(budget=replace(budget, shares=None))
+            levels = len(with_default_shares._list_measured_levels())
+            # If the root becomes measured or exact, the listed shares gain or lose the first one. The others keep their
             # proportions.
-            listed = plan(budget=replace(budget, shares=None))
-            levels = len(listed._list_measured_levels())
             if levels == len(shares) + 1:
                 shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
             elif levels == len(shares) - 1:
@@ -548,7 +577,11 @@ class ReleasePlan(Plan):
         At each, origins and destinations are at the same level of their geographies, if both have levels.
         """
         tree, sides = self.tree, len(self.tree.listed_sides)
-        square = [level for level in range(1, tree.depth + 1) if sides == 1 or len({*tree.level_pair(level)}) == 1]
+        square = []
+        for level in range(1, tree.depth + 1):
+            origin_level, destination_level = tree.level_pair(level)
+            if sides == 1 or origin_level == destination_level:
+                square.append(level)
         chosen = sorted({square[0], square[len(square) // 2], tree.depth})
         return {level: " x ".join(dict.fromkeys(tree.level_names[level][:sides])) for level in chosen}
 
@@ -718,11 +751,12 @@ def plan_release(
     if isinstance(budget.shares, MinimiseRule):
         model = VarianceModel(flow_tree, _make_neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
-    of_areas = None if area_totals is None else parse_area_total_share(area_totals)
-    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, of_areas)
+    share_of_areas = None if area_totals is None else parse_area_total_share(area_totals)
+    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, share_of_areas)
 
 
-def _list_half_widths(variances: Sequence[float]) -> list[float]:
+def _compute_half_widths(variances: Sequence[float]) -> list[float]:
+    """Return the half-widths of the 90 % intervals of numbers with these variances."""
     widths: list[float] = compute_half_width(np.zeros(len(variances)), np.array(variances)).tolist()
     return widths
 
@@ -730,10 +764,17 @@ def _list_half_widths(variances: Sequence[float]) -> list[float]:
 def _make_neighbours(
     unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None
 ) -> Neighbours:
-    """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
-    areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    categories = segments is None or has_unknown_categories(segments.breakdowns)
-    return Neighbours(unit, acceptance, areas, categories, list_node_sizes(*unit.bounds, tree))
+    """Return the neighbours of a release.
+
+    A record that is not listed is counted where there is an area, and a category of each breakdown, for such records.
+    """
+    return Neighbours(
+        unit,
+        acceptance,
+        has_unknown_areas=tree.origin.unknown is not None and tree.destination.unknown is not None,
+        has_unknown_categories=segments is None or has_unknown_categories(segments.breakdowns),
+        nodes=list_node_sizes(*unit.bounds, tree),
+    )
 
 
 def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
@@ -744,7 +785,8 @@ def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) 
     """
     if max_trips_pair is None:
         return ()
+    counted = [tree.count_nodes_by_size(level) for level in range(tree.depth + 1)]
     zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
-    of_areas = [[(zones[1 - side], zones[side])] for side in list_area_total_sides(tree)]
-    levels = [*map(tree.count_nodes_by_size, range(tree.depth + 1)), *of_areas]
-    return tuple(select_node_sizes(max_trips, max_trips_pair, nodes) for nodes in levels)
+    # A total of a zone is of its pairs with every zone of the other side.
+    counted += [[(zones[1 - side], zones[side])] for side in list_area_total_sides(tree)]
+    return tuple(select_node_sizes(max_trips, max_trips_pair, nodes) for nodes in counted)

@@ -101,12 +101,8 @@ def build_planning_facts(
     """
     plan = plan.require_forecastable(_make_forecast_error(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
-    choices, unit, delta, segments = (
-        _Choices(plan, Subject.from_plan(plan, about)),
-        plan.unit,
-        plan.budget.delta,
-        plan.segments,
-    )
+    choices = _Choices(plan, Subject.from_plan(plan, about))
+    unit, delta, segments = plan.unit, plan.budget.delta, plan.segments
     return {
         "name": name,
         "nouns": {word: getattr(choices.subject.nouns, word) for word in _NOUNS},
@@ -134,14 +130,14 @@ def build_planning_facts(
         },
         "year": unit.max_trips_year and {"periods": periods, "trips": unit.max_trips_year},
         "budgets": [choices.make_budget_facts(budget) for budget in choices.budgets],
-        "conversion": choices.simple,
+        "conversion": choices.simple_conversion,
         "units": [choices.make_unit_facts(unit) for unit in choices.units],
         "segments": segments
         and {
             "breakdowns": [{"name": by.name, "categories": len(by.categories)} for by in segments.breakdowns],
             "share": float(segments.share),
         },
-        "sets": [choices.set_facts(tree) for tree in choices.trees],
+        "sets": [choices.make_level_set_facts(tree) for tree in choices.trees],
         "rules": choices.make_rule_facts(),
     }
 
@@ -154,7 +150,7 @@ class _Choices:
     subject: Subject
 
     @property
-    def simple(self) -> str:
+    def simple_conversion(self) -> str:
         """Conversion from epsilon to rho that does not depend on shares, for readers who change the shares."""
         declared = self.plan.budget.conversion or self.plan.mechanism.default_conversion
         return "bun_steinke" if declared == "bun_steinke" else "tight"
@@ -164,15 +160,14 @@ class _Choices:
         """Budgets in the order of their epsilon, the declared one among them; shares are as declared."""
         declared = self.plan.budget
         others = [replace(declared, epsilon=Fraction(epsilon), rho=None) for epsilon in EPSILONS]
-        return sorted(
-            [declared, *(other for other in others if other.epsilon != declared.epsilon)], key=_compute_epsilon
-        )
+        budgets = [declared, *(other for other in others if other.epsilon != declared.epsilon)]
+        return sorted(budgets, key=_compute_epsilon)
 
     def make_budget_facts(self, budget: Budget) -> dict[str, object]:
         """Return a budget with the rho that it has by the simple conversion."""
         if budget.rho is None:
             declared, exact = "epsilon", _compute_epsilon(budget)
-            rho = find_rho_for_epsilon(exact, budget.delta, self.simple)
+            rho = find_rho_for_epsilon(exact, budget.delta, self.simple_conversion)
         else:
             declared, exact, rho = "rho", budget.rho, budget.rho
         return {
@@ -194,7 +189,7 @@ class _Choices:
             trees.append(FlowTree(coarse, other, self.plan.tree.order))
         return trees
 
-    def set_facts(self, tree: FlowTree) -> dict[str, object]:
+    def make_level_set_facts(self, tree: FlowTree) -> dict[str, object]:
         """Return the shapes of the areas of the levels of a tree, and other facts that depend on these levels alone."""
         levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
         is_summed = mechanism.measures == "all_leaves"
@@ -224,25 +219,28 @@ class _Choices:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
         without_and_with_segments = [self._make_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
-        def changes(unit: PrivacyUnit) -> list[str]:
-            subject = self.subject.with_unit(unit)
-            may_leave = (each.record_may_leave for each in without_and_with_segments)
-            found = [render_clauses(replace(subject, record_may_leave=each))["change"] for each in may_leave]
-            for number, name in _STAND_INS.items():
-                found = [change.replace(str(number), name) for change in found]
-            return found
+        def list_changes(unit: PrivacyUnit) -> list[str]:
+            subject, clauses = self.subject.with_unit(unit), []
+            for neighbours in without_and_with_segments:
+                subject = replace(subject, record_may_leave=neighbours.record_may_leave)
+                clause = render_clauses(subject)["change"]
+                for number, name in _STAND_INS.items():
+                    clause = clause.replace(str(number), name)
+                clauses.append(clause)
+            return clauses
 
         is_user = unit.max_trips == _TRIPS
         return {
             "kind": unit.kind,
             "relation": unit.neighbours,
             "trips": None if is_user else unit.contribution_bound,
-            "change": changes(unit),
-            "changeOfPairs": changes(replace(unit, max_trips_pair=_PAIR)) if is_user else None,
+            "change": list_changes(unit),
+            "changeOfPairs": list_changes(replace(unit, max_trips_pair=_PAIR)) if is_user else None,
             "publishesTotal": [neighbours.have_equal_totals for neighbours in without_and_with_segments],
         }
 
     def _make_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
+        """Return the neighbours of the declared plan with another unit, and with or without segments."""
         unlisted = segments is None or has_unknown_categories(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
@@ -259,30 +257,34 @@ class _Choices:
         queries = [(level, by is not None) for level, by, _ in list_level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals
         sides = () if area_totals is None else list_area_total_sides(tree)
-        area_totals = area_totals if sides else None  # the tree of some levels may measure all totals itself
+        if not sides:
+            area_totals = None  # the tree of some levels may measure all totals itself
         queries += [(tree.depth, False)] * len(sides)
-        cells, rho, promise = count_shifted_cells(neighbours, queries), None, None
+        cells = count_shifted_cells(neighbours, queries)
+        rhos: list[list[object]] | None = None
+        promises: list[list[float] | None] | None = None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.choose_conversion(mechanism.default_conversion, ()) == "exact"
-            spent, promise = [], list[list[float] | None]()
+            rhos, promises = [], []
             for budget in self.budgets:
                 if not is_exact and budget is not self.plan.budget:
-                    promise.append(None)  # the privacy loss takes some hundredths of a second
+                    promises.append(None)  # the privacy loss takes some hundredths of a second
                     continue
                 shared = replace(budget, shares=declared.shares)
                 steps = plan_steps(tree, neighbours, mechanism, shared, segments, area_totals)
-                loss = Spent(tuple(step.rho for step in steps), budget.delta, cells)
-                promise.append(
-                    [
-                        round_up_to_float(loss.epsilon),
-                        round_up_to_float(Guarantee.from_spent(loss).bound_guess_probability()),
-                    ]
-                )
-                spent.append([float(loss.rho), format_rounded_up(loss.rho)])
-            rho = spent if is_exact else None
-        listed = [[level, float(share)] for level, share in shares.items()]
-        fits = declared is self.plan.budget
-        return {"shares": listed, "ofTree": float(1 - (area_totals or 0)), "fits": fits, "rho": rho, "promise": promise}
+                spent = Spent(tuple(step.rho for step in steps), budget.delta, cells)
+                right_guesses = Guarantee.from_spent(spent).bound_guess_probability()
+                promises.append([round_up_to_float(spent.epsilon), round_up_to_float(right_guesses)])
+                rhos.append([float(spent.rho), format_rounded_up(spent.rho)])
+            if not is_exact:
+                rhos = None
+        return {
+            "shares": [[level, float(share)] for level, share in shares.items()],
+            "ofTree": float(1 - (area_totals or 0)),
+            "fits": declared is self.plan.budget,
+            "rho": rhos,
+            "promise": promises,
+        }
 
     def _choose_fitting_shares(
         self, tree: FlowTree, neighbours: Neighbours, segments: Segments | None
@@ -303,9 +305,10 @@ def list_level_subsets(depth: int) -> list[tuple[int, ...]]:
     levels = range(1, depth + 1)
     if depth <= MOST_FREE_LEVELS:
         return [kept for number in reversed(levels) for kept in combinations(levels, number)]
-    return [
-        tuple(range(last - number + 1, last + 1)) for number in reversed(levels) for last in range(number, depth + 1)
-    ]
+    runs = []
+    for number in reversed(levels):
+        runs += [tuple(range(last - number + 1, last + 1)) for last in range(number, depth + 1)]
+    return runs
 
 
 def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
@@ -317,13 +320,14 @@ def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     if not geography.levels:
         return geography
     last = kept[-1]
-    zones = pd.DataFrame(
-        {geography.levels[level - 1]: geography.codes_of(level, geography.ancestors_at(last, level)) for level in kept}
-    )
+    columns = {}
+    for level in kept:
+        columns[geography.levels[level - 1]] = geography.codes_of(level, geography.ancestors_at(last, level))
     unknown = geography.unknown
     if unknown is not None:
-        unknown = geography.codes[last][geography.ancestors(last)[geography.zones.index(unknown)]]
-    return Geography.from_frame(zones, list(zones.columns), unknown=unknown)
+        area_of_unknown = geography.ancestors(last)[geography.zones.index(unknown)]
+        unknown = geography.codes[last][area_of_unknown]
+    return Geography.from_frame(pd.DataFrame(columns), list(columns), unknown=unknown)
 
 
 def _make_shape_facts(geography: Geography) -> dict[str, object]:
@@ -341,7 +345,10 @@ def _make_shape_facts(geography: Geography) -> dict[str, object]:
 
 
 def _compute_epsilon(budget: Budget) -> Fraction:
-    return Fraction(budget.epsilon or 0) if budget.rho is None else compute_tight_epsilon(budget.rho, budget.delta)
+    """Return the epsilon of a budget: as declared, or the smallest that its rho implies."""
+    if budget.rho is None:
+        return Fraction(budget.epsilon or 0)
+    return compute_tight_epsilon(budget.rho, budget.delta)
 
 
 def _format_exact_number(value: Fraction) -> str:

@@ -16,7 +16,6 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
-from od_core.flows.estimation.held_out import Choice, choose_rule_with_evidence, read_earlier_evidence
 from od_core.flows.estimation.intervals import SegmentFit, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, build_measured_levels, fit_least_squares
 from od_core.flows.estimation.levels import (
@@ -25,11 +24,12 @@ from od_core.flows.estimation.levels import (
     combine_totals,
     list_leaf_parents,
     make_published_root,
-    present_leaves,
+    make_released_leaves,
     select_area_totals,
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
+from od_core.flows.estimation.rule_choice import Choice, choose_rule_with_evidence, read_earlier_evidence
 from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -60,8 +60,11 @@ from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find
 
-_SHOWN, _QUICK = 8, 1_000_000
-"""Largest number of areas of a side that a notebook shows, and of flows between zones whose intervals are computed."""
+_MOST_SHOWN = 8
+"""Largest number of areas of a side that a notebook shows."""
+
+_MOST_WITH_INTERVALS = 1_000_000
+"""Largest number of flows between zones of which a notebook shows intervals, which take a moment to compute."""
 
 MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(make_table_schema, (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS))
 """Columns of published measurements, one row per cell, and of those by category."""
@@ -72,17 +75,18 @@ def iterate_measured_cells(plan: ReleasePlan, measurement: Measurement) -> Itera
 
     Of a measurement by category, the batches have ``SEGMENT_MEASUREMENT_SCHEMA``, with each cell in all categories.
     """
-    tree, step, schema, categories = plan.tree, measurement.step, MEASUREMENT_SCHEMA, [""]
+    step, schema, categories = measurement.step, MEASUREMENT_SCHEMA, [""]
     if isinstance(step, SegmentStep):
         schema, categories = SEGMENT_MEASUREMENT_SCHEMA, list(find(plan.breakdowns, step.breakdown).categories)
-    o_level, d_level = plan.level_pair(step)
-    origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
+    origin_level, destination_level = plan.level_pair(step)
+    origin_codes = plan.tree.origin.code_arrays[origin_level]
+    destination_codes = plan.tree.destination.code_arrays[destination_level]
     names = pa.array(categories, pa.large_string())
     for cells, noisy in measurement.iterate_pieces(plan, len(names)):
         columns = {
             "level": pa.array(np.full(len(noisy), step.level, dtype=np.int64)),
-            "origin": origins.take(pa.array(np.repeat(cells.origin, len(names)))),
-            "destination": destinations.take(pa.array(np.repeat(cells.destination, len(names)))),
+            "origin": origin_codes.take(pa.array(np.repeat(cells.origin, len(names)))),
+            "destination": destination_codes.take(pa.array(np.repeat(cells.destination, len(names)))),
             "noisy": pa.array(noisy),
             "variance": pa.array(np.full(len(noisy), round_up_to_float(step.variance))),
         }
@@ -123,11 +127,11 @@ class Release(ReleasedFlows, PlannedRelease):
         interval = "" if self.plan.has_threshold else ", interval=True"
         sums = "" if self.plan.has_threshold else " .trips_between(...);"
         origins, destinations = (", ".join(geography.levels) for geography in (tree.origin, tree.destination))
-        levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
         if tree.has_one_side:
             what = f"counts by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} records"
             reading = f'.counts; .counts_at("{tree.origin.levels[-1]}"{interval}); .measurements'
             return f"{what}, {len(self.leaves.trips):,} areas with records", origins, reading
+        levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
         return (
             f"flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
             f" {len(self.leaves.trips):,} pairs of zones with trips",
@@ -227,21 +231,30 @@ class Release(ReleasedFlows, PlannedRelease):
 
 def _render_heat_map(release: Release) -> str:
     """Return a heat map of the flows between the busiest areas of a coarse level; empty if every level has many."""
-    sides = release.tree.origin, release.tree.destination
-    levels = [find_finest_level(side, _SHOWN) for side in sides]
-    if any(side.size(level) > 8 * _SHOWN for side, level in zip(sides, levels, strict=True)):
+    origin, destination = release.tree.origin, release.tree.destination
+    origin_level = find_finest_level(origin, _MOST_SHOWN)
+    destination_level = find_finest_level(destination, _MOST_SHOWN)
+    if max(origin.size(origin_level), destination.size(destination_level)) > 8 * _MOST_SHOWN:
         return ""
-    names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
-    has_ends = not release.plan.has_threshold and len(release.leaves.trips) <= _QUICK
-    flows = release.flows_at(*names, interval=has_ends).set_index(["origin", "destination"])
-    found: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
-    origins, destinations = (flows["trips"].groupby(level=side).sum().nlargest(_SHOWN).index for side in (0, 1))
-    origin_labels, destination_labels = (
-        dict(zip(side.codes[level], side.labels[level], strict=True)) for side, level in zip(sides, levels, strict=True)
+    names = [origin.level_names[origin_level], destination.level_names[destination_level]]
+    has_intervals = not release.plan.has_threshold and len(release.leaves.trips) <= _MOST_WITH_INTERVALS
+    flows = release.flows_at(*names, interval=has_intervals).set_index(["origin", "destination"])
+    cells: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
+    busiest_origins, busiest_destinations = (
+        flows["trips"].groupby(level=side).sum().nlargest(_MOST_SHOWN).index for side in (0, 1)
     )
-    rows = [(origin_labels[a], [found.get((a, b), [0]) for b in destinations]) for a in origins]
-    columns = [destination_labels[b] for b in destinations]
-    scale = Scale.from_maximum(max((trips for _, cells in rows for trips, *_ in cells), default=0))
+    origin_labels = dict(zip(origin.codes[origin_level], origin.labels[origin_level], strict=True))
+    destination_labels = dict(
+        zip(destination.codes[destination_level], destination.labels[destination_level], strict=True)
+    )
+
+    def list_row(code: Hashable) -> list[list[int]]:
+        return [cells.get((code, other), [0]) for other in busiest_destinations]
+
+    rows = [(origin_labels[code], list_row(code)) for code in busiest_origins]
+    columns = [destination_labels[code] for code in busiest_destinations]
+    largest = max((trips for _, cells_of_row in rows for trips, *_ in cells_of_row), default=0)
+    scale = Scale.from_maximum(largest)
     return render_template("release_map.html", levels=names, columns=columns, rows=rows, scale=scale)
 
 
@@ -417,7 +430,7 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
         noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))
-        leaves, measurement = present_leaves(plan, first, noisy)
+        leaves, measurement = make_released_leaves(plan, first, noisy)
         return Release(plan, plan.spent, find_backend_name(noise), leaves, (measurement,))
     leaves_alone = plan.mechanism.measures == "all_leaves"
     root = list_leaf_parents(plan) if leaves_alone else make_published_root(plan, trips.total)

@@ -64,18 +64,19 @@ class WeightedSum(NamedTuple):
     unmeasured: tuple[float, float]
 
 
-def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: float) -> tuple[float, float]:
+def _compute_ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: float) -> tuple[float, float]:
     """Return the ends of the interval of a ratio; ``shared`` is the covariance of its two sums.
 
-    With the ratio r and the whole B without dropped nodes, which add n to the part and b to the whole, the ratio is (r
-    B + n) / (B + b). It is monotone in each of them, so its extremes are at ends of their ranges. Raises OdError if the
-    whole may be 0.
+    Without dropped nodes, let the ratio be r and the whole B. If dropped nodes add n to the part and b to the whole,
+    the ratio is (r B + n) / (B + b). It is monotone in each of r, B, n and b, so its extremes are at ends of their
+    ranges. Raises OdError if the whole may be 0.
     """
     low, high, is_known = compute_fieller_ends(part, whole, shared, deviations)
-    half, added = deviations * math.sqrt(whole.variance), whole.bound_dropped_trips(deviations)
-    wholes = whole.estimate - half, whole.estimate + half
+    half_width = deviations * math.sqrt(whole.variance)
+    wholes = whole.estimate - half_width, whole.estimate + half_width
+    added_to_part, added_to_whole = (weighted.bound_dropped_trips(deviations) for weighted in (part, whole))
     is_dropped = whole.dropped or part.dropped
-    if not is_known or (is_dropped and wholes[0] + added[0] <= 0 <= wholes[1] + added[1]):
+    if not is_known or (is_dropped and wholes[0] + added_to_whole[0] <= 0 <= wholes[1] + added_to_whole[1]):
         raise OdError(
             "OD-WEIGHTS-RATIO",
             "the denominator of the ratio may be 0: its interval holds 0, so the ratio may be any number",
@@ -83,8 +84,8 @@ def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: floa
         )
     if not is_dropped:
         return float(low), float(high)
-    cases = product((float(low), float(high)), wholes, part.bound_dropped_trips(deviations), added)
-    ratios = [(ratio * number + to_part) / (number + to_whole) for ratio, number, to_part, to_whole in cases]
+    extremes = product((float(low), float(high)), wholes, added_to_part, added_to_whole)
+    ratios = [(r * b + to_part) / (b + to_whole) for r, b, to_part, to_whole in extremes]
     return min(ratios), max(ratios)
 
 
@@ -128,8 +129,9 @@ def _make_weights_from_name(tree: FlowTree, name: str) -> ZoneFunction:
 def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
     """Return the weights of a table; pairs that are left out have the weight 0."""
     columns = ("origin", "destination", "weight")
-    if missing := [name for name in columns if name not in table.columns]:
-        raise _make_weights_error(f"the table of weights has no column {missing[0]!r}")
+    for name in columns:
+        if name not in table.columns:
+            raise _make_weights_error(f"the table of weights has no column {name!r}")
     sides = [(tree.origin, table["origin"]), (tree.destination, table["destination"])]
     for geography, codes in sides:
         unknown = codes[geography.find_zone_numbers(codes) < 0]
@@ -140,24 +142,24 @@ def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunctio
             )
     width = len(tree.destination.zones)
 
-    def pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
+    def number_pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
         numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * width + destination)
         return numbers
 
-    listed = pairs(*(geography.find_zone_numbers(codes) for geography, codes in sides))
+    listed = number_pairs(*(geography.find_zone_numbers(codes) for geography, codes in sides))
     if not listed.is_unique:
         raise _make_weights_error("a pair of zones has two weights")
     weights = pd.Series(_convert_to_finite(table["weight"].to_numpy()), listed)
-    return lambda origin, destination: weights.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
+    return lambda origin, destination: weights.reindex(number_pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
 def _make_weights_from_function(
     tree: FlowTree, function: Callable[[NDArray[np.object_], NDArray[np.object_]], ArrayLike]
 ) -> ZoneFunction:
-    """Return the weights of a function of the codes of zones."""
+    """Return the weights that a function of zone codes gives, as a function of the numbers of zones."""
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
-    def weight(origin: Numbers, destination: Numbers) -> Reals:
+    def compute_weights(origin: Numbers, destination: Numbers) -> Reals:
         weights = np.asarray(function(origins[origin], destinations[destination]))
         if weights.shape not in ((), origin.shape):
             raise _make_weights_error(
@@ -165,7 +167,7 @@ def _make_weights_from_function(
             )
         return np.broadcast_to(_convert_to_finite(weights), origin.shape)
 
-    return weight
+    return compute_weights
 
 
 def _convert_to_finite(values: ArrayLike) -> Reals:
@@ -185,9 +187,11 @@ _IMPROBABLE = 1e-6
 
 def _warn_if_selected(weights: pd.DataFrame, weight: ZoneFunction, leaves: Nodes, public: int) -> None:
     """Warn if the pairs with a weight were probably chosen by what was released; ``public`` is the number of pairs."""
-    positive, listed = leaves.trips > 0, np.count_nonzero(weights["weight"])
-    released = np.count_nonzero(weight(leaves.origin[positive], leaves.destination[positive]))
-    if released == listed and (np.count_nonzero(positive) / public) ** listed < _IMPROBABLE:
+    has_trips = leaves.trips > 0
+    listed = np.count_nonzero(weights["weight"])
+    released = np.count_nonzero(weight(leaves.origin[has_trips], leaves.destination[has_trips]))
+    share_with_trips = np.count_nonzero(has_trips) / public
+    if released == listed and share_with_trips**listed < _IMPROBABLE:
         warnings.warn(
             f"all {listed:,} pairs of zones with a weight were released above 0: if they were chosen from this release,"
             " the interval of their sum holds less often than it says",
@@ -392,9 +396,8 @@ class ReleasedFlows(ABC):
 
     def _find_level_numbers(self, origin_level: str, destination_level: str) -> tuple[int, int]:
         """Return the numbers of two levels. Raises OdError if there is no level of this name."""
-        return self.tree.origin.find_level_number(origin_level), self.tree.destination.find_level_number(
-            destination_level
-        )
+        origin = self.tree.origin.find_level_number(origin_level)
+        return origin, self.tree.destination.find_level_number(destination_level)
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
@@ -509,7 +512,7 @@ class ReleasedFlows(ABC):
         of_whole = make_zone_function(self.tree, per)
         whole, below = estimate(of_whole, deviations), sum_weighted_trips(of_whole)
         shared = compute_covariance(estimate, (of_part, part), (of_whole, whole))
-        lower, upper = _ratio_ends(part, whole, shared, deviations)
+        lower, upper = _compute_ratio_ends(part, whole, shared, deviations)
         value = part.estimate / whole.estimate
         variance = part.variance - 2 * value * shared + value * value * whole.variance
         deviation = math.sqrt(max(variance, 0.0)) / abs(whole.estimate)

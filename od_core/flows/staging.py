@@ -47,10 +47,11 @@ class StagedRelease(StagedFiles):
         return self.folder / "flows.parquet"
 
     def begin_trip_counts(self) -> str:
-        """Return the name of a new folder in the store for true leaf counts, and remove all but the recorded one."""
-        current, name = self._read_current_counts(), f"{_COUNTS}/{secrets.token_hex(6)}"
+        """Return the name of a new folder in the store for true leaf counts, and remove all but the current one."""
+        current = self._read_current_counts()
         self._remove_other_counts(current)
-        begun = "\n".join(filter(None, (current, name)))
+        name = f"{_COUNTS}/{secrets.token_hex(6)}"
+        begun = name if current is None else f"{current}\n{name}"
         write_durably(self.folder / _BEGUN, lambda file: file.write_text(begun, encoding="utf-8"))
         return name
 
@@ -70,13 +71,16 @@ class StagedRelease(StagedFiles):
         return CountFiles(self.store, current)
 
     def _read_current_counts(self) -> str | None:
+        """Return the folder of the current counts in the store; None if no counts were saved."""
         path = self.folder / _CURRENT
         return path.read_text(encoding="utf-8") if path.exists() else None
 
     def _remove_other_counts(self, current: str | None) -> None:
         """Remove all stored counts except those with the name ``current``."""
         begun = self.folder / _BEGUN
-        for name in begun.read_text(encoding="utf-8").split() if begun.exists() else ():
+        if not begun.exists():
+            return
+        for name in begun.read_text(encoding="utf-8").split():
             if name != current:
                 self.store.remove(name)
 
@@ -88,7 +92,7 @@ class StagedRelease(StagedFiles):
         batches = (
             pa.record_batch([piece.origin, piece.destination, piece.trips], schema=_ESTIMATE) for piece in pieces
         )
-        path = self.folder / f"{_estimate_name(level, refined=refined)}.parquet"
+        path = self.folder / f"{_name_estimate(level, refined=refined)}.parquet"
         write_durably(path, lambda file: write_batches(file, _ESTIMATE, batches, compression="snappy"))
         return path
 
@@ -105,13 +109,13 @@ class StagedRelease(StagedFiles):
 
     def locate_estimate(self, level: int, *, refined: bool = False) -> Path:
         """Return the path of an estimate of :meth:`save_estimate`. Raises OdError if the file is absent."""
-        return self.locate_file(_estimate_name(level, refined=refined))
+        return self.locate_file(_name_estimate(level, refined=refined))
 
     def read_estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
         """Return an estimate as a table: origin, destination (area numbers), trips. Raises OdError if it is absent."""
         return pq.read_table(self.locate_estimate(level, refined=refined))
 
-    def estimate(self, level: int, *, refined: bool = False) -> Nodes:
+    def read_estimate(self, level: int, *, refined: bool = False) -> Nodes:
         """Return an estimate of :meth:`save_estimate` as nodes. Raises OdError if the file is absent."""
         table = self.read_estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
@@ -137,20 +141,24 @@ class StagedRelease(StagedFiles):
         The columns are origin, destination (area numbers), category (its position in the breakdown) and trips.
         """
         wide = self._read_wide_segments(breakdown)
-        names, ends = ["origin", "destination", "category", "trips"], [wide["origin"], wide["destination"]]
-        categories = range(len(breakdown.categories))
-        return pa.concat_tables(pa.table([*ends, np.full(len(wide), k), wide[str(k)]], names) for k in categories)
+        of_categories = []
+        for k in range(len(breakdown.categories)):
+            category = np.full(len(wide), k)
+            columns = {"origin": wide["origin"], "destination": wide["destination"], "category": category}
+            of_categories.append(pa.table(columns | {"trips": wide[str(k)]}))
+        return pa.concat_tables(of_categories)
 
     def read_segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
-        tables = {breakdown.name: self._read_wide_segments(breakdown) for breakdown in plan.breakdowns}
-        return {
-            name: np.column_stack([trips.to_numpy() for trips in wide.columns[2:]]) for name, wide in tables.items()
-        }
+        segments = {}
+        for breakdown in plan.breakdowns:
+            wide = self._read_wide_segments(breakdown)
+            segments[breakdown.name] = np.column_stack([trips.to_numpy() for trips in wide.columns[2:]])
+        return segments
 
     def read_published_root(self, plan: ReleasePlan) -> Nodes | None:
         """Return the root of :func:`od_core.flows.estimation.levels.make_published_root`; None if it is measured."""
-        return self.estimate(0) if plan.publishes_total or plan.sums_root else None
+        return self.read_estimate(0) if plan.publishes_total or plan.sums_root else None
 
     def read_nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
         """Return the estimated nodes whose children a step measures; None if it has no level above.
@@ -158,11 +166,13 @@ class StagedRelease(StagedFiles):
         Raises OdError if the estimate of the level above is absent.
         """
         above = None if step.level == 0 else plan.find_level_above(step)
-        return None if above is None else self.estimate(above)
+        return None if above is None else self.read_estimate(above)
 
     def _read_wide_segments(self, breakdown: Breakdown) -> pa.Table:
+        """Return the table of :meth:`save_segments`, with a column for each category. Raises OdError without one."""
         return pq.read_table(self.locate_file(f"segments_{breakdown.name}"))
 
 
-def _estimate_name(level: int, *, refined: bool) -> str:
+def _name_estimate(level: int, *, refined: bool) -> str:
+    """Return the name of the file of an estimate, without its suffix."""
     return f"refined_{level}" if refined else f"estimate_{level}"

@@ -75,11 +75,11 @@ class CombinedTotals:
     def from_steps(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
         """Return the combination of the queries of one level; those by segment are with their number of categories."""
         precisions = [1 / total.variance, *(1 / (categories * step.variance) for step, categories in segments)]
-        unit = math.lcm(*(precision.denominator for precision in precisions))
-        weights = [int(precision * unit) for precision in precisions]
-        largest = math.gcd(*weights)
+        common_denominator = math.lcm(*(precision.denominator for precision in precisions))
+        weights = [int(precision * common_denominator) for precision in precisions]
+        common_factor = math.gcd(*weights)
         variance = 1 / sum(precisions, start=Fraction(0))
-        return cls(total.level, tuple(weight // largest for weight in weights), variance)
+        return cls(total.level, tuple(weight // common_factor for weight in weights), variance)
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,15 @@ def parse_area_total_share(share: Number) -> Fraction:
 
 def list_area_total_sides(tree: FlowTree) -> tuple[int, ...]:
     """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
-    pairs = [*map(tree.level_pair, range(tree.depth + 1))]
+    level_pairs = [tree.level_pair(level) for level in range(tree.depth + 1)]
+    geographies = (tree.origin, tree.destination)
     sides = []
-    for side, (geography, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
-        zones = geography.size(geography.depth)  # an area with a single zone has its trips
-        coarsest = min(pair[1 - side] for pair in pairs if geography.size(pair[side]) == zones)
-        if zones > 1 and other.size(coarsest) > 1:
+    for side, geography in enumerate(geographies):
+        zones = geography.size(geography.depth)
+        # The totals of zones are nodes if the other side is the whole space where this side has all zones. A level of
+        # areas with a single zone each counts as the zones.
+        other_levels = [pair[1 - side] for pair in level_pairs if geography.size(pair[side]) == zones]
+        if zones > 1 and geographies[1 - side].size(min(other_levels)) > 1:
             sides.append(side)
     return tuple(sides)
 
@@ -303,7 +306,8 @@ def list_measured_levels(
     if mechanism.measures != "every_level":
         return [depth]
     takes_sum = mechanism.refines and (both_sides or mechanism.noise_distribution == "laplace")
-    return list(range(1 if not segments and (neighbours.have_equal_totals or takes_sum) else 0, depth + 1))
+    omits_root = not segments and (neighbours.have_equal_totals or takes_sum)
+    return list(range(1 if omits_root else 0, depth + 1))
 
 
 def list_level_queries(
@@ -337,30 +341,35 @@ def plan_steps(
     Those of area totals are the last. Together, the steps have the share ``of_table`` of the budget. Raises OdError if
     the budget has no delta, or shares for another number of levels.
     """
-    of_levels = compute_level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
-    queries = list_level_queries(of_levels, neighbours, segments)
-    sides, of_areas = () if area_totals is None else list_area_total_sides(tree), area_totals or Fraction(0)
-    if area_totals is not None and not sides:
-        raise _make_area_totals_error("the flow tree measures the trips from and to each zone itself")
+    declared_shares = compute_level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
+    queries = list_level_queries(declared_shares, neighbours, segments)
+    sides: tuple[int, ...] = ()
+    share_of_areas = Fraction(0)
+    if area_totals is not None:
+        sides, share_of_areas = list_area_total_sides(tree), area_totals
+        if not sides:
+            raise _make_area_totals_error("the flow tree measures the trips from and to each zone itself")
     total = sum(share for *_, share in queries)
-    shares = [(1 - of_areas) * share / total for *_, share in queries] + [of_areas / len(sides) for _ in sides]
+    query_shares = [(1 - share_of_areas) * share / total for *_, share in queries]
+    side_shares = [share_of_areas / len(sides) for _ in sides]
     if mechanism.noise_distribution == "laplace":
-        of_levels = dict(zip([level for level, *_ in queries], shares, strict=False))
-        return _plan_laplace_steps(
-            tree, neighbours, budget, of_levels, dict(zip(sides, shares[len(queries) :], strict=True))
-        )
+        share_of_level = {level: share for (level, *_), share in zip(queries, query_shares, strict=True)}
+        share_of_side = dict(zip(sides, side_shares, strict=True))
+        return _plan_laplace_steps(tree, neighbours, budget, share_of_level, share_of_side)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, counted) if of_table == 1 else None
-    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, tuple(shares), cells)
+    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, (*query_shares, *side_shares), cells)
     steps: list[GaussianStep] = []
-    for (level, breakdown, _), share in zip(queries, shares[: len(queries)], strict=True):
+    for (level, breakdown, _), share in zip(queries, query_shares, strict=True):
         steps.append(_plan_level_step(neighbours, tree, segments, level, breakdown, rho * share))
     tables = 1 if segments is None else 1 + len(segments.breakdowns)
-    for place, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
-        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth + place)
+    for place, (side, share) in enumerate(zip(sides, side_shares, strict=True), start=1):
+        level = tree.depth + place
+        sensitivity = neighbours.sensitivity_squared(level)
+        variance = Fraction(sensitivity) / (2 * rho * share)
         number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
-        noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
-        steps.append(AreaTotalStep(*noise, side, number, node_sizes=neighbours.list_node_sizes(level)))
+        sizes = neighbours.list_node_sizes(level)
+        steps.append(AreaTotalStep(level, sensitivity, variance, side, number, node_sizes=sizes))
     return tuple(steps)
 
 
@@ -368,38 +377,50 @@ def _plan_laplace_steps(
     tree: FlowTree,
     neighbours: Neighbours,
     budget: Budget,
-    of_levels: Mapping[int, Fraction],
-    of_sides: Mapping[int, Fraction],
+    share_of_level: Mapping[int, Fraction],
+    share_of_side: Mapping[int, Fraction],
 ) -> tuple[GaussianStep, ...]:
-    """Return the steps with Laplace noise, given the shares of epsilon of the levels and of the sides' area totals.
+    """Return the steps with Laplace noise, given the share of epsilon of each level and of each side's area totals.
 
     Every unit changes the counts of a level by its contribution bound at most, so all levels have one sensitivity.
     """
     sensitivity = compute_leaf_sensitivity(neighbours.unit)
 
-    def noise(level: int, share: Fraction) -> dict[str, Any]:
+    def make_common_arguments(level: int, share: Fraction) -> dict[str, Any]:
         scale = sensitivity / (share * (budget.epsilon or Fraction(0)))
-        squared = neighbours.sensitivity_squared(level)
-        values = {"level": level, "sensitivity_squared": squared, "variance": bound_laplace_variance(scale)}
-        return values | {"sensitivity": sensitivity, "scale": scale}
+        return {
+            "level": level,
+            "sensitivity_squared": neighbours.sensitivity_squared(level),
+            "variance": bound_laplace_variance(scale),
+            "sensitivity": sensitivity,
+            "scale": scale,
+        }
 
-    steps: list[GaussianStep] = [LaplaceLevelStep(**noise(level, share)) for level, share in of_levels.items()]
-    for place, (side, share) in enumerate(of_sides.items(), start=1):
-        level = tree.depth + place
-        steps.append(LaplaceAreaTotalStep(**noise(level, share), side=side, step_number=tree.depth + 1 + place))
+    steps: list[GaussianStep] = []
+    for level, share in share_of_level.items():
+        steps.append(LaplaceLevelStep(**make_common_arguments(level, share)))
+    for place, (side, share) in enumerate(share_of_side.items(), start=1):
+        arguments = make_common_arguments(tree.depth + place, share)
+        steps.append(LaplaceAreaTotalStep(**arguments, side=side, step_number=tree.depth + 1 + place))
     return tuple(steps)
 
 
 def _plan_level_step(
-    neighbours: Neighbours, tree: FlowTree, segments: Segments | None, level: int, by: Breakdown | None, rho: Fraction
+    neighbours: Neighbours,
+    tree: FlowTree,
+    segments: Segments | None,
+    level: int,
+    breakdown: Breakdown | None,
+    rho: Fraction,
 ) -> GaussianStep:
     """Return the step that measures a level by a breakdown, or its totals without one, and is charged ``rho``."""
-    sensitivity = neighbours.sensitivity_squared(level, by_segment=by is not None)
-    noise, sizes = (level, sensitivity, Fraction(sensitivity) / (2 * rho)), neighbours.list_node_sizes(level)
-    if segments is None or by is None:
-        return GaussianStep(*noise, node_sizes=sizes)
-    first_number = (1 + segments.breakdowns.index(by)) * (tree.depth + 1)
-    return SegmentStep(*noise, by.name, first_number, node_sizes=sizes)
+    sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
+    variance = Fraction(sensitivity) / (2 * rho)
+    sizes = neighbours.list_node_sizes(level)
+    if segments is None or breakdown is None:
+        return GaussianStep(level, sensitivity, variance, node_sizes=sizes)
+    first_number = (1 + segments.breakdowns.index(breakdown)) * (tree.depth + 1)
+    return SegmentStep(level, sensitivity, variance, breakdown.name, first_number, node_sizes=sizes)
 
 
 def count_shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:

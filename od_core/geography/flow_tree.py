@@ -42,10 +42,11 @@ def sum_of_products(
 
 
 @kernel
-def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
-    """Write each child that has trips to three arrays: both areas and the trips.
+def write_children_with_trips(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
+    """Write each child of rows that has trips to three arrays: its area on either side, and the trips.
 
-    ``divided_out`` receives the area on the refined side, and ``whole_out`` the area on the other side.
+    ``divided_out`` receives the area on the refined side, and ``whole_out`` the one on the other side, which ``whole``
+    has by row.
     """
     number = 0
     for row in range(len(offsets) - 1):
@@ -59,34 +60,47 @@ def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tri
 
 @kernel
 def find_runs_of_children(
-    split: Numbers, whole: Numbers, parent_of: Numbers, divided: Numbers, same: Numbers, runs: NDArray[np.int64]
+    parent_split: Numbers,
+    parent_other: Numbers,
+    parent_area_of: Numbers,
+    child_split: Numbers,
+    child_other: Numbers,
+    runs: NDArray[np.int64],
 ) -> None:
-    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent."""
+    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent.
+
+    ``split`` are the areas on the side that the step divides, ``other`` those on the other side, and
+    ``parent_area_of`` is the area above each area of the divided side.
+    """
     child = 0
-    for parent in range(len(split)):
+    for parent in range(len(parent_split)):
+        split, other = parent_split[parent], parent_other[parent]
         runs[parent] = child
-        while child < len(divided) and parent_of[divided[child]] == split[parent] and same[child] == whole[parent]:
+        while child < len(child_split) and parent_area_of[child_split[child]] == split and child_other[child] == other:
             child += 1
-    runs[len(split)] = child
+    runs[len(parent_split)] = child
 
 
 @kernel
 def find_child_positions(
-    split: Numbers,
-    whole: Numbers,
+    row_split: Numbers,
+    row_other: Numbers,
     first_child: Numbers,
     row_offsets: NDArray[np.int64],
-    parent_of: Numbers,
-    divided: Numbers,
-    same: Numbers,
+    parent_area_of: Numbers,
+    child_split: Numbers,
+    child_other: Numbers,
     positions: NDArray[np.int64],
 ) -> None:
-    """Write the position of each child among all children of rows to ``positions``. Each child belongs to a row."""
+    """Write the position of each child among all children of rows to ``positions``. Each child belongs to a row.
+
+    For the areas, see :func:`find_runs_of_children`; rows are in the place of parents.
+    """
     row = 0
-    for child in range(len(divided)):
-        while split[row] != parent_of[divided[child]] or whole[row] != same[child]:
+    for child in range(len(child_split)):
+        while row_split[row] != parent_area_of[child_split[child]] or row_other[row] != child_other[child]:
             row += 1
-        positions[child] = row_offsets[row] + divided[child] - first_child[row]
+        positions[child] = row_offsets[row] + child_split[child] - first_child[row]
 
 
 @kernel
@@ -222,7 +236,7 @@ class Expansion:
         origin, destination, kept_trips = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         divided, other = (origin, destination) if self.splits_origin else (destination, origin)
         others_of_rows = self.destination if self.splits_origin else self.origin
-        keep_nonzero(trips, self.row_offsets, self.first_child, others_of_rows, divided, other, kept_trips)
+        write_children_with_trips(trips, self.row_offsets, self.first_child, others_of_rows, divided, other, kept_trips)
         return Nodes(self.level, origin, destination, kept_trips)
 
 
@@ -334,8 +348,10 @@ class FlowTree:
     def count_nodes_by_size(self, level: int) -> list[tuple[int, int]]:
         """Return the numbers of leaf pairs below nodes of a level, largest first, each with how many nodes have it."""
         sides = zip((self.origin, self.destination), self.level_pair(level), strict=True)
-        zones = [np.unique(np.bincount(own.ancestors_at(own.depth, at)), return_counts=True) for own, at in sides]
-        pairs, nodes = (np.multiply.outer(*each).ravel() for each in zip(*zones, strict=True))
+        zones_of_areas = [np.bincount(geography.ancestors_at(geography.depth, at)) for geography, at in sides]
+        (zones, areas), (other_zones, other_areas) = (np.unique(own, return_counts=True) for own in zones_of_areas)
+        pairs = np.multiply.outer(zones, other_zones).ravel()
+        nodes = np.multiply.outer(areas, other_areas).ravel()
         sizes, place = np.unique(pairs, return_inverse=True)
         numbers = np.zeros(len(sizes), dtype=np.int64)
         np.add.at(numbers, place, nodes)

@@ -1,16 +1,11 @@
-"""Keep the entries of a ledger in a file of SQLite or a database of PostgreSQL, and the newest one in the head.
+"""Keep the entries of a ledger in a database, such as a file of SQLite, and the newest one in the head.
 
 The entries are an append-only list, in which each entry has the hash of the entry before it. This module has no rules
-about budgets. A chain opens the entries, locks them, and adds to them in transactions that follow each other. With
-PostgreSQL, processes on several hosts can charge releases to one ledger.
+about budgets. A chain opens the entries, locks them, and adds to them in transactions that follow each other.
+:mod:`od_core.ledger.postgres_chain` keeps the entries in PostgreSQL.
 
 The *head* is a file of its own in the confidential folder, with the number and hash of the newest entry. If the ledger
 is lost or replaced by an older copy, it lacks the entry that the head names.
-
-In PostgreSQL, the role of the releases may read and add entries, and nothing else. The owner of the table, who is not
-used for releases, creates it once with :func:`make_schema_sql`. All transactions take one advisory lock of the
-database, so they follow each other. That the number of an entry is the primary key would stop two of them even without
-the lock.
 """
 
 from __future__ import annotations
@@ -21,17 +16,15 @@ import json
 import os
 import re
 import sqlite3
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypedDict
+from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.extras import require
 from od_core.files.durable import (
     CONFIDENTIAL_FOLDER_MODE,
     PUBLIC_FILE_MODE,
@@ -265,19 +258,16 @@ def make_damage_error() -> OdError:
     return OdError("OD-LEDGER-BROKEN", "the ledger is damaged or was edited", next_step=step)
 
 
-def _make_unavailable_error(message: str, next_step: str) -> OdError:
+def make_unavailable_error(message: str, next_step: str) -> OdError:
+    """Return the OdError for a ledger that cannot be used now."""
     return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=next_step, spent=STAYS_CHARGED)
-
-
-if TYPE_CHECKING:
-    from psycopg import Connection, Error
 
 
 _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
 
 @cache
-def _read_sql(name: str) -> str:
+def read_statements(name: str) -> str:
     """Return the statements of a file beside this one. They belong to the format of a ledger, and are never changed."""
     return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
@@ -377,7 +367,7 @@ class Chain(ABC):
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy all entries into an empty database in memory."""
-        memory.executescript(_read_sql("sqlite_schema"))
+        memory.executescript(read_statements("sqlite_schema"))
         with self.open_read_only() as entries:
             Entries(memory).copy(entries)
 
@@ -436,7 +426,7 @@ class Chain(ABC):
         except PermissionError:
             message = f"confidential/{self._head.name}, which names the newest entry of the ledger, cannot be read"
             step = "run it as the owner, or on a copy of the whole folder that this user may read"
-            raise _make_unavailable_error(f"{message}: {describe_rights(self._head)}", step) from None
+            raise make_unavailable_error(f"{message}: {describe_rights(self._head)}", step) from None
         if head is None and entries.find_newest(RESERVED) is None:
             return NO_ENTRY  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):
@@ -542,7 +532,7 @@ class SqliteChain(Chain):
                 yield connection
         finally:
             if state is not None and read_file_state(self._path) != state:
-                raise _make_unavailable_error(
+                raise make_unavailable_error(
                     "the ledger was written to while it was read without the right to write", "run it again"
                 )
 
@@ -563,7 +553,7 @@ class SqliteChain(Chain):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(_read_sql("sqlite_schema"))
+            connection.executescript(read_statements("sqlite_schema"))
         except BaseException:
             connection.close()
             raise
@@ -587,7 +577,7 @@ class SqliteChain(Chain):
             step = choose_writing_advice(not_writable[0])
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
-        return _make_unavailable_error(message, step)
+        return make_unavailable_error(message, step)
 
 
 def _open_sqlite(address: str) -> sqlite3.Connection:
@@ -595,176 +585,3 @@ def _open_sqlite(address: str) -> sqlite3.Connection:
     connection = sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
     connection.row_factory = sqlite3.Row
     return connection
-
-
-SCHEMES = ("postgresql://", "postgres://")
-"""Beginnings of the address of a PostgreSQL database."""
-
-_REFUSALS = {
-    "resolve host": "the name of its host is not known",
-    "Connection refused": "nothing listens at its host and port",
-    "No such file or directory": "there is no such host or socket",
-    "authentication failed": "it refuses the role or its password",
-    "no password supplied": "it asks for a password",
-    "pg_hba.conf": "it admits no such role, database or host",
-    "timeout expired": "it does not answer",
-    "closed the connection": "it closed the connection",
-}
-"""Parts of texts of libpq and of the server, in English, and our words for them."""
-
-_ROLE = re.compile(r"[a-z_][a-z0-9_$-]{0,62}")
-
-_TRANSACTIONS, _RELEASES = 0x6F645F6C65646765, 0x6F645F72656C6561
-"""Keys of the advisory locks: for transactions and for releases. They belong to the database, as the table does."""
-
-_GUARDS = _read_sql("postgres_guards")
-_BEGIN = _read_sql("postgres_begin").format(seconds=WAIT_SECONDS, lock=_TRANSACTIONS)
-_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = od_ledger;"
-
-
-def make_schema_sql(writer: str) -> str:
-    """Return the SQL statements that create the table of a ledger, its trigger and the grants of the writing role.
-
-    ``writer`` is the role of the releases, which must exist. Raises OdError if the name is not that of a role in
-    lowercase letters, digits, ``_``, ``-`` and ``$``.
-    """
-    if not _ROLE.fullmatch(writer):
-        message = f"{writer!r} is not the name of a role that can own nothing and write the ledger"
-        step = "use a role whose name has lowercase letters, digits and underscores"
-        raise OdError("OD-CONFIG", message, next_step=step)
-    return _read_sql("postgres_schema").format(writer=writer)
-
-
-class PostgresChain(Chain):
-    """The entries of a ledger in the table ``od_ledger.entries`` of a PostgreSQL database.
-
-    Raises OdError if psycopg is not installed, or the address is not one that libpq can read in one way only.
-
-    Args:
-        server: address of the database, as libpq reads it: ``postgresql://role@host/database``.
-        folder: see :class:`~od_core.ledger.chain.Chain`.
-    """
-
-    _begin, _begin_to_read = _BEGIN, _SNAPSHOT
-
-    def __init__(self, server: str, folder: Path) -> None:
-        super().__init__(folder)
-        require("postgres")
-        from psycopg import Error
-
-        self._error = Error
-        _refuse_unclear_address(server)
-        self._server = server
-
-    def exists(self) -> bool:
-        """Return True: the owner creates the table before the first release."""
-        return True
-
-    def _make_entries(self, connection: Connection[dict[str, object]]) -> Entries:
-        return Entries(connection, placeholder="%s")
-
-    def _read_circumstances(self) -> object:
-        """Return the thread, because transactions of two would mix, and whether the server closed the connection."""
-        return get_ident(), self._kept is not None and self._kept.closed
-
-    @contextmanager
-    def lock_for_release(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-        """Lock the folder, and the ledger for all hosts, as :meth:`Chain.lock_for_release` does.
-
-        The server releases the lock when its connection ends. Then another release can begin although this one goes on.
-        Each draw has its own charge all the same: the ledger refuses the result of a draw that was overtaken.
-        """
-        from psycopg.errors import LockNotAvailable
-
-        deadline = time.monotonic() + seconds
-        with super().lock_for_release(seconds), self._convert_database_errors(), closing(self._connect()) as connection:
-            # The server learns within a minute that a host disappeared.
-            connection.execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10")
-            seconds_left = max(deadline - time.monotonic(), 0.001)
-            connection.execute(f"SET tcp_keepalives_count = 3; SET lock_timeout = '{seconds_left:.3f}s'")
-            try:
-                connection.execute(f"SELECT pg_advisory_lock({_RELEASES})")
-            except LockNotAvailable:
-                raise OdError(
-                    "OD-RELEASE-LOCKED",
-                    f"another release has been running for more than {seconds:.0f} seconds, here or on another host",
-                    next_step="wait until it ends, then run this one again",
-                ) from None
-            yield
-
-    def _connect(self) -> Connection[dict[str, object]]:
-        """Open a new connection, unless the database has no table or a guard of it is missing."""
-        import psycopg
-        from psycopg.rows import dict_row
-
-        connection = psycopg.connect(
-            self._server,
-            autocommit=True,
-            row_factory=dict_row,
-            connect_timeout=10,
-            client_encoding="UTF8",
-            application_name="od-release",
-        )
-        try:
-            _check_guards(connection.execute(_GUARDS).fetchone())
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _make_database_error(self, error: Error) -> OdError:
-        """Return the OdError for a PostgreSQL error, whose text is not repeated, because it may quote the address."""
-        state, reported = error.sqlstate or "", str(error)
-        if state.startswith("XX"):  # damaged data (PostgreSQL, appendix A)
-            return make_damage_error()
-        unknown = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
-        cause = next((words for text, words in _REFUSALS.items() if text in reported), unknown)
-        step = "check the server and the address in OD_LEDGER, then run the release again; psql with the same address"
-        return _make_unavailable_error(f"the ledger's server cannot be used: {cause}", f"{step} says more")
-
-
-def _refuse_unclear_address(server: str) -> None:
-    """Raise OdError if libpq cannot read an address, or would take a part of the password for a host, port or option.
-
-    References:
-        PostgreSQL, section 34.1.1.2: a reserved sign in a part of the address is written with a percent sign.
-    """
-    from psycopg import Error
-    from psycopg.conninfo import conninfo_to_dict
-
-    role, at, after_role = server.partition("://")[2].partition("@")
-    with suppress(Error):
-        conninfo_to_dict(server)
-        if not at or ("/" not in role and "@" not in after_role):
-            return
-    raise OdError(
-        "OD-LEDGER-ADDRESS",
-        "the address of the ledger cannot be read; it is not repeated here, because it may hold a password",
-        next_step="write it as postgresql://role@host/database, with the password in a file of libpq, or with %25, %2F"
-        " and %40 for the signs % / and @ in it, and likewise for others",
-    )
-
-
-def _check_guards(guards: Mapping[str, object] | None) -> None:
-    """Check the result of the query of guards. Raises OdError if there is no table or a guard is missing."""
-    if guards is None:
-        step = "as the owner of the database, run the statements of: od-release ledger schema --writer ROLE"
-        raise OdError("OD-LEDGER-ABSENT", "the database has no ledger, or the role may not see it", next_step=step)
-    if guards["may_change"] or not guards["refuses"]:
-        fault = "the role may change its entries" if guards["may_change"] else "its trigger is missing or disabled"
-        message = f"the ledger in PostgreSQL does not refuse changes: {fault}"
-        step = "release with a role that owns nothing and has the grants of: od-release ledger schema"
-        raise OdError("OD-LEDGER-UNGUARDED", message, next_step=step)
-
-
-def make_chain(path: Path, server: str | None = None) -> Chain:
-    """Return the chain of a ledger, from the arguments of :class:`od_core.ledger.ledger.Ledger`.
-
-    Raises OdError if the address is not that of a PostgreSQL database, or psycopg is not installed.
-    """
-    if server is None:
-        return SqliteChain(path)
-    if not server.startswith(SCHEMES):
-        step = "write it as postgresql://role@host/database, with the password in a file of libpq"
-        raise OdError("OD-CONFIG", "the address of the ledger is not that of a PostgreSQL database", next_step=step)
-    return PostgresChain(server, path.parent)

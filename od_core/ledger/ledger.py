@@ -42,14 +42,15 @@ from od_core.ledger.chain import (
     PUBLISHED,
     RESERVED,
     WITHDRAWN,
+    Chain,
     Entries,
     Entry,
     EntryName,
     SqliteChain,
-    make_chain,
     make_damage_error,
     make_newer_version_error,
 )
+from od_core.ledger.postgres_chain import SCHEMES, PostgresChain
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, make_charge_error, refuse_wrong_charge
@@ -299,6 +300,19 @@ class _Opened(local):
 
     reading: Entries | None = None
     trial: Entries | None = None
+
+
+def make_chain(path: Path, server: str | None = None) -> Chain:
+    """Return the chain of a ledger, from the arguments of :class:`Ledger`.
+
+    Raises OdError if the address is not that of a PostgreSQL database, or psycopg is not installed.
+    """
+    if server is None:
+        return SqliteChain(path)
+    if not server.startswith(SCHEMES):
+        step = "write it as postgresql://role@host/database, with the password in a file of libpq"
+        raise OdError("OD-CONFIG", "the address of the ledger is not that of a PostgreSQL database", next_step=step)
+    return PostgresChain(server, path.parent)
 
 
 class Ledger:

@@ -36,15 +36,20 @@ from od_core.publication.bundle_files import (
     SCHEMA,
     TABLES,
     check_zip,
+    find_json_object,
     format_checksums,
     is_zip_sound,
     locate_zip,
     name_top_folder,
-    read_json_object,
     read_release_name,
     write_zip,
 )
-from od_core.publication.certificate import Certificate, compute_certificate_digest, read_bundle_format
+from od_core.publication.certificate import (
+    Certificate,
+    compute_certificate_digest,
+    read_bundle_format,
+    read_certificate,
+)
 from od_core.publication.file_formats import is_read_whole, refuse_faulty_files, refuse_unreadable
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
@@ -201,7 +206,7 @@ def publish_folder(
         is_new = state in ("absent", "damaged")
         source = staged if is_new else target
         with nullcontext() if state == "sound" else _publish_zip(source, target):
-            yield read_json_object(source / CERTIFICATE)
+            yield read_certificate(source / CERTIFICATE)
             if is_new:
                 sync(staged)
         if state == "damaged":
@@ -220,7 +225,7 @@ def _inspect_public_bundle(
 ) -> Literal["absent", "damaged", "zip damaged", "sound"]:
     """Return the state of the public bundle beside a prepared one. Raises OdError as :func:`publish_folder` does."""
     if not target.exists():
-        if published_digest not in (None, compute_certificate_digest(read_json_object(staged / CERTIFICATE))):
+        if published_digest not in (None, compute_certificate_digest(read_certificate(staged / CERTIFICATE))):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
                 "the published bundle is lost, and the one that was made again has another certificate",
@@ -267,7 +272,7 @@ def restore_folder(target: Path, release: str, published_digest: str | None = No
         with ZipFile(zip_file) as archive:
             archive.extractall(staged)
         folder = staged / name_top_folder(release)
-        certificate = read_json_object(folder / CERTIFICATE)
+        certificate = find_json_object(folder / CERTIFICATE)
         if certificate is not None and published_digest in (None, compute_certificate_digest(certificate)):
             for path in (folder, *folder.rglob("*")):
                 path.chmod(PUBLIC_FOLDER_MODE if path.is_dir() else PUBLIC_FILE_MODE)

@@ -20,9 +20,9 @@ from od_core.publication.bundle_files import (
     CHECKSUMS,
     PACKAGE,
     check_checksums,
+    find_json_object,
     list_bundle_contents,
     read_checksums,
-    read_json_object,
 )
 from od_core.publication.certificate import Certificate, compute_certificate_digest
 from od_core.publication.file_formats import has_same_content, is_readable
@@ -81,7 +81,7 @@ def _are_same_certificates(made: Path, public: Path) -> bool:
 
     If different versions of this library wrote them, the sentences may differ too, and ``made`` may have more fields.
     """
-    new, old = read_json_object(made), read_json_object(public)
+    new, old = find_json_object(made), find_json_object(public)
     if new is None or old is None:
         return False
     if new.get("software", {}).get("od-release") != old.get("software", {}).get("od-release"):
@@ -100,7 +100,7 @@ def _have_same_facts(made: dict[str, object], public: dict[str, object]) -> bool
 
 def _read_software(folder: Path) -> dict[str, object]:
     """Return the versions of the software that the certificate of a bundle names."""
-    return (read_json_object(folder / CERTIFICATE) or {}).get("software") or {}
+    return (find_json_object(folder / CERTIFICATE) or {}).get("software") or {}
 
 
 def reword_as_published(certificate: Certificate, folder: Path, published_digest: str | None) -> Certificate:
@@ -111,7 +111,7 @@ def reword_as_published(certificate: Certificate, folder: Path, published_digest
     lacks. If other fields differ, only the formats are those of the public certificate, so that the same files are
     compared. If the certificate in the folder does not have the published digest, the result is ``certificate``.
     """
-    public = read_json_object(folder / CERTIFICATE)
+    public = find_json_object(folder / CERTIFICATE)
     if public is None or compute_certificate_digest(public) != published_digest:
         return certificate
     result: dict[str, Any] = {name: fact for name, fact in certificate.items() if name not in _LAYOUT or name in public}
@@ -144,7 +144,7 @@ def _has_published_certificate(made: Path, public: Path, published_digest: str |
 
     If so, the bundles have the same measurements: a certificate names a ledger entry, whose hash covers their digests.
     """
-    new, old = read_json_object(made / CERTIFICATE), read_json_object(public / CERTIFICATE)
+    new, old = find_json_object(made / CERTIFICATE), find_json_object(public / CERTIFICATE)
     if new is None:
         return False
     digest = compute_certificate_digest(new)
@@ -189,7 +189,7 @@ def _read_comparable_package(folder: Path, damaged: set[str]) -> dict[str, objec
 
     Those sizes and checksums may describe the damaged content, so they are not compared.
     """
-    package: dict[str, Any] | None = read_json_object(folder / PACKAGE)
+    package: dict[str, Any] | None = find_json_object(folder / PACKAGE)
     if package is not None:
         for resource in package.get("resources", []):
             if resource.get("path") in damaged:
@@ -201,7 +201,7 @@ def make_changed_bundle_error(differing: list[str], made: Path, public: Path) ->
     """Return the OdError for a public bundle that is sound, but differs from the one made again."""
     now, then = _read_software(made).get("od-release"), _read_software(public).get("od-release")
     upgraded = now is not None and then is not None and now != then
-    new, old = (read_json_object(folder / CERTIFICATE) or {} for folder in (made, public))
+    new, old = (find_json_object(folder / CERTIFICATE) or {} for folder in (made, public))
     fields = [name for name in sorted(old) if name != "software" and old[name] != new.get(name)]
     return OdError(
         "OD-BUNDLE-CHANGED",

@@ -62,7 +62,7 @@ def locate_table(bundle: Path, name: str) -> Path:
     return path if path.exists() or not path_without_folder.exists() else path_without_folder
 
 
-def read_json_object(path: Path) -> Any:
+def find_json_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file as a dict; None if the file cannot be read or contains something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -121,7 +121,7 @@ def check_bundle(folder: Path) -> Iterator[str]:
     for name, file in list_bundle_contents(folder).items():
         if name not in faults and not is_readable(file):
             yield f"{name} cannot be read, although it matches its checksum"
-    if read_json_object(folder / CERTIFICATE) is not None:
+    if find_json_object(folder / CERTIFICATE) is not None:
         yield from check_zip(folder, read_release_name(folder), locate_zip(folder))
 
 

@@ -276,6 +276,6 @@ def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
     return 100 if guarantee is None else math.ceil(100 * guarantee.bound_guess_probability())
 
 
-def compute_certificate_digest(certificate: Certificate) -> str:
+def compute_certificate_digest(certificate: Mapping[str, object]) -> str:
     """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
     return compute_facts_digest({name: fact for name, fact in certificate.items() if name != "software"})

@@ -72,9 +72,8 @@ class TripCounts(Confidential):
     by_segment: Mapping[str, tuple[TripCounts, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.before) != len(self.rank) + 1 or any(
-            (np.diff(values) <= 0).any() for values in (self.rank, self.before)
-        ):
+        ascends = all((np.diff(values) > 0).all() for values in (self.rank, self.before))
+        if len(self.before) != len(self.rank) + 1 or not ascends:
             raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
         for name, segments in self.by_segment.items():
             if sum(category.total for category in segments) != self.total:
@@ -178,7 +177,8 @@ class TripCounts(Confidential):
     ) -> TripCounts:
         """Return the counts of ascending ranks. Equal ranks are summed, and those without trips left out."""
         before = np.empty(len(rank) + 1, dtype=np.int64)
-        if (pairs := _merge(rank, trips, before)) < len(rank):
+        pairs = _merge_equal_ranks(rank, trips, before)
+        if pairs < len(rank):
             rank, before = rank[:pairs].copy(), before[: pairs + 1].copy()
         return cls(rank, before, by_segment or {})
 
@@ -204,7 +204,7 @@ def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDA
 
 
 @kernel
-def _merge(rank: NDArray[np.int64], trips: NDArray[np.int64], before: NDArray[np.int64]) -> int:
+def _merge_equal_ranks(rank: NDArray[np.int64], trips: NDArray[np.int64], before: NDArray[np.int64]) -> int:
     """Move each rank with trips to the front, once, and write the sums of trips before it. Return their number."""
     pairs, before[0] = 0, 0
     for at in range(len(rank)):
@@ -271,6 +271,7 @@ class CountFiles(Confidential):
 
     @cached_property
     def _manifest(self) -> dict[str, Any]:
+        """The list of files and the breakdowns that :func:`finish_count_files` wrote; earlier ones have files alone."""
         with self.store.read(f"{self.folder}/{_MANIFEST}") as manifest:
             facts = json.loads(manifest.read())
         return facts if isinstance(facts, dict) else {"files": facts, "breakdowns": []}
@@ -292,6 +293,7 @@ class CountFiles(Confidential):
 
     @property
     def _end(self) -> int:
+        """One more than the largest rank; 0 without counts."""
         return self.files[-1].last + 1 if self.files else 0
 
     def read_all(self) -> TripCounts:
@@ -403,6 +405,7 @@ def _split_batches(batches: Iterable[Ranked]) -> Iterator[Ranked]:
 
 
 def _concatenate_rows(pieces: Sequence[Ranked]) -> Ranked:
+    """Return consecutive counts as one: each column joined."""
     return tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
 

@@ -334,7 +334,7 @@ def evaluate_stops(
     queries, cells = validate_ranges(ranges, grid.sizes), Trajectories.from_cells(points, grid).points
     if not len(queries):
         raise _make_evaluation_error("the mean error needs at least one query")
-    floors = compute_default_floors(len(cells)) if floors is None else floors
+    floors = choose_default_error_floors(len(cells)) if floors is None else floors
     true = count_trips_in_ranges(count_trips_by_cell(cells, grid), queries)
     index = BoxIndex.from_boxes(boxes.lower, boxes.upper)
     answered = {
@@ -395,7 +395,7 @@ def compute_entropy(counts: Counts) -> float:
     return float(-(shares * np.log2(shares)).sum()) + 0.0  # of one part: 0, not -0
 
 
-def compute_default_floors(trips: int) -> tuple[float, float]:
+def choose_default_error_floors(trips: int) -> tuple[float, float]:
     """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1.
 
     A floor is the lower limit of the divisor of an error. With lower ones, empty space dominates the mean error.

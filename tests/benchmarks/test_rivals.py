@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from benchmarks.rivals import blue_down, non_negative_fit
-from od_core.flows.estimation.least_squares import MeasuredLevel, fit
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit_measured_levels
 from od_core.geography.flow_tree import Pairs
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -96,7 +96,7 @@ def test_the_non_negative_fit_is_that_of_another_solver(random, dropping):
 def test_blue_down_is_the_nearest_by_the_whole_covariance_rounded(random):
     """Real children of each parent by a solver, from the estimates of all levels and their dense covariance."""
     levels = random_levels(random, dropping=False)
-    trips, fitted, rows = blue_down(levels), fit(levels), designs(levels)
+    trips, fitted, rows = blue_down(levels), fit_measured_levels(levels), designs(levels)
     a, _ = weighted(levels)
     for k, (above, below) in enumerate(pairwise(levels)):
         for number, parent in enumerate(above.divided):

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from od_core import OdError, open_release
-from od_core.ledger import chain
+from od_core.ledger import chain, postgres_chain
 from od_core.noise.opendp import OpenDPNoise
 from od_core.publication import database as store
 from od_core.publication.templates import render_template
@@ -86,7 +86,7 @@ def ledger_locked(folder: Path) -> Iterator[None]:
     path = folder / "ledger.sqlite"
     if server_of(path):
         with session(path) as holder, holder.transaction():
-            holder.execute("SELECT pg_advisory_xact_lock(%s)", (chain._TRANSACTIONS,))
+            holder.execute("SELECT pg_advisory_xact_lock(%s)", (postgres_chain._TRANSACTIONS,))
             yield
         return
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
@@ -136,7 +136,7 @@ def begun(engine, tmp_path, monkeypatch, request) -> Path:
         publish(tmp_path)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
     monkeypatch.setattr(chain, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(chain.PostgresChain, "_begin", chain._BEGIN.replace("'60.0s'", "'0.2s'", 1))
+    monkeypatch.setattr(postgres_chain.PostgresChain, "_begin", postgres_chain._BEGIN.replace("'60.0s'", "'0.2s'", 1))
     monkeypatch.setattr(store, "_LOCK_SECONDS", 0.2)
     return tmp_path
 

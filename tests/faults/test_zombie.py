@@ -14,7 +14,7 @@ from benchmarks.parted_release import run_in_parts
 from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.measuring import measure_levels
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts import Threads, Work, grant_rounds, read_claimed_rounds, read_first_band_counts
+from od_core.flows.parts import Threads, Work, charge_rounds, read_claimed_rounds, read_first_band_counts
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, compute_part_digest, name_part_file
@@ -36,11 +36,11 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
     counts, file = kept_counts(store, counted(plan, flows)), name_part_file(LEVEL, PART)
     noise = resolve_noise_source("table")
 
-    # The first run: its first band is measured, the rounds are granted, and one task gets no further than its draw.
+    # The first run: its first band is measured, the rounds are charged, and one task gets no further than its draw.
     measurements, steps = begun(tmp_path, plan, counts), plan.step_bands[0]
     root = make_published_root(plan, counts.total)
     _, frontier = measure_levels(plan, steps, root, read_first_band_counts(plan, counts), noise, measurements)
-    rounds = grant_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
+    rounds = charge_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
     work = Work.begin_attempt(plan, store, counts.folder, noise)
     nodes = plan.bands.split_into_parts(frontier)[PART]
     own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])

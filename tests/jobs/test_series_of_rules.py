@@ -13,7 +13,7 @@ from od_assets.cli.diagnosis import inspect_budget
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import list_release_statuses
-from od_core.flows.estimation import held_out
+from od_core.flows.estimation import rule_choice
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
@@ -30,7 +30,7 @@ PERIODS = ["2001-01", "2001-02", "2001-03"]
 def near_the_limit() -> Iterator[None]:
     """One release alone does not show enough, and two do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out, "_compare_rules", shown(0.028))
+        patch.setattr(rule_choice, "_compare_rules", shown(0.028))
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 import od_assets
 import od_core
 from od_core.errors import OdError, hide_in_errors
-from od_core.ledger.chain import make_chain
+from od_core.ledger.ledger import make_chain
 from od_core.ledger.object_store import store_at
 
 ROOTS = [Path(str(package.__file__)).parent for package in (od_core, od_assets)]
@@ -47,7 +47,7 @@ ALLOWED = {
     ("od_assets/code_location.py", "{why}"): "Dagster's words on invalid definitions, which name assets and resources",
     ("od_core/published/verification.py", "str(error)"): "only if it is an OdError",
     # Looked at, and not passed on.
-    ("od_core/ledger/chain.py", "str(error)"): "compared with known texts of libpq",
+    ("od_core/ledger/postgres_chain.py", "str(error)"): "compared with known texts of libpq",
     ("od_core/publication/database.py", "str(error)"): "compared with known texts of DuckDB",
     ("od_core/files/duckdb_session.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
     ("od_core/spark/counting.py", "str(error)"): "compared with words of Spark",

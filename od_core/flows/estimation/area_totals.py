@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -116,7 +115,8 @@ def include_area_totals(
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
     system = TotalsSystem(plan.tree, levels, by_side)
-    leaves, m, found = levels[-1], system.split_by_side(system.solution), {}
+    m = system.split_by_side(system.solution)
+    leaves = levels[-1]
     added = leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
     moved = [*levels[:-1], replace(leaves, noisy=leaves.noisy + added)]
     if system.fixed is not None:
@@ -127,10 +127,12 @@ def include_area_totals(
         noisy = above.noisy.copy()
         noisy[above.divided] -= above.noise / spread * sums
         moved[system.fixed] = replace(above, noisy=noisy)
+    totals_by_position = {}
     for k in range(system.fixed or 0, len(levels) - 1):
-        if (totals := _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, by_side, m)) is not None:
-            found[k] = totals
-    return moved, found
+        totals = _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, by_side, m)
+        if totals is not None:
+            totals_by_position[k] = totals
+    return moved, totals_by_position
 
 
 def _estimate_divided_totals(
@@ -157,14 +159,16 @@ class TotalsSystem:
 
     def __init__(self, tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> None:
         self._levels, self._totals = levels, by_side
-        self._families = self._changes = FamilyFit(levels)
+        self._families = FamilyFit(levels)
+        self._changes = self._families
+        """Fit of what totals change, which is below the fixed level if there is one."""
         self.fixed: int | None = None
         fixed = len(levels) - 1 - (1 if tree.refines_both else 2)
         if not has_no_dropped_nodes(levels) and not np.isinf(levels[fixed].noise):
             self.fixed = fixed
             top = replace(levels[fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
             self._changes = FamilyFit([top, *levels[fixed + 1 :]])
-        self._sides = tuple(_LeafSide.from_levels(tree, levels, side) for side in (0, 1))
+        self._sides = (_LeafSide.from_levels(tree, levels, 0), _LeafSide.from_levels(tree, levels, 1))
         self._size = np.diff(levels[-1].offsets)
         one, other = self._sides
         # The leaves of a zone are, in each family of its area, those of the zones of the other side.
@@ -206,41 +210,50 @@ class TotalsSystem:
 
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return numbers of the measured totals by side; 0 for a side without measured totals."""
-        zones = [len(side.area_of_zone) for side in self._sides]
-        ends = np.cumsum([0, *(zones[side] for side in self._totals)])
-        found = {side: values[first:last] for side, (first, last) in zip(self._totals, pairwise(ends), strict=True)}
-        return found.get(0, np.zeros(zones[0])), found.get(1, np.zeros(zones[1]))
+        by_side = [np.zeros(len(side.area_of_zone)) for side in self._sides]
+        first = 0
+        for side in self._totals:
+            last = first + len(by_side[side])
+            by_side[side] = values[first:last]
+            first = last
+        return by_side[0], by_side[1]
 
     def _concatenate_sides(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
+        """Return the numbers of the measured sides as one vector; the inverse of :meth:`split_by_side`."""
         return np.concatenate([values[side] for side in self._totals])
 
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
-        own = [
+        sums_by_zone = [
             np.bincount(side.zone, noisy, minlength=len(side.area_of_zone)).astype(np.float64) for side in self._sides
         ]
-        return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), own)
+        return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), sums_by_zone)
 
-    def _compute_fitted_totals(self, h: Reals, sums: Reals, own: Sequence[Reals]) -> Reals:
+    def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> Reals:
         """Return the fitted totals, given h, and the sums of leaves by family and, of each side, by zone."""
-        lacking = (h - sums) / self._size
+        lacking = (h - sums) / self._size  # what each leaf of a family gets, in equal parts
         fitted = []
-        for side, other, of_zones in zip(self._sides, self._sides[::-1], own, strict=True):
-            fitted.append(
-                of_zones + side.sum_by_zone(other.multiply_by_zones(lacking))
-                if side.is_divided
-                else side.sum_by_area(h)
-            )
+        for side, other, of_zones in zip(self._sides, reversed(self._sides), sums_by_zone, strict=True):
+            if side.is_divided:
+                fitted.append(of_zones + side.sum_by_zone(other.multiply_by_zones(lacking)))
+            else:  # an area is one zone, and has whole families
+                fitted.append(side.sum_by_area(h))
         return self._concatenate_sides(fitted)
 
     def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, list[Reals]]:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone of a divided side."""
         noise, by_side = self._levels[-1].noise, self.split_by_side(m)
-        one, other = (side.sum_zones(values) for side, values in zip(self._sides, by_side, strict=True))
-        of_families = noise * (self._sides[1].multiply_by_zones(one) + self._sides[0].multiply_by_zones(other))
-        of_zones = []
-        for side, leaves, own, others in zip(self._sides, self._leaves_of_zone, by_side, (other, one), strict=True):
-            of_zones.append(noise * (leaves * own + side.sum_by_zone(others)) if side.is_divided else np.empty(0))
+        origins, destinations = self._sides
+        sums_of_origins, sums_of_destinations = origins.sum_zones(by_side[0]), destinations.sum_zones(by_side[1])
+        of_families = noise * (
+            destinations.multiply_by_zones(sums_of_origins) + origins.multiply_by_zones(sums_of_destinations)
+        )
+        of_zones = [np.empty(0), np.empty(0)]
+        for number, others in enumerate((sums_of_destinations, sums_of_origins)):
+            side = self._sides[number]
+            if side.is_divided:
+                leaves = self._leaves_of_zone[number] * by_side[number]
+                of_zones[number] = noise * (leaves + side.sum_by_zone(others))
         return of_families, of_zones
 
     def _multiply_by_matrix(self, m: Reals) -> Reals:
@@ -249,23 +262,28 @@ class TotalsSystem:
         return self._compute_fitted_totals(self._changes.estimate_families(sums), sums, own) + self._spread * m
 
     def _solve(self, right: Reals) -> Reals:
-        """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
-        solution, left = np.zeros_like(right), right.copy()
-        scaled = left / self._diagonal
-        towards = scaled
-        size = _compute_dot_product(left, scaled)
-        enough = _RESIDUAL**2 * _compute_dot_product(right, right)
+        """Return the solution for a right side by conjugate gradients, with sums in a fixed order.
+
+        They are preconditioned by the diagonal of the matrix.
+        """
+        solution, residual = np.zeros_like(right), right.copy()
+        scaled = residual / self._diagonal
+        direction = scaled
+        size = _compute_dot_product(residual, scaled)
+        small_enough = _RESIDUAL**2 * _compute_dot_product(right, right)
         for _ in range(_ITERATIONS):
-            if _compute_dot_product(left, left) <= enough:
+            if _compute_dot_product(residual, residual) <= small_enough:
                 break
-            moved = self._multiply_by_matrix(towards)
-            step = size / _compute_dot_product(towards, moved)
-            solution, left = solution + step * towards, left - step * moved
-            scaled, before = left / self._diagonal, size
-            size = _compute_dot_product(left, scaled)
-            towards = scaled + size / before * towards
+            product = self._multiply_by_matrix(direction)
+            step = size / _compute_dot_product(direction, product)
+            solution = solution + step * direction
+            residual = residual - step * product
+            scaled = residual / self._diagonal
+            size_before, size = size, _compute_dot_product(residual, scaled)
+            direction = scaled + size / size_before * direction
         return solution
 
 
 def _compute_dot_product(a: Reals, b: Reals) -> float:
+    """Return the scalar product of two vectors, added in their order."""
     return float(sum_runs(a * b, np.array([0, len(a)]))[0])

@@ -124,21 +124,23 @@ def sum_leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     """Return the rows over the leaves of one measurement, for all areas."""
     areas = _count_row_areas(plan)
 
-    def read(piece: tuple[Expansion, Integers]) -> Rows:
+    def sum_piece(piece: tuple[Expansion, Integers]) -> Rows:
         expansion, noisy = piece
         sums, cells = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64)
         _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
         return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
-    return Rows.sum_parts(plan, map_in_order(read, leaf.expand_parents(plan)))
+    return Rows.sum_parts(plan, map_in_order(sum_piece, leaf.expand_parents(plan)))
 
 
 def _count_row_areas(plan: ReleasePlan) -> int:
     """Return the number of areas, each with a row, on the side that the step to the leaves refines."""
     above = plan.find_level_above(plan.steps[-1])
     level = plan.tree.depth if above is None else above + 1
-    side = 0 if plan.tree.refines_origin(level) else 1
-    return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
+    origin_level, destination_level = plan.tree.level_pair(level)
+    if plan.tree.refines_origin(level):
+        return plan.tree.origin.size(origin_level)
+    return plan.tree.destination.size(destination_level)
 
 
 def make_leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
@@ -151,14 +153,14 @@ def make_leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, 
         raise _make_overflow_error()
     noise = GridNoise.from_variance(leaf.step.variance)
 
-    def count(piece: tuple[Expansion, Integers]) -> Integers:
+    def count_piece(piece: tuple[Expansion, Integers]) -> Integers:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
         _add_to_histogram(_Leaves.from_piece(expansion, noisy, totals, rows, noise), counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-    for counts_of_piece in map_in_order(count, leaf.expand_parents(plan)):
+    for counts_of_piece in map_in_order(count_piece, leaf.expand_parents(plan)):
         counts += counts_of_piece
     return counts
 
@@ -173,13 +175,13 @@ def estimate_posterior_leaves(
     noise = GridNoise.from_variance(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
-    def leaves(piece: tuple[Expansion, Integers]) -> Nodes:
+    def estimate_piece(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
-        trips, given = np.empty_like(noisy), _Leaves.from_piece(expansion, noisy, totals, rows, noise)
-        _share_out(given, posterior.bin_of, posterior.mean, posterior.deviation, least, lump, trips)
+        leaves, trips = _Leaves.from_piece(expansion, noisy, totals, rows, noise), np.empty_like(noisy)
+        _divide_trips(leaves, posterior.bin_of, posterior.mean, posterior.deviation, least, lump, trips)
         return replace(expansion.with_trips(trips), level=leaf.step.level)
 
-    return map_in_order(leaves, leaf.expand_parents(plan))
+    return map_in_order(estimate_piece, leaf.expand_parents(plan))
 
 
 def _make_overflow_error() -> OdError:
@@ -216,8 +218,17 @@ class _Leaves(NamedTuple):
         cls, expansion: Expansion, noisy: Integers, totals: Integers, rows: Rows, noise: GridNoise
     ) -> _Leaves:
         """Return the leaves of one piece of a measurement; ``totals`` has the trips of all parents."""
-        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        return cls(*of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low)
+        return cls(
+            noisy,
+            expansion.offsets,
+            expansion.first_child,
+            totals[expansion.parents],
+            rows.sums,
+            rows.cells,
+            noise.sigma,
+            noise.step,
+            noise.low,
+        )
 
 
 @kernel
@@ -251,6 +262,7 @@ def _compute_prior_means(leaves: _Leaves, parent: int, mean: Reals) -> None:
 
 @kernel
 def _find_octave(mean: float, sigma: float) -> int:
+    """Return the octave of a prior mean."""
     _, exponent = math.frexp(mean / sigma)
     return min(max(exponent + _OCTAVE_OF_SIGMA, 0), OCTAVES - 1) if mean > 0.0 else 0
 
@@ -274,10 +286,14 @@ def _add_to_histogram(leaves: _Leaves, counts: Integers) -> None:
 
 
 @kernel
-def _share_out(
+def _divide_trips(
     leaves: _Leaves, bin_of: Integers, means: Reals, deviations: Reals, least: float, lump: int, trips: Integers
 ) -> None:
-    """Write the estimated trips of all children into ``trips``; moments are interpolated between points of the grid."""
+    """Divide the trips of each parent among its children, and write them into ``trips``; steps 1 and 3 to 5.
+
+    ``means`` and ``deviations`` are interpolated between points of the grid. ``least`` is u sigma, and ``lump`` is the
+    size of a lump.
+    """
     noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
     sigma, step, low = leaves.sigma, leaves.step, leaves.low
     points = means.shape[1]
@@ -383,14 +399,15 @@ def estimate_posterior(noise: GridNoise, counts: Integers) -> Posterior:
     by_x = np.ascontiguousarray(noise.likelihood.T)
     pooled = maximise_likelihood(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
-    def moments(number: int) -> tuple[Reals, Reals]:
+    def compute_bin_moments(number: int) -> tuple[Reals, Reals]:
         of_bin = counts[bin_of == number].sum(axis=0)
         prior = maximise_likelihood(noise, of_bin, pooled, _BIN_ITERATIONS)
         mean, deviation = _compute_moments(by_x, prior, noise.low)
         return mean * noise.step, deviation * noise.step
 
-    means, deviations = zip(*map_in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
-    return Posterior(bin_of, np.array(means), np.array(deviations))
+    moments = list(map_in_order(compute_bin_moments, range(int(bin_of[-1]) + 1)))
+    means = np.array([mean for mean, _ in moments])
+    return Posterior(bin_of, means, np.array([deviation for _, deviation in moments]))
 
 
 def maximise_likelihood(noise: GridNoise, counts: Integers, start: Reals | None, iterations: int) -> Reals:

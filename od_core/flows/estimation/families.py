@@ -101,7 +101,8 @@ class Families:
     def list_child_positions(self, chosen: Integers) -> Integers:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
         first, size = self.offsets[chosen], np.diff(self.offsets)[chosen]
-        children: Integers = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
+        chosen_before = np.cumsum(size) - size  # number of children of the chosen families before each
+        children: Integers = np.arange(size.sum()) + np.repeat(first - chosen_before, size)
         return children
 
     def select_leaf_families(self, chosen: Integers) -> Families:
@@ -237,11 +238,14 @@ def compute_gravity_shares(families: Families) -> Reals:
     cells = [np.bincount(area, minlength=areas) for area, areas in zip(families.area, families.areas, strict=True)]
     shares = np.empty(len(families.noisy))
 
-    for area, h in families.map_blocks(lambda block, _: (block.area, block.fitted[0])):
-        for own, of_side in zip(rows, area, strict=True):
-            np.add.at(own, of_side, h)
+    def select_areas_and_estimates(block: Families, _places: Places) -> tuple[NDArray[np.int32], Reals]:
+        return block.area, block.fitted[0]
 
-    def divide(block: Families, places: Places) -> None:
+    for area, h in families.map_blocks(select_areas_and_estimates):
+        for sums, area_of_child in zip(rows, area, strict=True):
+            np.add.at(sums, area_of_child, h)
+
+    def divide_block(block: Families, places: Places) -> None:
         h, row = block.fitted[0], np.ones(len(block.noisy))
         for sums, number, area in zip(rows, cells, block.area, strict=True):
             # Half the standard deviation of the row is added, so that a row of 0 does not imply a share of 0.
@@ -250,7 +254,7 @@ def compute_gravity_shares(families: Families) -> Reals:
         total, equal = np.repeat(sum_runs(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
         shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)
 
-    families.process_blocks(divide)
+    families.process_blocks(divide_block)
     return shares
 
 
@@ -271,22 +275,24 @@ def find_return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) ->
 def _find_leaf_positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
     ranks = plan.tree.compute_first_ranks(Pairs(plan.tree.depth, table.origin, table.destination))
-    at: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
+    positions: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
-    def find(first: int) -> None:
+    def find_block(first: int) -> None:
         block = slice(first, first + CHILDREN_AT_ONCE)
-        asked = plan.tree.compute_first_ranks(Pairs(wanted.level, wanted.origin[block], wanted.destination[block]))
-        place = np.searchsorted(ranks[:-1], asked)  # a rank after the last one is compared with the last
-        at[block] = np.where(ranks[place] == asked, place, -1)
+        of_block = Pairs(wanted.level, wanted.origin[block], wanted.destination[block])
+        wanted_ranks = plan.tree.compute_first_ranks(of_block)
+        place = np.searchsorted(ranks[:-1], wanted_ranks)  # a rank after the last one is compared with the last
+        positions[block] = np.where(ranks[place] == wanted_ranks, place, -1)
 
-    process_all(find, range(0, len(at), CHILDREN_AT_ONCE))
-    return at
+    process_all(find_block, range(0, len(positions), CHILDREN_AT_ONCE))
+    return positions
 
 
 def sum_leaves_by_node(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals]:
     """Return the sums of numbers of the leaves at each node of each level below the root; shape (nodes,) each."""
     of_levels = [leaves]
-    for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
+    for position in range(len(levels) - 1, 1, -1):
+        level, above = levels[position], levels[position - 1]
         sums = np.zeros(len(above.nodes))
         sums[above.divided] = sum_runs(of_levels[0], level.offsets)
         of_levels.insert(0, sums)
@@ -318,11 +324,11 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
     slope = np.clip(np.divide(explained, total, out=np.zeros_like(total), where=total > 0), 0, 1)[bin_of]
     shares = np.empty_like(p)
 
-    def blend(block: Families, places: Places) -> None:
-        parents = block.parent_h, block.sigma, other[places.children], weight, slope
-        _blend(block.offsets, p[places.children], *parents, shares[places.children])
+    def blend_block(block: Families, places: Places) -> None:
+        own, of_block = p[places.children], other[places.children]
+        _blend(block.offsets, own, block.parent_h, block.sigma, of_block, weight, slope, shares[places.children])
 
-    families.process_blocks(blend)
+    families.process_blocks(blend_block)
     return shares
 
 

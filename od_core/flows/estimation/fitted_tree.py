@@ -84,9 +84,8 @@ class Estimates:
 
     def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
         """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
-        return Estimates(
-            *(np.where(chosen, *values) for values in zip(vars(self).values(), vars(other).values(), strict=True))
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Estimates(*(np.where(chosen, own, others) for own, others in pairs))
 
     def __add__(self, other: Estimates) -> Estimates:
         """Return the estimates of the sums with those of another release, whose noise must be independent."""
@@ -341,11 +340,11 @@ class FittedTree:
             level: Number of the level of both geographies to which these areas belong; by default, the coarsest pair
                 of levels of which all cells are sums.
         """
-        hub, finest = self.find_enclosing_levels(origin_level, destination_level)
+        coarse, fine = self.find_enclosing_levels(origin_level, destination_level)
         if level is not None:
-            finest = self.find_enclosing_levels(level, min(level, self.tree.destination.depth))[1]
-        level_of_cells = self.levels[hub]
-        if hub == finest:
+            fine = self.find_enclosing_levels(level, min(level, self.tree.destination.depth))[1]
+        level_of_cells = self.levels[coarse]
+        if coarse == fine:
             nodes = level_of_cells.nodes
             if weights is _EVERY:
                 estimates = Estimates.from_nodes(level_of_cells.estimate, level_of_cells.variance)
@@ -358,7 +357,7 @@ class FittedTree:
             return nodes.origin, nodes.destination, sums.compute_estimates(level_of_cells.variance)
         apart = 1 if origin_level < destination_level else 0
         apart_level = (origin_level, destination_level)[apart]
-        sums = self._sum_nodes_below(hub, finest, apart, apart_level, weights)
+        sums = self._sum_nodes_below(coarse, fine, apart, apart_level, weights)
         offsets = sums.offsets // weights.groups
         count = np.diff(offsets)
         divided = level_of_cells.divided
@@ -435,9 +434,9 @@ class FittedTree:
         return sums.compute_estimates(self.levels[0].variance)
 
     def find_largest_dropped_bound(self, origin_level: int, destination_level: int) -> int | None:
-        """Return the largest upper bound of the dropped nodes above a pair of levels; None if none was dropped."""
-        hub, finest = self.find_enclosing_levels(origin_level, destination_level)
-        above = range(hub if hub == finest else hub + 1)
+        """Return the largest upper bound of the nodes above a pair of levels that were dropped; None if none was."""
+        coarse, fine = self.find_enclosing_levels(origin_level, destination_level)
+        above = range(coarse if coarse == fine else coarse + 1)
         dropped = (np.delete(self.levels[k].bound, self.levels[k].divided) for k in above)
         return max((int(bounds.max()) for bounds in dropped if len(bounds)), default=None)
 
@@ -448,21 +447,25 @@ class FittedTree:
         whose nodes are contained in such cells. If one of them was not measured, the next measured level below replaces
         it, because its nodes have the same trips.
         """
-        pairs = [self.tree.level_pair(level) for level in range(self.tree.depth + 1)]
-        above = max([k for k, (o, d) in enumerate(pairs) if o <= origin_level and d <= destination_level])
-        below = min([k for k, (o, d) in enumerate(pairs) if o >= origin_level and d >= destination_level])
-        numbers = [level.nodes.level for level in self.levels]
-        return bisect_left(numbers, above), bisect_left(numbers, below)
+        above, below = 0, self.tree.depth
+        for level in range(self.tree.depth + 1):
+            origins, destinations = self.tree.level_pair(level)
+            if origins <= origin_level and destinations <= destination_level:
+                above = level
+            if origins >= origin_level and destinations >= destination_level:
+                below = min(below, level)
+        measured = [level.nodes.level for level in self.levels]
+        return bisect_left(measured, above), bisect_left(measured, below)
 
-    def _sum_nodes_below(self, hub: int, finest: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
-        """Return sums of the nodes of the level at ``finest`` below each divided node of the level at ``hub``.
+    def _sum_nodes_below(self, coarse: int, fine: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
+        """Return sums of the nodes of the level at ``fine`` below each divided node of the level at ``coarse``.
 
         A divided node has one sum per area of ``apart_level`` on the side ``apart`` (0 for origins, 1 for
         destinations), which is not summed over, and per group. The last two levels are summed in blocks of nodes, since
         they have many cells and give few sums.
         """
-        middle = max(hub, finest - 2)
-        levels, groups = self.levels[middle + 1 : finest + 1], weights.groups
+        middle = max(coarse, fine - 2)
+        levels, groups = self.levels[middle + 1 : fine + 1], weights.groups
 
         def sum_up_levels(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
             for level in reversed(levels):
@@ -471,7 +474,7 @@ class FittedTree:
                 sums = sums.sum_to_parents(level, groups * first, groups * count, unseen=unseen)
             return sums
 
-        def sums_of_block(block: tuple[int, int]) -> NodeSums:
+        def sum_block(block: tuple[int, int]) -> NodeSums:
             first, last = block
             levels_of_block = []
             for level in levels:
@@ -485,8 +488,8 @@ class FittedTree:
             )
             return sum_up_levels(sums, above)
 
-        sums = NodeSums.concatenate(map_in_order(sums_of_block, _iterate_blocks(levels)), self._rows)
-        return sum_up_levels(sums, self.levels[hub + 1 : middle + 1])
+        sums = NodeSums.concatenate(map_in_order(sum_block, _iterate_blocks(levels)), self._rows)
+        return sum_up_levels(sums, self.levels[coarse + 1 : middle + 1])
 
     def _make_node_sums(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
         """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
@@ -541,8 +544,8 @@ class FittedTree:
         Levels are searched from the root down, so the bound that is found last is that of the nearest ancestor.
         """
         bounds = np.zeros(len(origin), dtype=np.int64)
-        hub, _ = self.find_enclosing_levels(*levels)
-        for measured in self.levels[: hub + 1]:
+        coarse, _ = self.find_enclosing_levels(*levels)
+        for measured in self.levels[: coarse + 1]:
             nodes, above = measured.nodes, self.tree.level_pair(measured.nodes.level)
             origin_above = _find_ancestors(self.tree.origin, origin, levels[0], above[0])
             destination_above = _find_ancestors(self.tree.destination, destination, levels[1], above[1])
@@ -586,7 +589,8 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
     """
     if origin is origins and destination is destinations:  # each pair is found where it is
         return np.arange(len(origin))
-    codes, wanted_codes = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
+    codes = origins.astype(np.int64) * width + destinations
+    wanted_codes = origin.astype(np.int64) * width + destination
     order = np.argsort(codes, kind="stable")
     codes = np.append(codes[order], -1)  # a pair after the last one is compared with -1
     place = np.searchsorted(codes[:-1], wanted_codes)
@@ -594,4 +598,5 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
 
 
 def _select_side_areas(level: FittedLevel, side: int) -> Numbers:
+    """Return the areas of the nodes of a level on one side: 0 for origins, 1 for destinations."""
     return level.nodes.destination if side else level.nodes.origin

@@ -100,17 +100,20 @@ def has_no_dropped_nodes(levels: Sequence[MeasuredLevel]) -> bool:
 
 
 def fit_least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
-    """Return :func:`build_measured_levels` with their estimates, top level first."""
-    return fit(build_measured_levels(plan, total, measured))
+    """Return the levels of :func:`build_measured_levels` with their least-squares estimates, top level first."""
+    return fit_measured_levels(build_measured_levels(plan, total, measured))
 
 
-def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
-    """Return measured levels, top level first, with their estimates."""
-    from_below, fitted = list(combine_bottom_up(levels)), list[FittedLevel]()
+def fit_measured_levels(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
+    """Return measured levels with the least-squares estimates of their nodes, top level first."""
+    from_below = list(combine_bottom_up(levels))
+    fitted: list[FittedLevel] = []
     for level in levels:
         z, v, sums = from_below.pop()
-        own, estimate, variance = np.ascontiguousarray(v), z, np.maximum(v, 0)
-        if fitted:
+        own = np.ascontiguousarray(v)
+        if not fitted:  # nothing above the root says more of it
+            estimate, variance = z, np.maximum(v, 0)
+        else:
             above, estimate, variance = fitted[-1], np.empty_like(z), np.empty_like(z)
             parent_h, parent_variance = above.estimate[above.divided], above.variance[above.divided]
             estimate_children(level.offsets, parent_h, parent_variance, *sums, z, own, estimate, variance)
@@ -193,18 +196,26 @@ class FamilyFit:
     """
 
     def __init__(self, levels: Sequence[MeasuredLevel]) -> None:
-        sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
-        sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of sum_runs
-        of_leaves = below = sums[sizes]
-        # Variances alone count.
-        from_below = combine_bottom_up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})
+        self._inner: list[_Inner] = []
+        sizes = np.diff(levels[-1].offsets)
+        # The variance of the sum of a family's leaves depends on its size alone. It is added up as sum_runs does.
+        variance_by_size = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))
+        variance_of_families = variance_by_size[sizes]
+
+        def combine_leaves(_z: Reals, _v: Reals) -> tuple[Reals, Reals]:
+            return variance_of_families, variance_of_families  # estimates are not used here
+
+        from_below = combine_bottom_up(levels, {len(levels) - 1: combine_leaves})
         next(from_below)  # the leaves
-        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], from_below, strict=True):
+        variance_below = variance_of_families
+        for level, (_, v, (_, siblings)) in zip(reversed(levels[:-1]), from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)
             part = v[level.divided[runs[0] : runs[-1]]] / np.repeat(siblings, np.diff(runs))
-            weight = np.ones(len(below)) if np.isinf(level.noise) else level.noise / (level.noise + below)
+            weight = np.ones(len(variance_below))
+            if not np.isinf(level.noise):
+                weight = level.noise / (level.noise + variance_below)
             self._inner.insert(0, _Inner(level, runs, weight, part))
-            below = siblings
+            variance_below = siblings
 
     def estimate_families(self, sums: Reals, noisy: Callable[[int], Reals] | None = None) -> Reals:
         """Return the estimate h of each family; shape (families,).
@@ -213,17 +224,18 @@ class FamilyFit:
             sums: Sum of the noisy values of the leaves of each family.
             noisy: Returns the noisy values of the nodes of a level, given its position; by default, all are 0.
         """
-        estimates = list[tuple[Reals, Reals]]()  # of each level: z of its divided nodes, and sums for those above
+        estimates: list[tuple[Reals, Reals]] = []  # of each level: z of its divided nodes, and sums for those above
         for position in reversed(range(len(self._inner))):
             level, runs, weight, _ = self._inner[position]
             if noisy is None:
                 z = weight * sums
                 sums = sum_runs(z, runs)
             else:
-                of_nodes = noisy(position).copy()
-                x = of_nodes[level.divided]
-                of_nodes[level.divided] = z = x + weight * (sums - x)
-                sums = sum_runs(of_nodes, level.offsets)
+                z_of_nodes = noisy(position).copy()
+                x = z_of_nodes[level.divided]
+                z = x + weight * (sums - x)
+                z_of_nodes[level.divided] = z
+                sums = sum_runs(z_of_nodes, level.offsets)
             estimates.insert(0, (z, sums))
         h, _ = estimates[0]
         for (z, total), (_, runs, _, part) in zip(estimates[1:], self._inner[1:], strict=True):
@@ -261,10 +273,12 @@ def _list_measurements(plan: ReleasePlan, total: int | None, measured: Sequence[
     """Return the measurements of :func:`build_measured_levels`, top first, after what it adds above them."""
     listed = [_Measurement(m.step.level, m.parents, m.reals(), float(m.step.variance)) for m in measured]
     if plan.mechanism.measures == "all_leaves":
-        parents = [None, *map(plan.tree.list_public_nodes, range(plan.tree.depth))]
-        zeros = map(np.zeros, map(plan.tree.cells, range(plan.tree.depth)))
-        unmeasured = [_Measurement(k, parents[k], noisy, math.inf) for k, noisy in enumerate(zeros)]
-        return [*unmeasured, listed[-1]._replace(parents=parents[-1])]
+        parents: Pairs | None = None
+        levels = []
+        for number in range(plan.tree.depth):
+            levels.append(_Measurement(number, parents, np.zeros(plan.tree.cells(number)), math.inf))
+            parents = plan.tree.list_public_nodes(number)
+        return [*levels, listed[-1]._replace(parents=parents)]
     top = listed[0].parents
     if plan.sums_root:
         return [_Measurement(0, None, np.zeros(1), math.inf), *listed]
@@ -278,10 +292,12 @@ def _list_measurements(plan: ReleasePlan, total: int | None, measured: Sequence[
 
 def _make_level(tree: FlowTree, measured: _Measurement, divided_nodes: Pairs | None) -> MeasuredLevel:
     """Return a level from its measurement and its divided nodes, which are None for the last level."""
-    nodes, offsets = tree.list_public_nodes(0), np.zeros(1, dtype=np.int64)
-    if measured.parents is not None:
+    if measured.parents is None:
+        nodes, offsets = tree.list_public_nodes(0), np.zeros(1, dtype=np.int64)
+    else:
         nodes, offsets = tree.list_children(measured.parents)
-    nodes, divided = replace(nodes, level=measured.number), np.empty(0, dtype=np.int64)
+    nodes = replace(nodes, level=measured.number)  # below unmeasured levels, nodes have the areas of their parents
+    divided = np.empty(0, dtype=np.int64)
     if divided_nodes is not None:
         divided = np.searchsorted(tree.compute_first_ranks(nodes), tree.compute_first_ranks(divided_nodes))
     return MeasuredLevel(nodes, offsets, divided, measured.noisy, measured.noise)

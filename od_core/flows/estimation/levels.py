@@ -65,6 +65,7 @@ class NoisyCounts:
 
     @property
     def _stands_alone(self) -> bool:
+        """Whether the cells are no children of parents: a root, area totals, or pairs that reached a threshold."""
         return self.parents is None or self.parents.level == self.step.level
 
     def iterate_pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
@@ -186,7 +187,7 @@ def make_root(plan: ReleasePlan, total: int) -> Nodes:
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
 
 
-def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
+def make_released_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
     """Return the released leaves and their measurement, given the stored ranks and then noisy counts, as one vector."""
     ranks, noisy = kept.iterate_pieces([len(kept) // 2] * 2)
     pairs = plan.tree.find_leaf_pairs(ranks)
@@ -239,13 +240,14 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    learns, estimator = plan.mechanism.learns_from_levels or plan.area_totals is not None, plan.mechanism.estimator
-    must_be_whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
-    if not must_be_whole or parents is None:
+    estimator = plan.mechanism.estimator
+    needs_whole_levels = plan.mechanism.learns_from_levels or plan.area_totals is not None
+    has_segments_here = plan.segments is not None and level <= plan.step_bands[0][-1].level
+    if parents is None or not (needs_whole_levels or has_segments_here):
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    of_leaves = max(estimator.leaf_bytes, 0 if plan.area_totals is None else _BYTES_WITH_TOTALS)
-    values, needed = plan.tables * cells, cells * of_leaves
+    bytes_per_cell = max(estimator.leaf_bytes, 0 if plan.area_totals is None else _BYTES_WITH_TOTALS)
+    values, needed = plan.tables * cells, cells * bytes_per_cell
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > read_memory_limit():
@@ -283,7 +285,7 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
         OdError: If the number of values is not a multiple of the number of categories, or a value is too large.
     """
     categories = len(breakdown.categories)
-    if len(measurement.noisy) % categories:
+    if len(measurement.noisy) % categories != 0:
         raise _make_length_error(
             f"{measurement.step.level} by {breakdown.name} has {len(measurement.noisy)} values, which is not a multiple"
             f" of its {categories} categories"
@@ -296,11 +298,12 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
 def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
-    counts = [(m, split_by_category(m, breakdown)) for m in measured if m.step in steps]
-    return [
-        [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in counts]
-        for k in range(len(breakdown.categories))
-    ]
+    of_categories: list[list[NoisyCounts]] = [[] for _ in breakdown.categories]
+    for measurement in (m for m in measured if m.step in steps):
+        values = split_by_category(measurement, breakdown)
+        for k, of_category in enumerate(of_categories):
+            of_category.append(NoisyCounts(measurement.step, measurement.parents, NoisyVector(values[k])))
+    return of_categories
 
 
 SideTotals = Mapping[int, tuple[Reals, float]]
@@ -341,10 +344,10 @@ def combine_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[N
 
 
 def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
-    """Return the totals of each level that has several measurements of them: the weighted mean of these."""
+    """Return the noisy totals of each level: the weighted mean of its totals and of the sums of its segments."""
     combined: list[NoisyCounts] = []
     for total in plan.totals:
-        of_totals = next((m for m in measured if m.step.level == total.level), None)
+        of_totals = next((m for m in measured if m.step.level == total.level), None)  # within a level, totals are first
         if of_totals is None or not isinstance(total, CombinedTotals):
             continue
         multiples = _multiply_by_weight(of_totals.noisy.read_values(), total.weights[0])

@@ -34,7 +34,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +42,6 @@ from numpy.typing import NDArray
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import estimate_empirical_bayes_leaves
 from od_core.flows.estimation.families import SIZES, compute_cell_size, pool_sums_by_bin
-from od_core.flows.estimation.held_out import choose_rule_with_evidence
 from od_core.flows.estimation.least_squares import MeasuredLevel, build_measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
@@ -56,9 +54,10 @@ from od_core.flows.estimation.levels import (
     make_overflow_error,
     refuse_large,
 )
+from od_core.flows.estimation.rule_choice import choose_rule_with_evidence
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
+from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits_in_64_bits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, iterate_family_blocks, sum_runs
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order, process_all
@@ -69,8 +68,7 @@ WEIGHT_BITS = 20
 MOST_WEIGHT = 1 << (62 - WEIGHT_BITS)
 """Smallest sum of weights that is too large for 64-bit products."""
 
-_MOST_FRACTION_BITS = 16
-_SCALE_BITS = 24
+_MOST_FRACTION_BITS, _SCALE_BITS = 16, 24
 """Resolution of the difference between best estimate and noisy value: a multiple of 2^-16 or, if that is larger, of
 about 2^-24 of the largest standard deviation."""
 
@@ -138,25 +136,21 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        segments = {
-            name: _project_top_segments(
-                plan, _to_fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0]
-            )
-            for name, values in _read_leaf_values(counts).items()
-        }
+        segments = {}
+        for name, values in _read_leaf_values(counts).items():
+            estimates = _to_fixed_point(plan, np.concatenate(values))
+            segments[name] = _project_top_segments(plan, estimates, leaves.trips[leaves.trips > 0])
         return _add_root([select_nodes_with_trips(leaves, leaves.trips)]), segments
     shrunk = shrink_levels_if_needed(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
         return _add_root([select_nodes_with_trips(level.nodes, trips) for level, trips in shrunk]), {}
     sums = sum_measured_leaves(plan, leaf)
-    nodes, above = refine_above(
-        plan,
-        root,
-        {name: [levels[:-1] for levels in tables] for name, tables in counts.items()},
-        leaf.parents,
-        lambda name, k: sum_measured_leaves(plan, counts[name][k][-1]) if name else sums,
-        shrunk,
-    )
+
+    def sum_leaves_of_table(name: str, category: int) -> ChildSums:
+        return sum_measured_leaves(plan, counts[name][category][-1]) if name else sums
+
+    counts_above = {name: [levels[:-1] for levels in tables] for name, tables in counts.items()}
+    nodes, above = refine_above(plan, root, counts_above, leaf.parents, sum_leaves_of_table, shrunk)
     if shrunk is None and plan.mechanism.leaf_dial is not None:
         pieces = estimate_empirical_bayes_leaves(plan, leaf, above[""], plan.mechanism.leaf_dial)
         return [*nodes, Nodes.concatenate(leaf.step.level, pieces)], {}
@@ -190,13 +184,12 @@ def refine_above(
             top = _round_estimates(plan, of_first.noisy, of_first.difference)
         trips = descend_levels(plan, top, levels)
         nodes = [] if root is None else [select_nodes_with_trips(root, top)]
-        nodes += [
-            select_nodes_with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)
-        ]
+        for level, of_level in zip(levels, trips[1:], strict=True):
+            nodes.append(select_nodes_with_trips(level.nodes, of_level))
     else:
-        measured = shrunk[len(shrunk) - 1 - len(totals) : -1]
+        measured = shrunk[len(shrunk) - 1 - len(totals) : -1]  # without an unmeasured root, and the leaves
         if plan.sums_root:
-            top = shrunk[0][1]
+            _, top = shrunk[0]
         trips = [top, *(of_level[level.divided] for level, of_level in measured)]
         nodes = [select_nodes_with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
     refined = {"": trips[-1]}
@@ -222,7 +215,8 @@ def shrink_levels_if_needed(
     """
     if not plan.mechanism.shrinks and plan.area_totals is None:
         return None
-    levels = build_measured_levels(plan, None if root is None or plan.sums_root else int(root.trips.sum()), totals)
+    total = None if root is None or plan.sums_root else int(root.trips.sum())
+    levels = build_measured_levels(plan, total, totals)
     refuse_large_levels(levels)
     rule = LEAST_SQUARES
     if plan.mechanism.estimator.key == "auto":
@@ -245,7 +239,10 @@ def descend_levels(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLev
 
     ``above`` has the refined trips of the nodes above the first level; it is empty if that is the root.
     """
-    return list(accumulate(levels, lambda totals, level: refine_level(plan, level, totals), initial=above))
+    trips = [above]
+    for level in levels:
+        trips.append(refine_level(plan, level, trips[-1]))
+    return trips
 
 
 def sum_measured_leaves(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
@@ -321,7 +318,7 @@ def _read_children(
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
     """
 
-    def read(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
+    def read_piece(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
         expansion, noisy = piece
         own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
         first, last = own_runs[[0, -1]].tolist()
@@ -330,7 +327,7 @@ def _read_children(
         cannot_overflow = sum_families(noisy, expansion.offsets, sums)
         return sums, noisy[plan.tree.find_positions(expansion, kept)], np.diff(expansion.offsets), cannot_overflow
 
-    parts = list(map_in_order(read, measurement.expand_parents(plan)))
+    parts = list(map_in_order(read_piece, measurement.expand_parents(plan)))
     if not all(cannot_overflow for *_, cannot_overflow in parts):
         raise make_overflow_error()
     none = np.empty(0, dtype=np.int64)
@@ -422,7 +419,11 @@ def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  #
 
 def _read_leaf_values(counts: Tables) -> dict[str, list[Integers]]:
     """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
-    return {name: [levels[-1].noisy.read_values() for levels in tables] for name, tables in counts.items() if name}
+    values = {}
+    for name, tables in counts.items():
+        if name:  # the totals have no name
+            values[name] = [levels[-1].noisy.read_values() for levels in tables]
+    return values
 
 
 def _descend_segments_from_root(
@@ -469,7 +470,10 @@ def _project_segments(
     parents: Integers,
     offsets: Integers,
 ) -> Integers:
-    """Return the projection of estimates, moved to their profile if planned; see :func:`project_to_margins`."""
+    """Return the trips by category of the children of a level, from estimates that are moved to a profile if planned.
+
+    For the arguments and the result, see :func:`project_to_margins`.
+    """
     weights, bits = compute_integer_weights(variances, largest_variance), compute_fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
         most = float(plan.mechanism.segment_profile)
@@ -477,13 +481,13 @@ def _project_segments(
 
     projected = np.empty_like(estimates)
 
-    def project(block: tuple[int, int]) -> None:
+    def project_block(block: tuple[int, int]) -> None:
         first, last = block
         own = slice(offsets[first], offsets[last])
         of_families = parents[first:last], offsets[first : last + 1] - own.start
         projected[own] = project_to_margins(estimates[own], weights[own], totals[own], *of_families, bits)
 
-    process_all(project, iterate_family_blocks(offsets))
+    process_all(project_block, iterate_family_blocks(offsets))
     return projected
 
 
@@ -567,10 +571,10 @@ def move_to_profile(
     fitted = np.zeros(len(parents), dtype=np.bool_)
     sigma = math.sqrt(variances.max(initial=1.0))
     families = _Families(weights, variances, totals, parents, offsets, bits, sigma)
-    _fit_to_margins(families, moved, fitted, squares, cells)
+    _fit_families_to_margins(families, moved, fitted, squares, cells)
     square_sums, number = pool_sums_by_bin(cells, squares, cells.astype(np.float64))
     deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
-    _move(families, fitted, deviation, most, moved)
+    _move_fitted_families(families, fitted, deviation, most, moved)
     return moved
 
 
@@ -587,7 +591,7 @@ class _Families(NamedTuple):
 
 
 @kernel
-def _fit_to_margins(
+def _fit_families_to_margins(
     families: _Families, moved: Integers, fitted: NDArray[np.bool_], squares: Reals, cells: Integers
 ) -> None:
     """Fit each family with a choice to both margins, mark it, and add (E - p)^2 - w and 1 of its cells by size of p."""
@@ -595,7 +599,7 @@ def _fit_to_margins(
     for parent in range(len(parents)):
         rows, columns = _find_positions_with_trips(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
-        if len(rows) < 2 or len(columns) < 2 or not fits(moved, weights, rows, columns, trips, bits):
+        if len(rows) < 2 or len(columns) < 2 or not fits_in_64_bits(moved, weights, rows, columns, trips, bits):
             continue
         fitted[parent] = True
         row_sums, column_sums = totals[rows], parents[parent][columns]
@@ -613,7 +617,9 @@ def _fit_to_margins(
 
 
 @kernel
-def _move(families: _Families, fitted: NDArray[np.bool_], deviation: Reals, most: float, moved: Integers) -> None:
+def _move_fitted_families(
+    families: _Families, fitted: NDArray[np.bool_], deviation: Reals, most: float, moved: Integers
+) -> None:
     """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
     _, variances, totals, parents, offsets, bits, sigma = families
     for parent in np.flatnonzero(fitted):

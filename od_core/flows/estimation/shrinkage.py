@@ -129,6 +129,7 @@ class Deviations:
     p: Reals
 
     def _attach_predicted_shares(self, own: Families, at: Places) -> PredictedFamilies:
+        """Return some families, at their places in the level, with the predicted shares of their children."""
         return own.with_shares(self.p[at.children])
 
     @cached_property
@@ -411,7 +412,9 @@ class Rule:
     @property
     def name(self) -> str:
         """Name of the rule, as certificates state it."""
-        return "least_squares" if not self.learns else "normal" if self.u is None else "mixture"
+        if not self.learns:
+            return "least_squares"
+        return "normal" if self.u is None else "mixture"
 
     def facts(self) -> dict[str, str | None]:
         """Return the name and u, as certificates state them."""
@@ -424,6 +427,7 @@ class Rule:
 
 
 LEAST_SQUARES = Rule(learns=False)
+"""The rule that learns nothing from other nodes."""
 
 
 def shrink(
@@ -519,8 +523,10 @@ def blend_shares_by_level(
     families: Sequence[Families], shares: Sequence[Reals], other: Sequence[Reals], least: float = -math.inf
 ) -> list[Reals]:
     """Return the shares of each level, blended with another table by :func:`blend_shares`."""
-    each = zip(families, shares, other, strict=True)
-    return [blend_shares(*own, weight=families[-1].sigma, least=least) for own in each]
+    blended = []
+    for own, p, trips in zip(families, shares, other, strict=True):
+        blended.append(blend_shares(own, p, trips, families[-1].sigma, least))
+    return blended
 
 
 def estimate_trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
@@ -598,5 +604,5 @@ def _estimate_parents_from_children(families: Families, p: Reals, d: Reals, z: R
         combine(own.with_shares(p[at.children]), d, *below, sums, spread)
         return sums, spread
 
-    sums, spread = zip(*families.map_blocks(combine_block), strict=True)
-    return np.concatenate(sums), np.concatenate(spread)
+    of_blocks = list(families.map_blocks(combine_block))
+    return np.concatenate([sums for sums, _ in of_blocks]), np.concatenate([spread for _, spread in of_blocks])

@@ -216,7 +216,7 @@ def _project_all(estimates, weights, totals, parents, offsets, bits, projected):
             projected[rows[0]] = parents[parent]
         elif len(columns) == 1:
             projected[first:last, columns[0]] = totals[first:last]
-        elif not fits(estimates, weights, rows, columns, trips, bits):
+        elif not fits_in_64_bits(estimates, weights, rows, columns, trips, bits):
             return _OVERFLOW
         else:
             row_sums, column_sums = totals[rows], parents[parent][columns]
@@ -249,7 +249,7 @@ def _sum_margins(totals: Integers, by_category: Integers, bits: int) -> int | np
 
 
 @kernel
-def fits(
+def fits_in_64_bits(
     estimates: Integers, weights: Integers, rows: Integers, columns: Integers, trips: int | np.int64, bits: int
 ) -> bool | np.bool_:
     """Return whether no sum or product of the family with these rows and columns can overflow."""

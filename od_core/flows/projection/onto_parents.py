@@ -140,11 +140,11 @@ def _project_euclidean(noisy: Integers, totals: Integers, offsets: Integers, pro
             projected[i] = max(noisy[i] - threshold, 0)
             missing -= projected[i]
         if missing > 0:
-            _give(noisy, first, last, threshold, high, missing, projected)
+            _give_missing_units(noisy, first, last, threshold, high, missing, projected)
 
 
 @kernel
-def _give(
+def _give_missing_units(
     noisy: Integers,
     first: np.uint64,
     last: np.uint64,
@@ -267,12 +267,16 @@ def _project_chebyshev(
             for i in range(first, last):
                 projected[i] = 0
         else:
-            _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected)
+            _project_family(noisy, first, last, children, low, high, noisy_sum, total, descending, projected)
 
 
 @kernel
-def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected counts of two or more children of a parent. Limits (:func:`_lower`) sum to ``capacity``."""
+def _project_family(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
+    """Write the projected counts of two or more children of a parent.
+
+    ``excess`` and ``capacity`` are the sums of what children must be lowered by, and of the limits of
+    :func:`_lower_counts`.
+    """
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
     excess, capacity = -total, np.int64(0)
@@ -292,12 +296,15 @@ def _project(noisy, first, last, children, low, high, noisy_sum, total, descendi
     else:
         lowest = max(low, 1 - a)  # smaller x cannot be lowered
         threshold = _find_last_limit(noisy, first, last, lowest, high, a, distance, excess, flip)
-    _lower(noisy, first, last, a, distance, excess, threshold, flip, projected)
+    _lower_counts(noisy, first, last, a, distance, excess, threshold, flip, projected)
 
 
 @kernel
 def _find_last_limit(noisy, first, last, lowest, high, a, distance, excess, flip):  # type: ignore[no-untyped-def]  # compiled
-    """Return the last threshold of :func:`_lower` before which the limits sum to at most ``excess``, by bisection."""
+    """Return the last threshold of :func:`_lower_counts` before which the limits sum to at most ``excess``.
+
+    It is found by bisection.
+    """
     threshold, beyond = (~high, ~lowest + 1) if flip else (lowest, high + 1)
     while beyond - threshold > 1:
         middle = threshold + (beyond - threshold) // 2
@@ -312,7 +319,7 @@ def _find_last_limit(noisy, first, last, lowest, high, a, distance, excess, flip
 
 
 @kernel
-def _lower(noisy, first, last, a, distance, excess, threshold, flip, projected):  # type: ignore[no-untyped-def]  # compiled
+def _lower_counts(noisy, first, last, a, distance, excess, threshold, flip, projected):  # type: ignore[no-untyped-def]  # compiled
     """Write max(x + a, 0), lowered by ``excess`` in total, into ``projected`` for the children of one parent.
 
     Children are lowered in order of x, with ties by position, each by at most its limit max(a + min(x, t), 0), where t

@@ -24,7 +24,7 @@ from od_core.flows.derived_flows import (
     make_source_kind_error,
     sum_releases,
 )
-from od_core.flows.estimation.held_out import RULES
+from od_core.flows.estimation.rule_choice import RULES
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES
 from od_core.flows.publishing.flow_files import list_flow_files, list_flow_notes
 from od_core.flows.publishing.kind import FLOWS, describe_uncounted_trips

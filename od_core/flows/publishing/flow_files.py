@@ -212,12 +212,15 @@ def _list_area_files(tables: FlowTables) -> list[BundleFile]:
     if not bounded:
         return make_areas_files(areas)
 
-    def write(file: BinaryIO) -> None:
+    def write_boundaries(file: BinaryIO) -> None:
+        """Write the boundaries of the areas of the sides that have some, as one GeoParquet table."""
         listed = [make_boundaries_table(side, names=tables.for_tools) for side in bounded]
         write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level below the whole space, as GeoParquet."
-    boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(count_bounded_areas, bounded)))
+    boundaries = BundleFile(
+        BOUNDARIES, description, write_boundaries, rows=lambda: sum(map(count_bounded_areas, bounded))
+    )
     return [*make_areas_files(areas), boundaries]
 
 

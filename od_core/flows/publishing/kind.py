@@ -120,7 +120,7 @@ class FlowKind(Kind[Release]):
         return {
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": str(CONFIDENCE) if _has_intervals(release) else None,
-            "levels": [_describe_measured_step(plan, measurement) for measurement in release.measured],
+            "levels": [_make_step_facts(plan, measurement) for measurement in release.measured],
             **({} if release.choice is None else release.choice.facts()),
             **describe_uncounted_trips([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
@@ -308,7 +308,7 @@ def _estimate_again(release: Release, trips: int) -> tuple[list[Nodes], dict[str
     return levels, {}
 
 
-def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict[str, object]:
+def _make_step_facts(plan: ReleasePlan, measurement: Measurement) -> dict[str, object]:
     """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
     step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
     return {

@@ -17,7 +17,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
-from tests.od_core.flows.estimation.test_held_out import ROUGH
+from tests.od_core.flows.estimation.test_rule_choice import ROUGH
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY, plan_of
 from tests.od_core.flows.test_flow_sum import RANDOMS, cases_of
 from tests.od_core.group_sizes import test_release as group_sizes

@@ -75,7 +75,7 @@ def save_counts(staged: StagedRelease, trips: TripCounts) -> None:
 
 def test_staged_counts_and_estimates_come_back(tmp_path):
     staged, trips = StagedRelease(tmp_path), count_trips(FLOWS, small_plan().tree)
-    for read in (staged.open_trip_counts, lambda: staged.estimate(2)):
+    for read in (staged.open_trip_counts, lambda: staged.read_estimate(2)):
         with pytest.raises(OdError, match="OD-STAGED-FILE-MISSING"):
             read()
     save_counts(staged, trips)
@@ -83,7 +83,7 @@ def test_staged_counts_and_estimates_come_back(tmp_path):
     np.testing.assert_array_equal(staged.open_trip_counts().read_all().before, trips.before)
     nodes = Nodes(2, np.array([0, 1], np.int32), np.array([1, 0], np.int32), np.array([2**53, 1]))
     staged.save_estimate(2, [nodes])
-    back = staged.estimate(2)
+    back = staged.read_estimate(2)
     assert back.level == 2
     for name in ("origin", "destination", "trips"):
         assert getattr(back, name).dtype == getattr(nodes, name).dtype

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from od_core import Budget, Cap, OdError, PrivacyUnit, ReleaseKey, plan_release
-from od_core.ledger import chain
-from od_core.ledger.chain import Entries, make_chain
-from od_core.ledger.ledger import Ledger, hold_to_unit
+from od_core.ledger import chain, postgres_chain
+from od_core.ledger.chain import Entries
+from od_core.ledger.ledger import Ledger, hold_to_unit, make_chain
 from od_core.privacy.domain import PrivacyDomain, list_unit_facts
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
@@ -308,7 +308,8 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
             read.extend(found)
             return found
 
-    monkeypatch.setattr(chain, "Entries", Counting)
+    for module in (chain, postgres_chain):
+        monkeypatch.setattr(module, "Entries", Counting)
 
     def counted(use):
         read.clear()

@@ -18,9 +18,10 @@ import pytest
 
 from od_core import Ledger, OdError
 from od_core.files import durable as lock_module
-from od_core.ledger import chain
-from od_core.ledger.chain import make_chain, make_schema_sql
+from od_core.ledger import chain, postgres_chain
 from od_core.ledger.confidential import LOCK_NAME, lock_folder
+from od_core.ledger.ledger import make_chain
+from od_core.ledger.postgres_chain import make_schema_sql
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.ledger.ledger_rows import code_of, domain, edit, finish, ledger_at, published, rows, small_plan
 from tests.od_core.ledger.test_ledger_integrity import EDITS
@@ -181,11 +182,11 @@ def test_threads_that_share_a_ledger_do_not_end_each_others_transactions(history
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatch):
-    short = chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.3s'")
-    assert short != chain._BEGIN
+    short = postgres_chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.3s'")
+    assert short != postgres_chain._BEGIN
     before, ledger = rows(history), ledger_at(history)
     with make_chain(history, server_of(history)).open_transaction():
-        monkeypatch.setattr(chain.PostgresChain, "_begin", short)
+        monkeypatch.setattr(postgres_chain.PostgresChain, "_begin", short)
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.declare(domain(2)))
         assert ledger.is_published(key)
         with ledger.trial():  # does not wait
@@ -266,7 +267,7 @@ def test_both_locks_are_waited_for_until_one_deadline(history, tmp_path, monkeyp
         return execute(self, query, *values, **options)
 
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=sleep)
-    for module in (chain, lock_module):
+    for module in (postgres_chain, lock_module):
         monkeypatch.setattr(module, "time", clock)
     with make_chain(history, address).lock_for_release():
         monkeypatch.setattr(psycopg.Connection, "execute", recorded)

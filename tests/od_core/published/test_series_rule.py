@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from od_core import Budget, Cap, InfTDARefined, Ledger, OdError, PrivacyUnit, Release, open_release, release_flows
-from od_core.flows.estimation import held_out
-from od_core.flows.estimation.held_out import RULES, Choice, _Losses
+from od_core.flows.estimation import rule_choice
+from od_core.flows.estimation.rule_choice import RULES, Choice, _Losses
 from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
@@ -41,7 +41,7 @@ def shown(saved: float) -> Callable[..., _Losses]:
 @pytest.fixture(autouse=True, scope="module")
 def near_the_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out, "_compare_rules", shown(0.028))
+        patch.setattr(rule_choice, "_compare_rules", shown(0.028))
         yield
 
 
@@ -163,4 +163,4 @@ def test_a_certificate_without_evidence_opens_verifies_and_counts_as_none(
     opened = open_release(place.bundle)
     assert isinstance(opened, Release)
     assert opened.plan.earlier is None
-    assert held_out.read_earlier_evidence(opened.plan, facts) is None
+    assert rule_choice.read_earlier_evidence(opened.plan, facts) is None

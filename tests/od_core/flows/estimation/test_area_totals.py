@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from od_core import OdError, ReleasePlan
 from od_core.flows.estimation.area_totals import include_area_totals
-from od_core.flows.estimation.least_squares import build_measured_levels, fit
+from od_core.flows.estimation.least_squares import build_measured_levels, fit_measured_levels
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -131,7 +131,7 @@ def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, t
             assert (one.noise, one.nodes) == (other.noise, other.nodes)
         oracle = DenseWithTotals(case, areas, None if fixed is None else before[fixed].nodes.level)
         scale = np.abs(oracle.estimate).max(initial=1)
-        for level in fit(levels):
+        for level in fit_measured_levels(levels):
             np.testing.assert_allclose(level.estimate, oracle.of_nodes(level.nodes), rtol=0, atol=1e-9 * scale)
         sides = {m.step.side: float(m.step.variance) for m in areas}
         found = set()

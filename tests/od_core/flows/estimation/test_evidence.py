@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.flows.estimation import held_out
-from od_core.flows.estimation.held_out import LEAST_SQUARES, RULES, Evidence, choose_rule, read_earlier_evidence
+from od_core.flows.estimation import rule_choice
 from od_core.flows.estimation.least_squares import build_measured_levels
+from od_core.flows.estimation.rule_choice import LEAST_SQUARES, RULES, Evidence, choose_rule, read_earlier_evidence
 from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of
-from tests.od_core.flows.estimation.test_held_out import SPARSE, assert_is_evidence, best, fitted_of, halves, shown
+from tests.od_core.flows.estimation.test_rule_choice import SPARSE, assert_is_evidence, best, fitted_of, halves, shown
 from tests.od_core.flows.estimation.test_shrinkage import plan_of
 
 LEVELS = 3
@@ -126,7 +126,7 @@ def test_a_release_keeps_the_rule_and_adds_its_evidence():
     third = auto_release(4, ("s/2001-02/r1", second))
     assert (third.choice.evidence.releases, third.choice.since) == (3, "s/2001-01/r1")
     levels = build_measured_levels(third.plan, third.exact_trips, third.measured)
-    assert held_out.choose_rule_with_evidence(third.plan, levels).facts() == third.choice.facts()
+    assert rule_choice.choose_rule_with_evidence(third.plan, levels).facts() == third.choice.facts()
 
 
 def test_evidence_of_another_plan_or_on_other_rules_is_not_used():

@@ -41,7 +41,7 @@ def test_a_kept_level_is_read_back_and_never_drawn_again(store):
     assert read_claimed_rounds(store, LEVEL) == {3: 1}
 
 
-def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_granted(store):
+def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_charged(store):
     def dies():
         raise KeyboardInterrupt
         yield
@@ -58,7 +58,7 @@ def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_granted(stor
 
 
 def test_each_round_is_drawn_once(store):
-    """Three rounds are granted, and three processes die; a fourth draws nothing."""
+    """Three rounds are charged, and three processes die; a fourth draws nothing."""
 
     def dies():
         raise KeyboardInterrupt

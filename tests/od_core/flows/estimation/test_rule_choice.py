@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from od_core.flows.estimation import families, held_out
+from od_core.flows.estimation import families, rule_choice
 from od_core.flows.estimation.empirical_bayes import GridNoise
 from od_core.flows.estimation.families import assign_bins
-from od_core.flows.estimation.held_out import LEAST_SQUARES, RULES, choose_rule, choose_rule_with_evidence
-from od_core.flows.estimation.least_squares import MeasuredLevel, fit, fit_least_squares
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit_least_squares, fit_measured_levels
+from od_core.flows.estimation.rule_choice import LEAST_SQUARES, RULES, choose_rule, choose_rule_with_evidence
 from od_core.flows.estimation.shrinkage import Rule, estimate_trips_by_rule, shrink
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
@@ -70,7 +70,7 @@ def halves(levels, turn=0):
     for level in levels:
         noise = np.zeros(len(level.noisy))
         if 0 < level.noise < math.inf:
-            quantiles = held_out.compute_normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
+            quantiles = rule_choice.compute_normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
             noise = np.rint(quantiles * math.sqrt(level.noise))
         for half, sign in zip(made, (1, -1), strict=True):
             given = level.nodes, level.offsets, level.divided, level.noisy + sign * noise, 2 * level.noise
@@ -113,10 +113,10 @@ def shown(plan, levels, base=LEAST_SQUARES, earlier=None, turn=0, leaves=slice(N
     increases, both = np.zeros((2, len(RULES), len(levels))), halves(levels, turn)
     for half, (*above, last) in (both, both[::-1]):
         others = [*above, replace(last, noisy=last.noisy[leaves])]
-        *by_base, of_leaves = shrink(plan, fit(half), base, earlier)
+        *by_base, of_leaves = shrink(plan, fit_measured_levels(half), base, earlier)
         by_base.append(of_leaves[leaves])
         for k, rule in enumerate(RULES):
-            *tables, of_leaves = shrink(plan, fit(half), rule, earlier)
+            *tables, of_leaves = shrink(plan, fit_measured_levels(half), rule, earlier)
             tables.append(of_leaves[leaves])
             found = losses(last.noise, others[-1].noisy, (by_base[-1], tables[-1]))
             errors[k] += found[0]
@@ -154,7 +154,7 @@ def test_the_evidence_and_the_choice_are_those_of_whole_tables_and_bayes_rule(wo
 def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeypatch):
     """All other leaves have no part in the evidence."""
     plan, levels = fitted_of(SPARSE, "1", 2)
-    monkeypatch.setattr(held_out, "_MOST_COMPARED", 1200)
+    monkeypatch.setattr(rule_choice, "_MOST_COMPARED", 1200)
     words = np.random.Philox(20010102).random_raw(len(levels[-1].offsets) - 1) >> np.uint64(32)
     sizes = np.diff(levels[-1].offsets)
     leaves = np.repeat(words < (1200 << 31) // sizes.sum(), sizes)
@@ -185,7 +185,7 @@ def test_estimated_errors_are_near_the_true_ones(world):
     plan, levels = fitted_of(world, "0.5", 4)
     truth = truth_of(world, plan, levels)
     to_fit, others = halves(levels)
-    half, other = fit(to_fit), others[-1]
+    half, other = fit_measured_levels(to_fit), others[-1]
     tables = shrink(plan, half, LEAST_SQUARES)[-1], shrink(plan, half, Rule(u=Fraction(1)))[-1]
     errors, false = losses(other.noise, other.noisy, tables)
     for table, error in zip(tables, errors, strict=True):
@@ -209,7 +209,7 @@ def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chos
             tables[place][:20] += round(3 * math.sqrt(2 * levels[place].noise))
         return tables
 
-    monkeypatch.setattr("od_core.flows.estimation.held_out.estimate_trips_by_rule", worse)
+    monkeypatch.setattr("od_core.flows.estimation.rule_choice.estimate_trips_by_rule", worse)
     assert choose_rule(plan, levels) == LEAST_SQUARES
 
 
@@ -239,7 +239,7 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
 def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
     """With one thread and large pieces, and with three and small ones."""
     plan, levels = fitted_of(SPARSE, "1", 2)
-    monkeypatch.setattr(held_out, "_MOST_COMPARED", most)
+    monkeypatch.setattr(rule_choice, "_MOST_COMPARED", most)
     monkeypatch.setenv("OD_THREADS", "1")
     first = choose_rule(plan, levels)
     for module in (flow_tree, families):

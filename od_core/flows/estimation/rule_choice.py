@@ -107,6 +107,8 @@ _BLOCK = 1 << 18
 """Number of noisy values to which W is added at once, which limits the memory."""
 
 _ITERATIONS = 150
+"""Number of iterations of expectation-maximisation."""
+
 _SEED = 20010101
 """Seed of the public noise. It decides no released number, only between rules that are close."""
 
@@ -186,8 +188,9 @@ class Evidence:
             if increase[own] > _MOST_HARM_KEPT * _UNIT or false[own] > most * base[own]:
                 kept = LEAST_SQUARES
         worth = np.append(0, np.where(refused, np.iinfo(np.int64).min, saved))
-        best, of_kept = int(np.argmax(worth)), np.append(0, saved)[options.index(kept)]
-        return options[best] if worth[best] > of_kept + _LEAST_GAIN * _UNIT * root else kept
+        best = int(np.argmax(worth))
+        saved_by_kept = np.append(0, saved)[options.index(kept)]
+        return options[best] if worth[best] > saved_by_kept + _LEAST_GAIN * _UNIT * root else kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +237,10 @@ def choose_rule_with_evidence(plan: ReleasePlan, levels: Sequence[MeasuredLevel]
     stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
     pooled = Evidence.from_facts(stated) + own
     rule = pooled.choose_next_rule(before)
-    return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
+    since = None
+    if rule == before:
+        since = stated["since"] or plan.earlier["release"]
+    return Choice(rule, pooled, since)
 
 
 def choose_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
@@ -262,10 +268,11 @@ def _compare_rules(
         by_base = _estimate_sampled_trips(plan, half, first, base, back, sample)
         for number, rule in enumerate(RULES):
             tables = _estimate_sampled_trips(plan, half, first, rule, back, sample)
-            found = _estimate_table_losses(noise, y, (by_base[-1], tables[-1]))
-            errors[number] += found[0]
-            false[number] += found[1]
-            increase[:, number] += np.transpose(list(map(_increase, held_out, by_base, tables)))
+            errors_of_both, false_of_both = _estimate_table_losses(noise, y, (by_base[-1], tables[-1]))
+            errors[number] += errors_of_both
+            false[number] += false_of_both
+            for at, level in enumerate(held_out):
+                increase[:, number, at] += _estimate_error_increase(level, by_base[at], tables[at])
     return _Losses(errors, false, increase)
 
 
@@ -277,7 +284,11 @@ def _estimate_sampled_trips(
     back: Integers | None,
     sample: Integers,
 ) -> list[Integers]:
-    """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families."""
+    """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families.
+
+    ``first`` is the prediction from gravity shares, and ``back`` the position of each leaf in the opposite direction;
+    None if there is none.
+    """
     given = first
     if not rule.learns:
         given = Prediction.from_shares(levels, first.families, ())
@@ -291,21 +302,28 @@ def _estimate_sampled_trips(
 
 
 def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
-    """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random."""
+    """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random.
+
+    ``turn`` is the number of earlier releases of the series; each release draws others.
+    """
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
     if leaves <= _MOST_COMPARED:
         return np.arange(families)
-    words = np.random.Philox(_SEED + 1).jumped(turn).random_raw(families) >> np.uint64(32)
+    words = np.random.Philox(_SEED + 1).jumped(turn).random_raw(families) >> np.uint64(32)  # the upper 32 bits
     return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
 
 
 def _iterate_halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[MeasuredLevel]]:
-    """Yield the levels measured with y + W, and then those measured with y - W; each turn has a W of its own."""
+    """Yield the levels measured with y + W, and then those measured with y - W.
+
+    ``turn`` is the number of earlier releases of the series; each release has a W of its own.
+    """
     for sign in (1, -1):
         words, half = np.random.Philox(_SEED).jumped(turn), []
         for level in levels:
             noisy = level.noisy.copy()
-            for first in range(0, 0 if level.noise == 0 or math.isinf(level.noise) else len(noisy), _BLOCK):
+            has_noise = 0 < level.noise < math.inf
+            for first in range(0, len(noisy) if has_noise else 0, _BLOCK):
                 block = noisy[first : first + _BLOCK]
                 quantiles = compute_normal_quantiles()[words.random_raw(len(block)) >> np.uint64(48)]
                 block += sign * np.rint(quantiles * math.sqrt(level.noise))
@@ -325,17 +343,21 @@ def _make_held_out_levels(
     return [*above, replace(half[-1], noisy=2 * y - used)]
 
 
-def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
-    """Return the estimated increase of the squared error in the cells that differ most, and its variance."""
+def _estimate_error_increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
+    """Return how much the squared error of ``table`` exceeds that of ``base``, estimated from a held-out measurement.
+
+    The sums are over the cells of a level that differ most. The second number is the variance of the estimate.
+    """
     differences = table - base
-    differ = np.flatnonzero(differences)
-    sizes, rest = np.abs(differences[differ]), len(differ) - _LARGEST
-    if rest > 0:
-        differ = differ[sizes >= np.partition(sizes, rest)[rest]]
-    d, ends = differences[differ].astype(np.float64), np.array([0, len(differ)])
-    (increase,) = sum_runs(d * (table[differ] + base[differ] - 2.0 * held_out.noisy[differ]), ends)
+    cells = np.flatnonzero(differences)
+    sizes, left_out = np.abs(differences[cells]), len(cells) - _LARGEST
+    if left_out > 0:
+        cells = cells[sizes >= np.partition(sizes, left_out)[left_out]]
+    d, ends = differences[cells].astype(np.float64), np.array([0, len(cells)])
+    (increase,) = sum_runs(d * (table[cells] + base[cells] - 2.0 * held_out.noisy[cells]), ends)
     (squares,) = sum_runs(d * d, ends)
-    return float(increase), 4 * held_out.noise * float(squares) if squares > 0 else 0.0
+    variance = 4 * held_out.noise * float(squares) if squares > 0 else 0.0  # noise may be infinite
+    return float(increase), variance
 
 
 @cache
@@ -356,12 +378,18 @@ def _estimate_table_losses(
     counts = counts.reshape(groups, noise.points)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     start = maximise_likelihood(noise, counts.sum(axis=0), None, _ITERATIONS)
-    each = (_expect(by_x, maximise_likelihood(noise, own, start, _ITERATIONS), own) for own in counts)
-    loss, zero = map(np.array, zip(*each, strict=True))
-    errors, false = zip(
-        *(_compute_expected_losses(noise.step, y, trips, group, point, loss, zero) for trips in tables), strict=True
-    )
-    return list(errors), list(false)
+    losses, zeros = [], []
+    for of_group in counts:
+        prior = maximise_likelihood(noise, of_group, start, _ITERATIONS)
+        loss, zero = _compute_posterior_losses(by_x, prior, of_group)
+        losses.append(loss)
+        zeros.append(zero)
+    errors, false = [], []
+    for trips in tables:
+        error, share = _compute_expected_losses(noise.step, y, trips, group, point, np.array(losses), np.array(zeros))
+        errors.append(error)
+        false.append(share)
+    return errors, false
 
 
 def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
@@ -375,18 +403,24 @@ def _compute_expected_losses(
     step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
 ) -> tuple[float, float]:
     """Return a table's expected error, the distance from y beyond the grid, and its share of false discoveries."""
-    error, false, known = np.abs(trips - y), np.zeros(len(y)), np.flatnonzero(point < zero.shape[1])
-    at, place = (group[known], point[known]), trips[known] / float(step)
+    error, false = np.abs(trips - y), np.zeros(len(y))
+    on_grid = np.flatnonzero(point < zero.shape[1])
+    at, place = (group[on_grid], point[on_grid]), trips[on_grid] / float(step)
     below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)
-    near = loss[*at, below]
-    error[known] = (near + (place - below) * (loss[*at, below + 1] - near)) * step
-    false[known] = np.where(trips[known] > 0, zero[at], 0.0)
+    loss_below = loss[*at, below]
+    error[on_grid] = (loss_below + (place - below) * (loss[*at, below + 1] - loss_below)) * step  # interpolated
+    false[on_grid] = np.where(trips[on_grid] > 0, zero[at], 0.0)
     ends = np.array([0, len(y)])
-    return float(sum_runs(error, ends)[0]), float(sum_runs(false, ends)[0]) / max(int(np.count_nonzero(trips > 0)), 1)
+    (total_error,), (false_discoveries,) = sum_runs(error, ends), sum_runs(false, ends)
+    return float(total_error), float(false_discoveries) / max(int(np.count_nonzero(trips > 0)), 1)
 
 
-def _expect(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:
-    """Return E|s - n| for every x that was measured and every s, in steps, and the probability of n = 0 for every x."""
+def _compute_posterior_losses(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:
+    """Return what a table loses by stating s where x was measured: E|s - n| in steps, and the probability of n = 0.
+
+    Both are of the true count n given x, and 0 where ``counts`` has no x; shapes (points of x, points of s) and (points
+    of x,).
+    """
     weight = prior * by_x
     below = np.cumsum(weight, axis=1)
     whole, mean = below[:, -1:], np.cumsum(np.arange(len(prior)) * weight, axis=1)[:, -1:]
