@@ -679,7 +679,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
 
 
 def _draft_release(name: str, component: str, answers: Answers, fields: Fields) -> tuple[Series[Any, Any], Any]:
-    """Return a release as the answers and fields declare it, with the levels and totals that pay, and its geography."""
+    """Return a release as the answers and fields declare it, with area totals where they pay, and its geography."""
     attributes = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
     model = MODELS[component]
     release = parse_declaration(attributes, model, f"{name}/defs.yaml")
@@ -688,8 +688,6 @@ def _draft_release(name: str, component: str, answers: Answers, fields: Fields) 
     is_left_open = {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(attributes)
     if least_zones >= _MANY_ZONES and is_left_open:
         attributes["area_totals"] = {"share": "1/10"}
-        if {"tree", "segments"}.isdisjoint(attributes):
-            attributes["tree"] = "both"  # fewer levels, so each has less noise; area totals make up for those between
         release = parse_declaration(attributes, model, f"{name}/defs.yaml")
     return release, geography
 

@@ -5,6 +5,7 @@ The ends need not contain the released number; ``released_flows.py`` widens them
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
@@ -30,16 +31,25 @@ _FAR = 5.0
 """Standard deviations above 0 from which the selection of an estimate by its sign matters little."""
 
 
-def compute_selected_deviations(published: int, public: int) -> float:
+def compute_selected_deviations(published: int, public: int, *, has_laplace_noise: bool = False) -> float:
     """Return how many standard deviations below the estimates the lower ends of published numbers lie.
 
     A number is published above 0 because its noise was. So, of ``public`` numbers of which ``published`` are above 0,
     the lower end is that of a one-sided interval with the error 0.05 ``published / public``
-    [benjamini2005false, Theorem 1]. It is at least :data:`DEVIATIONS`.
+    [benjamini2005false, Theorem 1]. It is at least :data:`DEVIATIONS`. Laplace noise, whose tails are wider, exceeds t
+    standard deviations with the probability exp(-t sqrt 2) / 2.
     """
     if published >= public:
         return DEVIATIONS
-    return max(DEVIATIONS, -NormalDist().inv_cdf(max(published, 1) / (20 * public)))
+    error = max(published, 1) / (20 * public)
+    of_laplace_noise = -math.log(2 * error) / math.sqrt(2) if has_laplace_noise else 0.0
+    return max(DEVIATIONS, -NormalDist().inv_cdf(error), of_laplace_noise)
+
+
+def compute_deviations(confidence: float, *, has_laplace_noise: bool) -> float:
+    """Return the half-width, in standard deviations, of an interval that holds with a confidence between 0 and 1."""
+    normal = NormalDist().inv_cdf((1 + confidence) / 2)
+    return max(normal, -math.log(1 - confidence) / math.sqrt(2)) if has_laplace_noise else normal
 
 
 class LowerEnds(NamedTuple):
@@ -64,29 +74,33 @@ class Selection:
 
     Attributes:
         published, public: numbers of published numbers above 0 and of public ones.
-        least_listed: the least of the :data:`LISTED` largest; 1 if fewer are above 0.
+        least_listed: the least of the :data:`LISTED` largest; 1 if fewer are above 0. With Laplace noise, it is 1: many
+            of the numbers that lie far above 0 are noise then, too.
+        has_laplace_noise: whether some of the measurements have Laplace noise.
     """
 
     published: int
     public: int
     least_listed: int
+    has_laplace_noise: bool = False
 
     @classmethod
-    def from_numbers(cls, numbers: Integers | Reals, public: int) -> Selection:
+    def from_numbers(cls, numbers: Integers | Reals, public: int, *, has_laplace_noise: bool = False) -> Selection:
         """Return the selection of a table of ``public`` numbers, of which those above 0 are among ``numbers``."""
         above = numbers[numbers > 0]
         least = int(np.sort(above)[-LISTED]) if len(above) >= LISTED else 1  # np.partition is slow for equal numbers
-        return cls(len(above), public, least)
+        return cls(len(above), public, 1 if has_laplace_noise else least, has_laplace_noise)
 
     @property
     def deviations(self) -> float:
         """Deviations of the lower ends of published numbers; see :func:`compute_selected_deviations`."""
-        return compute_selected_deviations(self.published, self.public)
+        return compute_selected_deviations(self.published, self.public, has_laplace_noise=self.has_laplace_noise)
 
     @property
     def deviations_of_changes(self) -> float:
         """Deviations of the ends towards 0 of changes, of which the largest are read."""
-        return compute_selected_deviations(min(self.published, LISTED), self.public)
+        most_read = min(self.published, LISTED)
+        return compute_selected_deviations(most_read, self.public, has_laplace_noise=self.has_laplace_noise)
 
     def make_lower_ends(self, numbers: Integers | Reals) -> LowerEnds:
         """Return the lower ends of some of the numbers."""

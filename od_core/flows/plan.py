@@ -403,6 +403,8 @@ class ReleasePlan(Plan):
             return " x ".join(self.level_names(step)[:sides]) + suffix
 
         widths = {name_query(step): self.half_widths[step.level] for step in self.totals}
+        if self.sums_root:
+            widths = {" x ".join(self.tree.level_names[0][:sides]): self.half_widths[0]} | widths
         for breakdown in self.breakdowns:
             of_breakdown = self.segment_half_widths(breakdown.name)
             for step in self.segment_steps(breakdown.name):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from od_core.flows.estimation.intervals import (
     compute_fieller_ends,
     fill_pairs_if_few,
 )
-from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
+from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection, compute_deviations
 from od_core.geography.codes import WHOLE_SPACE, find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
@@ -352,6 +351,11 @@ class ReleasedFlows(ABC):
         flows = pd.DataFrame(columns)
         return flows if interval or segment is None else flows[flows["trips"] > 0].reset_index(drop=True)
 
+    @property
+    def has_laplace_noise(self) -> bool:
+        """Whether some of the measurements have Laplace noise."""
+        return any(part.plan.mechanism.noise_distribution == "laplace" for part in self.parts)
+
     def make_selection(
         self,
         levels: tuple[int, int],
@@ -369,7 +373,8 @@ class ReleasedFlows(ABC):
         def compute() -> Selection:
             known = self._sum_trips(levels, segment)[2] if trips is None else trips
             public = self.tree.origin.size(levels[0]) * self.tree.destination.size(levels[1])
-            return Selection.from_numbers(known, public * math.prod(known.shape[1:]))
+            number = public * math.prod(known.shape[1:])
+            return Selection.from_numbers(known, number, has_laplace_noise=self.has_laplace_noise)
 
         is_selected = self.selected if selected is None else selected
         return self.compute_once(("selection", levels, segment), compute) if is_selected else CHOSEN_BEFORE
@@ -500,7 +505,7 @@ class ReleasedFlows(ABC):
         def sum_weighted_trips(weight: ZoneFunction) -> float:
             return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
 
-        deviations = NormalDist().inv_cdf((1 + confidence) / 2)
+        deviations = compute_deviations(confidence, has_laplace_noise=self.has_laplace_noise)
         of_part = make_zone_function(self.tree, weights)
         if isinstance(weights, pd.DataFrame):
             _warn_if_selected(weights, of_part, leaves, self.tree.cells(self.tree.depth))

@@ -293,6 +293,11 @@ MOST_ROWS = 300
 _SIDES, _VALUES = ("origin", "destination"), ("trips", "lower", "upper")
 
 
+def _has_laplace_noise(certificate: Certificate) -> bool:
+    """Return whether the levels of a release were measured with Laplace noise."""
+    return any("scale" in level for level in certificate.get("levels", []))
+
+
 @dataclass(frozen=True, eq=False)
 class OverTime:
     """The flows between large areas in each period of a series of releases, which have noise of their own.
@@ -311,6 +316,7 @@ class OverTime:
         values: flows down to the levels of ``depths``; shape (3, periods, origins, destinations).
         totals: trips of each area down to the level of ``listed``, by side; shape (3, periods, areas).
         selected: for each period, whether its intervals hold for flows that are read because they were released.
+        have_laplace_noise: for each period, whether its measurements have Laplace noise.
     """
 
     periods: tuple[str, ...]
@@ -323,6 +329,7 @@ class OverTime:
     values: Reals
     totals: tuple[Reals, ...]
     selected: tuple[bool, ...]
+    have_laplace_noise: tuple[bool, ...]
 
     @classmethod
     def from_releases(cls, newest: Sequence[SiteRelease]) -> OverTime:
@@ -361,6 +368,7 @@ class OverTime:
             values=values,
             totals=totals,
             selected=tuple(is_selected(certificate) for certificate in certificates),
+            have_laplace_noise=tuple(map(_has_laplace_noise, certificates)),
         )
 
     @cached_property
@@ -396,7 +404,9 @@ class OverTime:
             trips = self.totals[0][0, period, origins] if levels[0] else self.totals[1][0, period, destinations]
         else:
             return CHOSEN_BEFORE
-        return Selection.from_numbers(trips, trips.size) if self.selected[period] else CHOSEN_BEFORE
+        if not self.selected[period]:
+            return CHOSEN_BEFORE
+        return Selection.from_numbers(trips, trips.size, has_laplace_noise=self.have_laplace_noise[period])
 
     def _make_area_slice(self, side: int, level: int) -> slice:
         """Return the places of the areas of a level among those of a side."""

@@ -87,7 +87,6 @@ def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
     assert result.exit_code == 0, result.exception
     attributes = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
     assert attributes.get("area_totals") == declared
-    assert attributes.get("tree") == (None if declared is None else "both")
     assert ("zone x all" in result.stdout) == (declared is not None)
 
 

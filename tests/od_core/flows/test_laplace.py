@@ -1,5 +1,6 @@
 """Laplace noise at few levels: charges that sum to epsilon, what a unit can change, and how numbers are rounded."""
 
+import math
 from collections import Counter
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
@@ -23,10 +24,12 @@ from od_core import (
     release_flows,
 )
 from od_core.flows.estimation import replicates
+from od_core.flows.interval_ends import Selection, compute_deviations, compute_lower_bound
 from od_core.flows.projection.onto_parents import project_children, project_children_euclidean
 from od_core.flows.release import run_plan
 from od_core.flows.step import list_area_total_sides
 from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import check_charges
 from od_core.privacy.stability import bound_laplace_variance
@@ -143,6 +146,25 @@ def test_the_stated_variance_is_an_upper_bound_of_that_of_the_noise(scale):
     a = np.exp(-1 / np.longdouble(float(scale)))
     exact = float(2 * a / (1 - a) ** 2)
     assert exact * (1 - 1e-12) <= float(bound_laplace_variance(scale)) <= exact * (1 + 1e-9)
+
+
+def test_lower_ends_of_selected_numbers_know_the_tails():
+    """Of m numbers without trips and with Laplace noise, the R largest are published: at most 5 % of R, in expectation,
+    have a lower end above 0. Fails with probability below 1e-6: their number is at most R / 20 + 6 sqrt(R / 20).
+    """
+    scale, public = Fraction(3), 2_000_000
+    noisy = resolve_noise_source("table").draw_laplace(scale, public)  # type: ignore[attr-defined]
+    published, variance = noisy[noisy > 15], float(bound_laplace_variance(scale))
+    selection = Selection.from_numbers(published, public, has_laplace_noise=True)
+    assert selection.deviations == pytest.approx(math.log(10 * public / len(published)) / 2**0.5)
+    for ends, holds in ((selection, True), (Selection.from_numbers(published, public), False)):
+        lower = compute_lower_bound(
+            published.astype(float), np.full(len(published), variance), ends.make_lower_ends(published)
+        )
+        most = len(published) / 20
+        assert (np.sum(lower > 0) <= most + 6 * most**0.5) == holds
+    assert compute_deviations(0.99, has_laplace_noise=True) == pytest.approx(math.log(100) / 2**0.5)
+    assert compute_deviations(0.9, has_laplace_noise=True) == compute_deviations(0.9, has_laplace_noise=False)
 
 
 def test_replicates_have_noise_of_the_laplace_distribution():
