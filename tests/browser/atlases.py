@@ -43,8 +43,11 @@ def word_of(trips: int, lower: int, upper: int) -> str:
 
 
 def with_word(text: str) -> list[int]:
-    """A number and the ends of its interval, as in ``37 20 to 54, rough``; the word must be the one of these."""
-    numbers, _, word = " ".join(text.split()).partition(", ")
+    """A number and the ends of its interval, as in ``37 20 to 54, rough`` or ``0 likely none``.
+
+    The word after the comma must be the one of these numbers.
+    """
+    numbers, _, word = " ".join(text.split()).replace("likely none", "0 to 0").partition(", ")
     found = [int(part.replace(",", "")) for part in numbers.replace(" to ", " ").split()]
     assert word == word_of(*found)
     return found

@@ -600,8 +600,8 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     count = CountQuery(tree, WAYS["users"][1], key=KEY, period=period)
     public = count.relations | {"secret": count.secret}
     frames = {name: session.createDataFrame(table) for name, table in public.items()}
-    ranked = _SparkCount(session, count, {"records": records, **frames}).query("ranked").repartitionByRange("rank")
-    by_rank = _SparkCount(session, count, {"ranked": ranked}).query("by_rank", "ranked")
+    ranked = _SparkCount(session, count, {"records": records, **frames}).run_query("ranked").repartitionByRange("rank")
+    by_rank = _SparkCount(session, count, {"ranked": ranked}).run_query("by_rank", "ranked")
     counts = by_rank.sortWithinPartitions("rank")
     counts.collect()
     plans = str(counts._jdf.queryExecution().toString()) + "".join(
