@@ -54,9 +54,11 @@ def compress_logs(instance: dg.DagsterInstance, var: Path) -> None:
 
 
 def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, days: int) -> dict[str, list[Path]]:
-    """Return the files and folders that may be removed and are at least some days old, by what they are.
+    """Return the paths that ``prune`` may remove, by what they are.
 
-    While runs are active, some of them may be in use. Without an instance, there are no logs.
+    These are logs and remains of killed runs that are at least some ``days`` old; counts and estimates of published
+    releases as old; and pages of Great Expectations of any age. While runs are active, some of them may be in use.
+    Without an instance, no logs are listed.
     """
     var = folders.var
     before = time.time() - days * 86400

@@ -665,7 +665,10 @@ class Series(Named, Generic[P, G]):
 
     @property
     def replaces_codes(self) -> bool:
-        """True if codes of no listed place are replaced by that of an ``unknown`` zone when records are read."""
+        """True if the format's ``nowhere`` codes are replaced by that of the ``unknown`` zone when records are read.
+
+        Other codes that no zone has are treated when trips are counted.
+        """
         return self.has_unknown_zone and bool(self.record_format.nowhere)
 
     @abstractmethod

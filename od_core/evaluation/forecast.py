@@ -461,7 +461,9 @@ def with_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> Relea
 
 
 def simulate_errors_with_bounds(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int = RUNS) -> dict[str, Any]:
-    """Return the mean errors of ``runs`` simulated releases of the trips that are ``counted``; shape (trips,).
+    """Simulate releases of the trips that the contribution bounds count, and return their errors as shares.
+
+    ``counted`` are the trips within the bounds m, c and M; shape (trips,).
 
     Returns:
         The bounds m, c and M (None without); cut, the share of the trips that is not counted; within_c, the share that

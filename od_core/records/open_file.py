@@ -287,7 +287,7 @@ class RecordFile:
         return False
 
     def refuse_incomplete(self) -> None:
-        """Read a text to its end, and check that nothing is missing that DuckDB would not miss.
+        """Read a text to its end, and raise OdError if it is cut off in a way that DuckDB does not notice.
 
         DuckDB drops what stands after the last end of a line once it is larger than its buffer of 32 MB, and version 1
         reads a truncated gzip file as a shorter one.
