@@ -123,6 +123,15 @@ def test_selections_of_a_tree_that_refines_both_sides_are_those_of_the_library(o
     compared(opened, atlases.written(release, facts(release), tmp_path), release)
 
 
+@pytest.mark.parametrize("share", [None, "1/5"])
+def test_selections_of_laplace_noise_are_those_of_the_library(opened, tmp_path, share):
+    """Every flow above 0 has a lower end that knows the tails, however large it is."""
+    mechanism = InfTDARefined(noise_distribution="laplace")
+    release = atlases.random_release(6, mechanism=mechanism, tree="both", budget=Budget(1), area_totals=share)
+    assert release.make_selection((3, 3)).least_listed == 1
+    compared(opened, atlases.written(release, facts(release), tmp_path), release)
+
+
 @pytest.mark.parametrize("levels", [("region", "town", "zone"), ("town", "zone"), ("zone",)])
 @pytest.mark.parametrize("mechanism", ["inftda_refined", DROPPING])
 def test_selections_use_measured_totals_of_areas_as_the_library_does(opened, tmp_path, mechanism, levels):
