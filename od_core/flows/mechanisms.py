@@ -80,8 +80,13 @@ class Mechanism:
             shrunk=self.shrinks,
             u=self.u != Mechanism.u,
             segment_profile=self.segment_profile,
-            laplace=self.noise_distribution == "laplace",
+            laplace=self.has_laplace_noise,
         )
+
+    @property
+    def has_laplace_noise(self) -> bool:
+        """True if each measured level has Laplace noise, which is charged in epsilon; Gaussian noise costs rho."""
+        return self.noise_distribution == "laplace"
 
     @property
     def estimator(self) -> Estimator:

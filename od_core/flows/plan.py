@@ -290,7 +290,7 @@ class ReleasePlan(Plan):
     @property
     def charges_rho(self) -> bool:
         """True if the steps are charged in rho, as Gaussian noise is; False if Laplace noise is charged in epsilon."""
-        return not self.has_threshold and self.mechanism.noise_distribution == "gaussian"
+        return not (self.has_threshold or self.mechanism.has_laplace_noise)
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents, as the mechanism projects them.

@@ -220,7 +220,7 @@ class Release(ReleasedFlows, PlannedRelease):
     @cached_property
     def replicated(self) -> Replicates:
         """The replicates as arrays. Raises OdError as :attr:`intervals` does."""
-        return Replicates(self.fitted, has_laplace_noise=self.plan.mechanism.noise_distribution == "laplace")
+        return Replicates(self.fitted, has_laplace_noise=self.has_laplace_noise)
 
     @property
     def measurements(self) -> pd.DataFrame:

@@ -354,7 +354,7 @@ class ReleasedFlows(ABC):
     @property
     def has_laplace_noise(self) -> bool:
         """Whether some of the measurements have Laplace noise."""
-        return any(part.plan.mechanism.noise_distribution == "laplace" for part in self.parts)
+        return any(part.plan.mechanism.has_laplace_noise for part in self.parts)
 
     def make_selection(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, cast
 
@@ -109,7 +109,7 @@ class AreaTotalStep(GaussianStep):
 
 @dataclass(frozen=True)
 class LaplaceLevelStep(GaussianStep):
-    """The planned query of one level that is measured with discrete Laplace noise, and costs a pure epsilon.
+    """The planned query of one level that is measured with discrete Laplace noise, and is charged in epsilon.
 
     Attributes:
         variance: upper bound of the variance of the noise.
@@ -122,7 +122,7 @@ class LaplaceLevelStep(GaussianStep):
 
     @property
     def rho(self) -> Fraction:
-        """Rho with which the step enters sums of rho."""
+        """epsilon^2 / 2, with which the step enters sums of rho; a delta is charged in addition."""
         return self.charge.as_rho
 
     @property
@@ -180,42 +180,28 @@ TotalStep = GaussianStep | CombinedTotals
 
 
 @dataclass(frozen=True)
-class ThresholdStep(GaussianStep):
+class ThresholdStep(LaplaceLevelStep):
     """The planned query of the leaf pairs with trips, measured with discrete Laplace noise and a threshold.
 
     Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
-        sensitivity: L1 sensitivity of the counts of the leaf pairs.
-        scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
-        delta: the charge beside epsilon, which is sensitivity / scale.
+        delta: the charge beside epsilon.
         threshold: smallest noisy count that is released.
     """
 
-    sensitivity: int
-    scale: Fraction
-    delta: Fraction
-    threshold: int
-
-    @property
-    def rho(self) -> Fraction:
-        """epsilon^2 / 2, with which the step enters sums of rho; delta is charged in addition."""
-        return self.charge.as_rho
+    delta: Fraction = field(kw_only=True)
+    threshold: int = field(kw_only=True)
 
     @property
     def charge(self) -> Charge:
         """Charge of one draw of the noise, in epsilon and delta."""
-        return Charge(epsilon=self.sensitivity / self.scale, delta=self.delta)
-
-    @property
-    def variance_bound(self) -> Fraction:
-        """Twice the squared scale, an upper bound of the variance of discrete Laplace noise."""
-        return 2 * self.scale**2
+        return replace(super().charge, delta=self.delta)
 
     @property
     def noise_facts(self) -> dict[str, object]:
         """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
-        return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
+        return {**super().noise_facts, "threshold": self.threshold}
 
 
 MOST_SHARE_DENOMINATOR = 1_000
@@ -287,8 +273,7 @@ def compute_level_shares(
     """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
     levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments, both_sides=tree.refines_both)
     fan_outs = [tree.largest_fan_out(level) for level in levels]
-    is_laplace = mechanism.noise_distribution == "laplace"
-    shares = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=is_laplace)
+    shares = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=mechanism.has_laplace_noise)
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
@@ -305,7 +290,7 @@ def list_measured_levels(
     """
     if mechanism.measures != "every_level":
         return [depth]
-    takes_sum = mechanism.refines and (both_sides or mechanism.noise_distribution == "laplace")
+    takes_sum = mechanism.refines and (both_sides or mechanism.has_laplace_noise)
     omits_root = not segments and (neighbours.have_equal_totals or takes_sum)
     return list(range(1 if omits_root else 0, depth + 1))
 
@@ -352,7 +337,7 @@ def plan_steps(
     total = sum(share for *_, share in queries)
     query_shares = [(1 - share_of_areas) * share / total for *_, share in queries]
     side_shares = [share_of_areas / len(sides) for _ in sides]
-    if mechanism.noise_distribution == "laplace":
+    if mechanism.has_laplace_noise:
         share_of_level = {level: share for (level, *_), share in zip(queries, query_shares, strict=True)}
         share_of_side = dict(zip(sides, side_shares, strict=True))
         return _plan_laplace_steps(tree, neighbours, budget, share_of_level, share_of_side)

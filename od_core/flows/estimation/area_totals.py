@@ -78,6 +78,10 @@ class _LeafSide:
         zones = np.bincount(area_of_zone).astype(np.float64)[area]
         return cls(is_divided, area_of_zone, area, zones, (leaves.origin, leaves.destination)[side])
 
+    def sum_leaves(self, values: Reals) -> Reals:
+        """Return the sum of the values of the leaves of each zone; shape (zones,)."""
+        return np.bincount(self.zone, values, minlength=len(self.area_of_zone)).astype(np.float64)
+
     def sum_by_zone(self, values: Reals) -> Reals:
         """Return, for each zone, the sum of the values of all families of its area; shape (zones,)."""
         return self.sum_by_area(values)[self.area_of_zone]
@@ -224,13 +228,11 @@ class TotalsSystem:
 
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
-        sums_by_zone = [
-            np.bincount(side.zone, noisy, minlength=len(side.area_of_zone)).astype(np.float64) for side in self._sides
-        ]
+        sums_by_zone = [side.sum_leaves(noisy) if side.is_divided else np.empty(0) for side in self._sides]
         return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), sums_by_zone)
 
     def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> Reals:
-        """Return the fitted totals, given h, and the sums of leaves by family and, of each side, by zone."""
+        """Return the fitted totals, given h, and the sums of leaves by family and, of each divided side, by zone."""
         lacking = (h - sums) / self._size  # what each leaf of a family gets, in equal parts
         fitted = []
         for side, other, of_zones in zip(self._sides, reversed(self._sides), sums_by_zone, strict=True):

@@ -42,7 +42,6 @@ from od_core.flows.publishing.report import (
     select_leaf_flows,
 )
 from od_core.flows.release import Release
-from od_core.flows.step import LaplaceLevelStep
 from od_core.geography.flow_tree import Nodes
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
@@ -50,7 +49,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Spent
-from od_core.privacy.plan import GaussianStep, Step
+from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate, has_intervals
 from od_core.publication.certify import describe_guarantee
 from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, describe_unlisted_records
@@ -308,16 +307,20 @@ def _estimate_again(release: Release, trips: int) -> tuple[list[Nodes], dict[str
     return levels, {}
 
 
+_STATED_FACTS = ("breakdown", "area_totals", "sensitivity", "scale")
+"""Facts of a step's noise that the certificate states of the steps that have them."""
+
+
 def _make_step_facts(plan: ReleasePlan, measurement: Measurement) -> dict[str, object]:
     """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
     step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
     return {
         "level": step.level,
-        **{name: fact for name, fact in step.noise_facts.items() if name in ("breakdown", "area_totals")},
+        **{name: fact for name, fact in step.noise_facts.items() if name in _STATED_FACTS},
         "origin_level": origin_level,
         "destination_level": destination_level,
         "sensitivity_squared": step.sensitivity_squared,
-        **_describe_laplace_noise(step),
+        **({"epsilon_exact": str(step.charge.epsilon)} if step.charge.epsilon else {}),
         "variance": round_up_to_float(step.variance),
         "variance_exact": str(step.variance),
         "rho": round_up_to_float(step.rho),
@@ -325,13 +328,6 @@ def _make_step_facts(plan: ReleasePlan, measurement: Measurement) -> dict[str, o
         "public_cells": plan.count_public_cells(step),
         "measured_cells": len(measurement.noisy),
     }
-
-
-def _describe_laplace_noise(step: GaussianStep) -> dict[str, object]:
-    """Return the facts that only a step with Laplace noise has."""
-    if not isinstance(step, LaplaceLevelStep):
-        return {}
-    return {"sensitivity": step.sensitivity, "scale": str(step.scale), "epsilon_exact": str(step.charge.epsilon)}
 
 
 def _has_intervals(release: Release) -> bool:
