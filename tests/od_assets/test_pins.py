@@ -55,8 +55,8 @@ def test_nothing_is_installed_but_what_is_pinned():
     without_index = ("$(PINNED)", "--no-build-isolation --no-deps -e .", "--no-index --find-links wheels")
     others = [line.strip() for line in installing if not any(option in line for option in without_index)]
     assert others == [
-        "$ pip install --editable . 'dist/od_release-0.2.0-py3-none-any.whl[dagster]'",  # of a team's project
-        "$ pip install create-dagster 'dist/od_release-0.2.0-py3-none-any.whl[dagster]'",  # of the tutorial
+        "$ pip install --editable . 'dist/od_release-0.3.0.dev0-py3-none-any.whl[dagster]'",  # of a team's project
+        "$ pip install create-dagster 'dist/od_release-0.3.0.dev0-py3-none-any.whl[dagster]'",  # of the tutorial
         "$ pip install --editable .",
     ]
     assert [line for line in lines if line.startswith("PINNED := --no-deps --require-hashes")]
