@@ -30,7 +30,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ from benchmarks.measuring import machine, printed, read_peak_memory_gigabytes, s
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
 from benchmarks.tables import write_tables
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.forecast import RepeatableNoise, UserTrips, simulate_errors_with_bounds
+from od_core.evaluation.forecast import Mask, RepeatableNoise, UserTrips, simulate_errors_of_contribution_bounds
 from od_core.evaluation.metrics import align_trips
 from od_core.flows.release import run_plan
 from od_core.flows.staging import StagedRelease
@@ -219,7 +219,7 @@ def accuracy(
     trips, with_caps = in_months(panel), any(of_pair for _, _, of_pair in bounds)
     for m, most, of_pair in steps(bounds, panel.name):
         plan, counted = planned(panel, m, most, of_pair, yearly), counted_trips(trips, m, most, of_pair)
-        found = [simulate_errors_with_bounds(plan, trips[at], counted[at], runs) for at in (0, -1)]
+        found = [simulate_errors_of_contribution_bounds(plan, trips[at], counted[at], runs) for at in (0, -1)]
         figures = {
             "error": [one["error"][-1] for one in found],
             "error_of_areas": [one["error"][-3] for one in found],
@@ -253,15 +253,15 @@ def each_level(panel: Panel, runs: int, yearly: Fraction) -> Iterator[dict[str, 
     tree, every = trips.tree, np.ones(len(trips.rank), dtype=np.bool_)
     for m, of_pair in steps([(10, None), (10, 1), (40, None), (40, 1)], panel.name):
         plan = planned(panel, m, MONTHS * m, of_pair, yearly)
-        released = simulate_errors_with_bounds(plan, trips, trips.mark_counted_trips(m, of_pair), runs)
+        released = simulate_errors_of_contribution_bounds(plan, trips, trips.mark_counted_trips(m, of_pair), runs)
         levels = range(2, tree.depth + 1, 2)
         for level in levels:
             is_leaf, cells = level == tree.depth, tree.cells(level)
             cap = of_pair if is_leaf else None
             squared = m**2 if cap is None else m * cap
-            truths = {"error": every} | (
-                {"error_of_counted": trips.mark_counted_trips(len(every), cap)} if is_leaf else {}
-            )
+            truths: dict[Literal["error", "error_of_counted"], Mask] = {"error": every}
+            if is_leaf:
+                truths["error_of_counted"] = trips.mark_counted_trips(len(every), cap)
             for figure, truth in truths.items():
                 pair = (
                     trips.count_flows(chosen).truth.levels[level]

@@ -37,11 +37,11 @@ from benchmarks.synthetic_groups import KnownGroups, taxis
 from benchmarks.tables import csv_figure, write_tables
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.area_totals import compute_relaxed_prices, find_nearest_histograms, round_relaxed_solution
-from od_core.group_sizes.cost_tables import choose_root_values, make_tree_below_top
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.mechanisms import CumulativeNearest, GroupSizeMechanism, Histogram
 from od_core.group_sizes.nearest_curves import find_optimal_curves, fit_real_curves, round_curves
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
+from od_core.group_sizes.top_totals import choose_root_values, make_tree_below_top
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
 

@@ -124,13 +124,13 @@ def _make_measurement_options(
 ) -> Mapping[str, Any]:
     """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
-    counted = [*series.path, "trip_counts"]
-    sources = {NOISY.name: make_column_dependencies(counted, [column.name for column in TRIP_COUNTS])}
+    counts_key = [*series.path, "trip_counts"]
+    sources = {NOISY.name: make_column_dependencies(counts_key, [column.name for column in TRIP_COUNTS])}
     for end in (ORIGIN, DESTINATION):
         sources[end.name] = [*zones, *(dg.TableColumnDep(estimate, end.name) for estimate in above)]
     columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources=sources)
     words |= {"noise": series.mechanism.noise_distribution.capitalize()}
-    return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
+    return {"deps": [counts_key, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
 
 def _make_estimate_options(series: FlowSeries, level: int, shown_as: str = "estimate") -> Mapping[str, Any]:

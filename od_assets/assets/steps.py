@@ -19,7 +19,7 @@ from dagster_pipes import open_dagster_pipes
 
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.flows import use_session
+from od_assets.series.flows import use_spark_session
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
 from od_core.flows.parts import (
@@ -50,7 +50,7 @@ def count(work: FlowWork, folder: str) -> None:
     from od_core.spark.counting import count_in_spark
 
     count_in_spark(
-        series.engine.find_or_open_session(confidential),
+        series.engine.find_or_open_spark_session(confidential),
         series.locate_records_source(work.key.period),
         series.columns,
         work.key.period,
@@ -107,7 +107,7 @@ def _make_workers(work: FlowWork) -> Workers:
         return Threads()
     from od_core.spark.session import SparkWorkers
 
-    return SparkWorkers(work.series.engine.find_or_open_session(work.warehouse.confidential))
+    return SparkWorkers(work.series.engine.find_or_open_spark_session(work.warehouse.confidential))
 
 
 STEPS: dict[str, Step] = {"count": count, "measure": measure, "refine": refine}
@@ -179,7 +179,7 @@ def main() -> None:
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)
-                use_session(series.engine, session)
+                use_spark_session(series.engine, session)
                 STEPS[step](FlowWork(Warehouse.from_project(series.project), series, key), argument)
                 session.stop()
         except OdError as error:

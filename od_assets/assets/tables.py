@@ -47,27 +47,27 @@ def _make_table_assets(
             the noisy measurements, and the table that will be published.
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
     """
-    counted_input, measurements, table_of_release = (
+    counts_options, measurements_options, table_options = (
         make_asset_options(series, name, make_table_metadata(*columns, sources=sources))
         for name, (columns, sources) in tables.items()
     )
     inputs = make_source_assets(series)
 
-    @dg.asset(**counted_input, deps=inputs)
+    @dg.asset(**counts_options, deps=inputs)
     def counts_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork.enter_step(context, od_warehouse, series) as work:
             count = partial(series.count, work.staged.records, work.geography, work.key.period)
             work.count(count, work.staged.save_counted)
         return make_result(str(work.key))
 
-    @dg.asset(**measurements, deps=[counts_asset.key])
+    @dg.asset(**measurements_options, deps=[counts_asset.key])
     def measurements_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork.enter_step(context, od_warehouse, series) as work:
             values = sum(len(noisy) for _, noisy in work.measure())
             plan, version = work.plan, work.digest_measurements(work.plan.steps)
         return make_result(version, measured_cells=cells(plan, values), plan=make_table_value(plan.to_frame()))
 
-    @dg.asset(**table_of_release, deps=[measurements_asset.key])
+    @dg.asset(**table_options, deps=[measurements_asset.key])
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork.enter_step(context, od_warehouse, series) as work:
             release = work.estimate_release()
@@ -109,15 +109,15 @@ def make_group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]
 def make_stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of trips with stops. Their columns depend on the places of a trip."""
     columns = make_boxes_table(series.dimensions, series.stages).columns
-    counted_only = {"count", *(end.name for end in COUNT_ENDS)}
-    drawn_columns = [column for column in columns if column.name not in counted_only]
+    count_columns = {"count", *(end.name for end in COUNT_ENDS)}
+    drawn_columns = [column for column in columns if column.name not in count_columns]
     cells = []
     for number in range(1, series.dimensions + 1):
         text = f"Confidential: the trip's cell along dimension {number}."
         cells.append(Column(f"cell_{number}", "integer", "Cell", text))
     every_cell = make_column_dependencies([*series.path, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([*series.path, "noisy_boxes"])
-    counts = dict.fromkeys(counted_only, make_column_dependencies(measured, ["noisy"]))
+    counts = dict.fromkeys(count_columns, make_column_dependencies(measured, ["noisy"]))
     return _make_table_assets(
         series,
         {

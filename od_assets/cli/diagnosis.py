@@ -458,7 +458,7 @@ class _InputFaults:
     record_lines: list[str] = field(default_factory=list)
 
 
-def inspect_input(series: Series[P, G], period: str) -> list[Finding]:
+def inspect_records_of_period(series: Series[P, G], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
     For a unit of a year, the first finding is on the counters of users with which the records would be counted.
@@ -707,7 +707,7 @@ def _inspect_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
         except OdError as error:
             absent = error
             continue
-        inputs += [inspect_budget(series, period), *inspect_input(series, period)]
+        inputs += [inspect_budget(series, period), *inspect_records_of_period(series, period)]
     if not inputs and absent is not None:
         raise absent
     return inputs

@@ -180,5 +180,5 @@ def ui(
     prepare_dagster_home()
     workspace_argument = "" if workspace is None else str(workspace.resolve())
     os.chdir(find_current_project().root)
-    modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]
+    modules = ["-m", "od_assets.cli.process_session", sys.executable, "-m", "od_assets.cli.ui_server"]
     os.execv(sys.executable, [sys.executable, *modules, str(port), listen, workspace_argument, *(allow_host or [])])  # noqa: S606  # our own command

@@ -90,9 +90,11 @@ def plan(
     series, planned = _plan_series(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
-        from od_assets.cli.target_plan import compare_bounds, print_bounds
+        from od_assets.cli.target_plan import compare_contribution_bounds, print_contribution_bounds
 
-        print_bounds(compare_bounds(series, planned, users or [], table, bound or [], runs), as_json=as_json)
+        print_contribution_bounds(
+            compare_contribution_bounds(series, planned, users or [], table, bound or [], runs), as_json=as_json
+        )
     elif target:
         from od_assets.cli.target_plan import SIMULATED, plan_for_targets, print_target_plan, write_declaration
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import yaml
@@ -617,7 +617,7 @@ def _widen_targets(
     return nearest
 
 
-def compare_bounds(
+def compare_contribution_bounds(
     series: Series[P, G], plan: Plan, users: list[str], table: str | None, bounds: list[str], runs: int | None
 ) -> dict[str, Any]:
     """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
@@ -646,17 +646,17 @@ def compare_bounds(
     periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
     units: Iterable[PrivacyUnit] = [_parse_bounds(plan.unit, stated) for stated in bounds]
     if not bounds:
-        units = forecast.iterate_candidate_bounds(plan.unit, periods)
-    rows = [
-        forecast.simulate_errors_with_bounds(
-            forecast.with_bounds(plan, unit, periods),
-            trips,
-            trips.mark_trips_within_bounds(unit, periods),
-            runs or forecast.RUNS,
+        units = forecast.iterate_candidate_contribution_bounds(plan.unit, periods)
+    rows: list[forecast.ErrorsOfBounds] = []
+    for unit in units:
+        plan_with_bounds = forecast.with_contribution_bounds(plan, unit, periods)
+        within_bounds = trips.mark_trips_within_bounds(unit, periods)
+        rows.append(
+            forecast.simulate_errors_of_contribution_bounds(
+                plan_with_bounds, trips, within_bounds, runs or forecast.RUNS
+            )
         )
-        for unit in units
-    ]
-    rows_of_people = [row for row in rows if row["c"] == 1]
+    rows_of_people = [row for row in rows if row["c"] == 1]  # a pair of zones has one trip of a user at most
     return {
         "release": series.name,
         "source": f"{source} {format_sentence('bounds.drawn')}",
@@ -670,13 +670,15 @@ def compare_bounds(
     }
 
 
-def _find_best_bounds(rows: Sequence[Mapping[str, Any]], error: str) -> Mapping[str, Any] | None:
+def _find_best_bounds(
+    rows: Sequence[forecast.ErrorsOfBounds], error: Literal["error", "error_of_counted"]
+) -> forecast.ErrorsOfBounds | None:
     """Return the row with the smallest error of leaves, and of rows with about the same one that which cuts least."""
     return min(rows, key=lambda row: (round(row[error][-1], 2), row["cut"]), default=None)
 
 
-def print_bounds(found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the result of :func:`compare_bounds`."""
+def print_contribution_bounds(found: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the result of :func:`compare_contribution_bounds`."""
     advice = format_sentence("bounds.advice", **found)
     if as_json:
         print_json({**found, "advice": advice})

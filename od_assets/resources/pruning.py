@@ -65,7 +65,7 @@ def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, 
     of_releases = _select_release_logs(
         instance, var, [*_find_logs_with_events(var), *_locate_run_logs(var).glob("*.db.gz")], _FINISHED
     )
-    staged = [
+    confidential_folders = [
         folders.locate_confidential_folder(key)
         for key in folders.list_releases_older_than(days)
         if folders.locate_bundle(key).is_dir()
@@ -74,7 +74,9 @@ def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, 
     return {
         "logs of runs": [log for log in of_releases if log.stat().st_mtime <= before],
         "pages of Great Expectations": [static.parent for name in _PAGES for static in var.glob(name)],
-        "counts and estimates": [path for folder in staged for name in _STAGED for path in folder.glob(name)],
+        "counts and estimates": [
+            path for folder in confidential_folders for name in _STAGED for path in folder.glob(name)
+        ],
         "left by killed runs": [
             path for path in left_behind if path.lstat().st_mtime <= before and not _may_be_only_copy(path)
         ],

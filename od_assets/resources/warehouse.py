@@ -14,7 +14,7 @@ from od_assets.project import Project, find_current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.resources.pruning import compress_logs
-from od_assets.series.flows import close_sessions_on_exit
+from od_assets.series.flows import close_spark_sessions_on_exit
 from od_assets.series.section import read_key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
 from od_core.errors import suggest_similar_name
@@ -135,7 +135,11 @@ class Warehouse(dg.ConfigurableResource, Folders):
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run, self.key_prefix)
-        with self.ledger_chain.lock_for_release(self.lock_seconds), close_sessions_on_exit(), ExitStack() as self._run:
+        with (
+            self.ledger_chain.lock_for_release(self.lock_seconds),
+            close_spark_sessions_on_exit(),
+            ExitStack() as self._run,
+        ):
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             self._instance = context.instance

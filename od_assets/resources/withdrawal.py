@@ -67,11 +67,11 @@ def _replace_by_notice(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal
     kept = folders.var / KEPT / key.folder
     notice = folders.releases / f"{key}{NOTICE}"
     if folder.is_dir() and not notice.exists() and not kept.exists():
-        staged = folders.confidential.make_subfolder(kept.parent) / f".{kept.name}.staged"
-        shutil.rmtree(staged, ignore_errors=True)
-        shutil.copytree(folder, staged)
-        folders.confidential.restrict_to_owner(staged)
-        staged.rename(kept)
+        copy = folders.confidential.make_subfolder(kept.parent) / f".{kept.name}.staged"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        folders.confidential.restrict_to_owner(copy)
+        copy.rename(kept)
         sync(kept.parent)
     write_if_changed(
         notice, encode_json({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why})

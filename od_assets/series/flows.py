@@ -52,14 +52,14 @@ class Spark(Section):
     settings: dict[str, str] = Field(default_factory=dict)
     store: str | None = None
 
-    def find_or_open_session(self, confidential: ConfidentialFolder) -> SparkSession:
+    def find_or_open_spark_session(self, confidential: ConfidentialFolder) -> SparkSession:
         """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
         from od_core.spark.session import open_session
 
         if repr(self) not in _SESSIONS:
             folder = confidential.make_subfolder("spark")
             session = _CLOSING.enter_context(open_session(self.address or "", folder, self.settings))
-            use_session(self, session)
+            use_spark_session(self, session)
         return _SESSIONS[repr(self)]
 
 
@@ -70,13 +70,13 @@ _CLOSING = ExitStack()
 """Sessions that this process opened, and so closes."""
 
 
-def use_session(engine: Spark, session: SparkSession) -> None:
+def use_spark_session(engine: Spark, session: SparkSession) -> None:
     """Make the steps of this process use an existing Spark session for an engine."""
     _SESSIONS[repr(engine)] = session
 
 
 @contextmanager
-def close_sessions_on_exit() -> Iterator[None]:
+def close_spark_sessions_on_exit() -> Iterator[None]:
     """Close all Spark sessions of this process when this context ends."""
     try:
         yield

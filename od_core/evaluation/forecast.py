@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -438,7 +438,7 @@ class UserTrips:
         return before_in_group
 
 
-def iterate_candidate_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
+def iterate_candidate_contribution_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
     """Yield a unit with half, once and twice its m, some c and, if there is one, its M and one that never binds."""
     declared, declared_yearly = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
@@ -451,7 +451,7 @@ def iterate_candidate_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[Pr
                 yield replace(unit, max_trips=m, max_trips_pair=c, max_trips_year=yearly)
 
 
-def with_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> ReleasePlan:
+def with_contribution_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> ReleasePlan:
     """Return a plan with other bounds that costs a user the same rho: a release, or ``periods`` releases of a year."""
     bounded = replace(plan, unit=unit, bands=None)
     rho = bounded.spent.rho
@@ -460,23 +460,33 @@ def with_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> Relea
     return replace(bounded, budget=Budget(rho=rho, delta=plan.budget.delta, shares=plan.budget.shares))
 
 
-def simulate_errors_with_bounds(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int = RUNS) -> dict[str, Any]:
-    """Simulate releases of the trips that the contribution bounds count, and return their errors as shares.
+class ErrorsOfBounds(TypedDict):
+    """The errors of simulated releases under some contribution bounds. Lists have one number per level, root first."""
 
-    ``counted`` are the trips within the bounds m, c and M; shape (trips,).
+    m: int
+    c: int | None
+    M: int | None
+    cut: float  # share of the trips that the bounds leave out
+    within_c: float  # share of the trips that c alone leaves
+    noise: list[float]  # standard deviation of the noise; at an unmeasured level, that of the next measured one
+    error: list[float]  # total absolute error against all trips, by their number
+    error_of_counted: list[float]  # the same against the trips within c, which the table says that it counts
 
-    Returns:
-        The bounds m, c and M (None without); cut, the share of the trips that is not counted; within_c, the share that
-        c alone leaves; and by level, root first: noise (its standard deviation; at an unmeasured level, that of the
-        next), error (total absolute error against all trips, by their number) and error_of_counted (the same of the
-        trips within c, which the table says that it counts).
+
+def simulate_errors_of_contribution_bounds(
+    plan: ReleasePlan, trips: UserTrips, within_bounds: Mask, runs: int = RUNS
+) -> ErrorsOfBounds:
+    """Simulate releases of the trips within the contribution bounds of a plan, and return their errors as shares.
+
+    ``within_bounds`` marks the trips within the bounds m, c and M; shape (trips,).
     """
-    all_flows, flows_within = trips.make_flows_within(None), trips.make_flows_within(plan.unit.max_trips_pair)
+    all_flows, flows_within_c = trips.make_flows_within(None), trips.make_flows_within(plan.unit.max_trips_pair)
+    released_trips = arrange_counts_for_plan(trips.count_flows(within_bounds), plan)
     levels = range(trips.tree.depth + 1)
     cells = np.array([trips.tree.cells(level) for level in levels])
-    error, error_of_counted = np.zeros(len(levels)), np.zeros(len(levels))  # absolute errors, over all cells and runs
-    for release in simulate_releases(plan, arrange_counts_for_plan(trips.count_flows(counted), plan), runs, 0):
-        for sums, flows in ((error, all_flows), (error_of_counted, flows_within)):
+    error_of_all, error_within_c = np.zeros(len(levels)), np.zeros(len(levels))  # absolute, over all cells and runs
+    for release in simulate_releases(plan, released_trips, runs, 0):
+        for sums, flows in ((error_of_all, all_flows), (error_within_c, flows_within_c)):
             sums += cells * [row["mean_abs_error"] for row in flows.truth.compute_errors(release.leaves)]
     steps = [next(step for step in plan.totals if step.level >= level) for level in levels]
     m, c = plan.unit.bounds
@@ -484,9 +494,9 @@ def simulate_errors_with_bounds(plan: ReleasePlan, trips: UserTrips, counted: Ma
         "m": m,
         "c": c,
         "M": plan.unit.max_trips_year,
-        "cut": 1 - float(counted.mean()),
-        "within_c": flows_within.trips.total / all_flows.trips.total,
+        "cut": 1 - float(within_bounds.mean()),
+        "within_c": flows_within_c.trips.total / all_flows.trips.total,
         "noise": [float(step.variance) ** 0.5 for step in steps],
-        "error": (error / runs / all_flows.trips.total).tolist(),
-        "error_of_counted": (error_of_counted / runs / flows_within.trips.total).tolist(),
+        "error": (error_of_all / runs / all_flows.trips.total).tolist(),
+        "error_of_counted": (error_within_c / runs / flows_within_c.trips.total).tolist(),
     }

@@ -25,7 +25,7 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.intervals import refuse_without_intervals
-from od_core.flows.estimation.rule_choice import choose_rule
+from od_core.flows.estimation.rule_choice import choose_rule_given_earlier_flows
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -245,25 +245,25 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
     return AssistedFlows(parts, estimate_last_leaves(parts, rule), rule)
 
 
-def choose_release_rule(last: Release, earlier: Nodes | None) -> Rule:
-    """Return the rule with the least held-out error for a release; ``earlier`` are the leaves of the period before."""
+def choose_release_rule(last: Release, earlier_flows: Nodes | None) -> Rule:
+    """Return the rule with the least held-out error for a release, given the leaves of the release before it."""
     if last.measured[len(last.plan.steps) - 1].parents is None:  # one node a level: nothing to learn
         return LEAST_SQUARES
-    return choose_rule(last.plan, last.fit_levels(), earlier)
+    return choose_rule_given_earlier_flows(last.plan, last.fit_levels(), earlier_flows)
 
 
-def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = None) -> Nodes:
+def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier_flows: Nodes | None = None) -> Nodes:
     """Return the estimated leaves of the last of one or more releases; by least squares, they are the released ones.
 
-    Each release learns from the estimated leaves of the one before, and the first one from ``earlier``. Raises OdError
-    if a level does not fit into memory, or a noisy value is too large.
+    Each release learns from the estimated leaves of the one before, and the first one from ``earlier_flows``. Raises
+    OdError if a level does not fit into memory, or a noisy value is too large.
     """
     *before, last = releases
     if not rule.learns:
         return last.leaves
     if before:
-        earlier = estimate_last_leaves(before, rule, earlier)
+        earlier_flows = estimate_last_leaves(before, rule, earlier_flows)
     levels = last.fit_levels()
-    trips = shrink(last.plan, levels, rule, earlier, last.measured)[-1]
+    trips = shrink(last.plan, levels, rule, earlier_flows, last.measured)[-1]
     nodes, has_trips = levels[-1].nodes, trips > 0
     return Nodes(last.tree.depth, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])

@@ -134,18 +134,18 @@ def _compute_level_indicators(
     }
     if distances is not None:
         bounds["mean_distance"] = _compute_distance_bounds(flows, level, distances)
-    with_bounds: dict[str, NDArray[np.generic]] = {}
+    with_intervals: dict[str, NDArray[np.generic]] = {}
     for name, numbers in columns.items():
         lower, upper = bounds[name]
-        with_bounds[name] = numbers
-        with_bounds[f"{name}_lower"] = np.fmin(lower, numbers)  # widened to the released number, if there is one
-        with_bounds[f"{name}_upper"] = np.fmax(upper, numbers)
+        with_intervals[name] = numbers
+        with_intervals[f"{name}_lower"] = np.fmin(lower, numbers)  # widened to the released number, if there is one
+        with_intervals[f"{name}_upper"] = np.fmax(upper, numbers)
     for side, (name, sums) in enumerate((("outflow", areas.outflow), ("inflow", areas.inflow))):
         unbiased = np.rint(sums.estimate).astype(np.int64)
         is_measured = flows.intervals.has_measured_totals(side)
         likely = np.full(len(unbiased), "") if is_measured else _find_likely_sides(columns[name], unbiased, sums)
-        with_bounds |= {f"{name}_unbiased": unbiased, f"{name}_likely": likely}
-    return with_bounds
+        with_intervals |= {f"{name}_unbiased": unbiased, f"{name}_likely": likely}
+    return with_intervals
 
 
 def _sum_released_trips(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Integers]:

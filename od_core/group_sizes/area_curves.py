@@ -125,18 +125,18 @@ def _is_mean_below(total: int, length: int, other_total: int, other_length: np.i
 @kernel
 def _clip_steps(begin: int, end: int, upper: int, lengths: Counts, totals: Counts) -> int:
     """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
-    end_kept = begin
+    new_end = begin
     for k in range(begin, end):
         length, total = lengths[k], totals[k]
         total = min(max(total, 0), upper * length)
         for bound in (0, upper):
-            if end_kept > begin and total == bound * length and totals[end_kept - 1] == bound * lengths[end_kept - 1]:
-                end_kept -= 1
-                length += lengths[end_kept]
-                total += totals[end_kept]
-        lengths[end_kept], totals[end_kept] = length, total
-        end_kept += 1
-    return end_kept
+            if new_end > begin and total == bound * length and totals[new_end - 1] == bound * lengths[new_end - 1]:
+                new_end -= 1
+                length += lengths[new_end]
+                total += totals[new_end]
+        lengths[new_end], totals[new_end] = length, total
+        new_end += 1
+    return new_end
 
 
 @kernel
@@ -280,7 +280,7 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
     before_busy, before_quiet = before
     busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
     costs = np.zeros(total + 1, dtype=np.int64)
-    kept_busy, kept_quiet = np.empty(8 * sizes + total + 1), np.empty(8 * sizes + total + 1)
+    forward_busy, forward_quiet = np.empty(8 * sizes + total + 1), np.empty(8 * sizes + total + 1)
     bands = np.zeros((sizes, 3), dtype=np.int64)
     low = high = end = 0
     before_quiet[0] = 1.0
@@ -303,17 +303,17 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
         total_of_size = 0.0
         for count in range(low, high + 1):
             total_of_size += busy[count] + quiet[count]
-        if end + high + 1 - low > len(kept_busy):
-            kept_busy = np.concatenate((kept_busy, np.empty(len(kept_busy) + total + 1)))
-            kept_quiet = np.concatenate((kept_quiet, np.empty(len(kept_quiet) + total + 1)))
+        if end + high + 1 - low > len(forward_busy):
+            forward_busy = np.concatenate((forward_busy, np.empty(len(forward_busy) + total + 1)))
+            forward_quiet = np.concatenate((forward_quiet, np.empty(len(forward_quiet) + total + 1)))
         for count in range(low, high + 1):
             before_busy[count], before_quiet[count] = busy[count] / total_of_size, quiet[count] / total_of_size
-            kept_busy[end + count - low], kept_quiet[end + count - low] = before_busy[count], before_quiet[count]
+            forward_busy[end + count - low], forward_quiet[end + count - low] = before_busy[count], before_quiet[count]
         bands[size, 0], bands[size, 1], bands[size, 2] = low, high, end
         end += high + 1 - low
         if low == total:
-            return bands[:size], kept_busy, kept_quiet
-    return bands, kept_busy, kept_quiet
+            return bands[:size], forward_busy, forward_quiet
+    return bands, forward_busy, forward_quiet
 
 
 @kernel
@@ -362,15 +362,15 @@ def _compute_costs(noisy: Counts, size: int, low: int, high: int, of_sizes: bool
 
 
 @kernel
-def _compute_posterior_means(noisy, total, model, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+def _compute_posterior_means(noisy, total, model, forward, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
     """Write the posterior means of an area into ``means``, and add the expected chances and events.
 
     In the code, ``busy`` and ``quiet`` are the probabilities of the later noisy values, given a count and its state.
-    They are scaled so that their products with the forward probabilities ``kept`` sum to 1 at each size. At the size at
+    They are scaled so that their products with the ``forward`` probabilities sum to 1 at each size. At the size at
     which the bands end, the only count is G.
     """
     of_sizes, decay, classes, chain = model
-    bands, kept_busy, kept_quiet = kept
+    bands, forward_busy, forward_quiet = forward
     sizes = len(bands)
     means[sizes:] = total
     busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
@@ -388,7 +388,7 @@ def _compute_posterior_means(noisy, total, model, kept, means, chances, events):
             above = 0.0
             for count in range(low, high + 1):
                 at = start + count - low
-                above += (count - low) * (kept_busy[at] * busy[count] + kept_quiet[at] * quiet[count])
+                above += (count - low) * (forward_busy[at] * busy[count] + forward_quiet[at] * quiet[count])
             means[size] = low + above
             least = _compute_costs(noisy, size, low, high, of_sizes, costs)
         low_before, high_before, start_before = 0, 0, 0
@@ -416,12 +416,21 @@ def _compute_posterior_means(noisy, total, model, kept, means, chances, events):
                 short = (1.0 - more) * stay + more * short
                 long = (1.0 - more_long) * stay + more_long * long
             if low_before <= count <= high_before:
-                was_busy = kept_busy[start_before + count - low_before] if size > 0 else 0.0
-                was_quiet = kept_quiet[start_before + count - low_before] if size > 0 else 1.0
+                was_busy = forward_busy[start_before + count - low_before] if size > 0 else 0.0
+                was_quiet = forward_quiet[start_before + count - low_before] if size > 0 else 1.0
                 sum_of_size += was_busy * busy[count] + was_quiet * quiet[count]
         band = (low_before, high_before, start_before, max(high, high_before))
         _count_events(
-            total, chain[kind], size, band, sum_of_size, kept_busy, kept_quiet, values, chances[kind], events[kind]
+            total,
+            chain[kind],
+            size,
+            band,
+            sum_of_size,
+            forward_busy,
+            forward_quiet,
+            values,
+            chances[kind],
+            events[kind],
         )
         for count in range(low_before, high_before + 1):
             busy[count] /= sum_of_size
@@ -429,7 +438,7 @@ def _compute_posterior_means(noisy, total, model, kept, means, chances, events):
 
 
 @kernel
-def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
+def _count_events(total, chain, size, band, whole, forward_busy, forward_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
     """Add the expected chances and events of the chain's step from the previous size to this size."""
     stays, onward, jumps, at_rest, awake, busy, quiet = values
     low, high, start, top = band
@@ -438,8 +447,8 @@ def _count_events(total, chain, size, band, whole, kept_busy, kept_quiet, values
     for count in range(low, min(top, total - 1) + 1):
         was_busy = was_quiet = 0.0
         if count <= high:
-            was_busy = kept_busy[start + count - low] if size > 0 else 0.0
-            was_quiet = kept_quiet[start + count - low] if size > 0 else 1.0
+            was_busy = forward_busy[start + count - low] if size > 0 else 0.0
+            was_quiet = forward_quiet[start + count - low] if size > 0 else 1.0
         now_busy = was_busy * (1.0 - rest) + was_quiet * wake
         chances[WAKE] += was_quiet * quiet[count] / whole
         events[WAKE] += was_quiet * wake * awake[count] / whole

@@ -2,7 +2,7 @@
 
 Here, histograms are consistent if every area's histogram is the sum of its children's. That every area r has its number
 of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the entries for different
-sizes, so :mod:`od_core.group_sizes.cost_tables`, which solves each size on its own, cannot be used. The problem is a
+sizes, so :mod:`od_core.group_sizes.top_totals`, which solves each size on its own, cannot be used. The problem is a
 flow with convex costs: G_r groups flow from each leaf area through its cells (the entries of its histogram) and up the
 tree of each size. It is first solved over the reals (:func:`compute_relaxed_prices`), and the solution is then rounded
 to integers, which have the number of groups of every area and are near the optimum.
@@ -40,8 +40,8 @@ import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
+from od_core.group_sizes.top_totals import refuse_too_large
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order, process_all
 

@@ -24,10 +24,10 @@ from od_core.group_sizes.area_totals import (
     divide_among_children,
     fit_histograms_to_totals,
 )
-from od_core.group_sizes.cost_tables import compute_first_cut, find_optimal_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.merging import Runs, check_noisy, make_level_histograms, merge_levels
 from od_core.group_sizes.nearest_curves import Reals, fit_real_curves, fit_whole_curves, project_onto_intersection
+from od_core.group_sizes.top_totals import compute_first_cut, fit_histograms_to_top_totals, refuse_too_large
 from od_core.parallel import map_in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
@@ -358,7 +358,7 @@ class WithAreaTotals(GroupSizeMechanism):
             ]
         if self.area_totals:
             return fit_histograms_to_totals(frame, histograms)
-        return find_optimal_histograms(frame, histograms, compute_first_cut(scale))
+        return fit_histograms_to_top_totals(frame, histograms, compute_first_cut(scale))
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.group_sizes.area_totals import iterate_row_ranges, round_optimum
-from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
+from od_core.group_sizes.top_totals import refuse_too_large
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
 

@@ -293,9 +293,9 @@ class Chain(ABC):
         self._head = folder / "confidential" / "ledger.head"
         self._verified = NO_ENTRY
         """Entry up to which this object has verified the chain."""
-        self._kept: Any = None
+        self._shared: Any = None
         """Connection of :meth:`keep_open`, used only while :meth:`_read_circumstances` returns the same as at first."""
-        self._kept_in: object = None
+        self._shared_in: object = None
 
     @contextmanager
     def _open_entries(self, connected: AbstractContextManager[Session], begin: str, end: str) -> Iterator[Entries]:
@@ -332,24 +332,24 @@ class Chain(ABC):
 
     @abstractmethod
     def _read_circumstances(self) -> object:
-        """Return what a kept connection depends on, such as the thread. If this has changed, a new one is opened."""
+        """Return what the shared connection depends on, such as the thread. If it changes, a new one is opened."""
 
     def _find_shared_connection(self) -> Any:
         """Return the connection of :meth:`keep_open` if it can still be used here, otherwise None."""
-        return self._kept if self._kept is not None and self._kept_in == self._read_circumstances() else None
+        return self._shared if self._shared is not None and self._shared_in == self._read_circumstances() else None
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
         with suppress(OdError, self._error):  # the first transaction reports any fault
-            self._kept = self._connect()
-            self._kept_in = self._read_circumstances()
+            self._shared = self._connect()
+            self._shared_in = self._read_circumstances()
         try:
             yield
         finally:
-            if self._kept is not None:
-                self._kept.close()
-            self._kept = None
+            if self._shared is not None:
+                self._shared.close()
+            self._shared = None
 
     @contextmanager
     def _use_connection(self) -> Iterator[Session]:

@@ -98,7 +98,7 @@ class PostgresChain(Chain):
 
     def _read_circumstances(self) -> object:
         """Return the thread, because transactions of two would mix, and whether the server closed the connection."""
-        return get_ident(), self._kept is not None and self._kept.closed
+        return get_ident(), self._shared is not None and self._shared.closed
 
     @contextmanager
     def lock_for_release(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:

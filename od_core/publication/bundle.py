@@ -195,37 +195,37 @@ def publish_folder(
             damaged, and neither the ledger nor its own certificate shows that it was equal to the prepared one; or it
             is lost, and the prepared certificate is not the published one.
     """
-    staged = target.with_name(f".{target.name}.staged")
+    prepared = target.with_name(f".{target.name}.staged")
     replaced = target.with_name(f".{target.name}.replaced")
-    for left_behind in (staged, replaced):
+    for left_behind in (prepared, replaced):
         shutil.rmtree(left_behind, ignore_errors=True)
-    make_folder(staged)
+    make_folder(prepared)
     try:
-        write(staged)
-        state = _inspect_public_bundle(staged, target, published_digest)
+        write(prepared)
+        state = _inspect_public_bundle(prepared, target, published_digest)
         is_new = state in ("absent", "damaged")
-        source = staged if is_new else target
+        source = prepared if is_new else target
         with nullcontext() if state == "sound" else _publish_zip(source, target):
             yield read_certificate(source / CERTIFICATE)
             if is_new:
-                sync(staged)
+                sync(prepared)
         if state == "damaged":
-            replace_folder(target, by=staged, aside=replaced)
+            replace_folder(target, by=prepared, aside=replaced)
         elif state == "absent":
-            staged.rename(target)
+            prepared.rename(target)
         if state in ("absent", "zip damaged"):
             sync(target.parent)
     finally:
-        for folder in (staged, replaced):
+        for folder in (prepared, replaced):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _inspect_public_bundle(
-    staged: Path, target: Path, published_digest: str | None
+    prepared: Path, target: Path, published_digest: str | None
 ) -> Literal["absent", "damaged", "zip damaged", "sound"]:
     """Return the state of the public bundle beside a prepared one. Raises OdError as :func:`publish_folder` does."""
     if not target.exists():
-        if published_digest not in (None, compute_certificate_digest(read_certificate(staged / CERTIFICATE))):
+        if published_digest not in (None, compute_certificate_digest(read_certificate(prepared / CERTIFICATE))):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
                 "the published bundle is lost, and the one that was made again has another certificate",
@@ -234,29 +234,29 @@ def _inspect_public_bundle(
                 spent="nothing more was spent",
             )
         return "absent"
-    differing = list_differing_files(staged, target)
+    differing = list_differing_files(prepared, target)
     if differing:
-        if is_damaged_copy(staged, target, differing, published_digest):
+        if is_damaged_copy(prepared, target, differing, published_digest):
             return "damaged"
-        raise make_changed_bundle_error(differing, staged, target)
+        raise make_changed_bundle_error(differing, prepared, target)
     zip_file, release = locate_zip(target), read_release_name(target)
     if not any(check_zip(target, release, zip_file)):
         return "sound"
     if is_zip_sound(release, zip_file):
-        raise make_changed_bundle_error([zip_file.name], staged, target)
+        raise make_changed_bundle_error([zip_file.name], prepared, target)
     return "zip damaged"
 
 
 @contextmanager
 def _publish_zip(folder: Path, target: Path) -> Iterator[None]:
     """Write the zip file of a bundle's ``folder`` during the context, and publish it beside ``target`` at its end."""
-    staged = target.with_name(f".{target.name}.zip.staged")
+    prepared = target.with_name(f".{target.name}.zip.staged")
     try:
-        with run_in_background(partial(write_zip, folder, read_release_name(folder), staged)):
+        with run_in_background(partial(write_zip, folder, read_release_name(folder), prepared)):
             yield
-        staged.replace(locate_zip(target))
+        prepared.replace(locate_zip(target))
     finally:
-        staged.unlink(missing_ok=True)
+        prepared.unlink(missing_ok=True)
 
 
 def restore_folder(target: Path, release: str, published_digest: str | None = None) -> None:
@@ -264,14 +264,14 @@ def restore_folder(target: Path, release: str, published_digest: str | None = No
 
     If ``published_digest`` is given, the certificate in the zip file must have this digest.
     """
-    zip_file, staged = locate_zip(target), target.with_name(f".{target.name}.staged")
+    zip_file, prepared = locate_zip(target), target.with_name(f".{target.name}.staged")
     if target.exists() or not is_zip_sound(release, zip_file):
         return
-    shutil.rmtree(staged, ignore_errors=True)
+    shutil.rmtree(prepared, ignore_errors=True)
     try:
         with ZipFile(zip_file) as archive:
-            archive.extractall(staged)
-        folder = staged / name_top_folder(release)
+            archive.extractall(prepared)
+        folder = prepared / name_top_folder(release)
         certificate = find_json_object(folder / CERTIFICATE)
         if certificate is not None and published_digest in (None, compute_certificate_digest(certificate)):
             for path in (folder, *folder.rglob("*")):
@@ -280,4 +280,4 @@ def restore_folder(target: Path, release: str, published_digest: str | None = No
             folder.rename(target)
             sync(target.parent)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(prepared, ignore_errors=True)

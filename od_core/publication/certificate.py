@@ -234,17 +234,17 @@ def format_confidence(certificate: Certificate) -> str | None:
     return None if stated_confidence is None else f"{float(100 * Fraction(stated_confidence)):g} %"
 
 
-def read_guarantee(certificate: Certificate) -> Guarantee:
-    """Return the promise of a certificate for one privacy unit.
+def read_guarantee_for_one_unit(certificate: Certificate) -> Guarantee:
+    """Return what a certificate promises to one privacy unit.
 
-    That of derived flows is for all their releases together under units that span periods. Under other units,
-    it is that of the release with the weakest promise, because the records of one unit are of one period.
+    Of derived flows, it is the promise of all their releases together if a unit spans periods. If the records of a unit
+    are of one period, it is that of the release with the weakest promise.
     """
     if is_derived(certificate):
         return _read_derived_guarantee(certificate)
     spent, plan = certificate["spent"], certificate["plan"]
     steps, epsilon = plan["steps"], Fraction(spent["epsilon"])
-    if not all("variance" in step for step in steps):
+    if not all("variance" in step for step in steps):  # Laplace noise: no rho is promised
         return Guarantee(epsilon, Fraction(spent["delta"] if spent["lost_draws"] else plan["delta"]))
     variances = None
     if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
@@ -253,7 +253,7 @@ def read_guarantee(certificate: Certificate) -> Guarantee:
 
 
 def _read_derived_guarantee(certificate: Certificate) -> Guarantee:
-    """Return the promise of derived flows for one privacy unit; see :func:`read_guarantee`."""
+    """Return the promise of derived flows for one privacy unit; see :func:`read_guarantee_for_one_unit`."""
     name: Literal["all_periods", "one_period"] = "one_period"
     if RECORDS_OF[certificate["unit"]].spans_periods:
         name = "all_periods"

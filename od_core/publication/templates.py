@@ -43,7 +43,7 @@ from od_core.publication.certificate import (
     count_summed_releases,
     format_release_title,
     is_selected,
-    read_guarantee,
+    read_guarantee_for_one_unit,
     read_subject,
 )
 
@@ -151,7 +151,7 @@ def _make_environment(ending: str) -> Environment:
         "is_selected": is_selected,
         "summed": count_summed_releases,
         "right_of_100": bound_right_guesses_of_100,
-        "best_guess": lambda certificate: bound_right_guesses_of_100(read_guarantee(certificate)),
+        "best_guess": lambda certificate: bound_right_guesses_of_100(read_guarantee_for_one_unit(certificate)),
     }
     environment.filters |= {
         "md": escape_markdown,

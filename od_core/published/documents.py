@@ -35,7 +35,13 @@ from od_core.privacy.domain import bound_periods_per_year, bound_rho_of_year, is
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import compute_laplace_reach
 from od_core.publication.bundle_files import CERTIFICATE, CHECKSUMS, PACKAGE, read_checksums
-from od_core.publication.certificate import Certificate, StatedSource, is_derived, read_guarantee, read_subject
+from od_core.publication.certificate import (
+    Certificate,
+    StatedSource,
+    is_derived,
+    read_guarantee_for_one_unit,
+    read_subject,
+)
 from od_core.publication.certify import TRIPS_OF_A_PERSON, render_clauses
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import (
@@ -199,7 +205,7 @@ def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    guarantee, subject = read_guarantee(certificate), read_subject(certificate)
+    guarantee, subject = read_guarantee_for_one_unit(certificate), read_subject(certificate)
     account = certificate.get("account")
     stated_periods = account.get("periods_of_year") if account else None
     periods = stated_periods or bound_periods_per_year(Period(certificate["period"]))

@@ -560,17 +560,17 @@ class DAFEntropy(StopsMechanism):
         sides = nodes.upper.astype(np.int64) - nodes.lower + 1
         return np.array([math.prod(sides_of_node) <= most for sides_of_node in sides.tolist()], dtype=np.bool_)
 
-    def _choose_nodes_to_cut(self, counted: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
+    def _choose_nodes_to_cut(self, noisy: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
         """Return whether each node is cut, by its noisy count; shape (nodes,). ``total`` is that of the root."""
         if self.stop in ("depth", "extent"):
-            return np.ones(len(counted), dtype=np.bool_)
+            return np.ones(len(noisy), dtype=np.bool_)
         epsilon = path.left / path.sensitivity
         if self.stop == "entropy" and self.threshold is not None:
-            bits = np.log2(compute_unrounded_fan_out(np.maximum(counted, 1), float(epsilon), 1))
-            share = np.maximum(counted, 0) / max(total, 1)
+            bits = np.log2(compute_unrounded_fan_out(np.maximum(noisy, 1), float(epsilon), 1))
+            share = np.maximum(noisy, 0) / max(total, 1)
             least = min(self.threshold, Fraction(10**6))
             return np.asarray(share * bits >= float(least))
-        return counted >= math.ceil((self.threshold or 1) / epsilon)
+        return noisy >= math.ceil((self.threshold or 1) / epsilon)
 
     def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
@@ -584,17 +584,17 @@ class DAFEntropy(StopsMechanism):
             if not len(nodes):
                 break
             counting, choosing = self.compute_depth_costs(depth, shares[depth])
-            counted, path = path.measure(nodes.trips, counting)
+            noisy, path = path.measure(nodes.trips, counting)
             if depth == 0:
-                total = int(counted[0])
-            goes_on = self._choose_nodes_to_cut(counted, total, path)
+                total = int(noisy[0])
+            goes_on = self._choose_nodes_to_cut(noisy, total, path)
             nodes = _turn_into_leaves(~goes_on, nodes, path, leaves)
             if not len(nodes):
                 break
             if choosing and length > 1:
                 path = path.with_charge(choosing)
             epsilon = path.left / path.sensitivity
-            parts = compute_fan_out(counted[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
+            parts = compute_fan_out(noisy[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
             refuse_too_many(self.name, sum(len(leaf_nodes) for leaf_nodes, _, _ in leaves) + int(parts.sum()))
             begins = self.choose_cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divide(rows, np.full(len(nodes), depth), parts, begins)

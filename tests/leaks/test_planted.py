@@ -18,7 +18,7 @@ import pytest
 import od_assets.assets.release
 import od_assets.assets.steps
 import od_assets.components.series
-from od_assets.cli.diagnosis import inspect_input
+from od_assets.cli.diagnosis import inspect_records_of_period
 from od_assets.components import OdSite
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
@@ -143,7 +143,7 @@ def test_an_unlisted_category_is_found_nowhere(kept_project, found, lineage):
     many = {"segments": without, "domain__cap__rho": "3e-13", "revision": 2}
     for accepted, threshold in ((False, "0"), (True, "1/1000")):
         second = of_flows(kept_project, **many, trips__fault_threshold=threshold)
-        print(*inspect_input(second.require_valid(), "2001-01"))
+        print(*inspect_records_of_period(second.require_valid(), "2001-01"))
         result = kept_project.run(second)
         assert result.success == accepted
         assert ("OD-TRIPS-FAULTS" in failure_text(result)) != accepted
@@ -285,7 +285,7 @@ def test_no_reader_that_fails_says_what_it_read(kept_project, found):
         component = of_flows(kept_project, trips=trips | {"files": files} | plain)
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
-        [finding] = inspect_input(component.require_valid(), "2001-01")
+        [finding] = inspect_records_of_period(component.require_valid(), "2001-01")
         assert str(finding.fault).startswith("the input would be refused")
         print(finding)
         assert found() == [], name

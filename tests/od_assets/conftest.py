@@ -24,7 +24,7 @@ from dagster.components.core import load_defs
 
 from od_assets.checks import expectations
 from od_assets.cli import app as cli
-from od_assets.cli.diagnosis import Finding, inspect_budget, inspect_input
+from od_assets.cli.diagnosis import Finding, inspect_budget, inspect_records_of_period
 from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
 from od_assets.components.series import build_series_definitions
@@ -379,7 +379,7 @@ def doctors_faults(project: Project, component: Series, period: str = "2001-01")
         return {name: state for name, state in states(project.var).items() if "/errors" not in name}
 
     settings, before = component.require_valid(), files()
-    found = [inspect_budget(settings, period), *inspect_input(settings, period)]
+    found = [inspect_budget(settings, period), *inspect_records_of_period(settings, period)]
     assert files() == before
     return [finding for finding in found if not finding.ok]
 

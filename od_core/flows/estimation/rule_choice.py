@@ -144,8 +144,8 @@ class Evidence:
     sums: Integers
 
     @classmethod
-    def from_losses(cls, losses: _Losses) -> Evidence:
-        """Return the evidence of one release."""
+    def from_losses_of_one_release(cls, losses: _Losses) -> Evidence:
+        """Return the evidence of one release: each sum has one term, whole millionths within ``_MOST_SHOWN``."""
         base, errors = losses.errors.T
         spread = np.sqrt(losses.increase[1])
         increase = np.divide(losses.increase[0], spread, out=np.zeros_like(spread), where=spread > 0)
@@ -231,7 +231,7 @@ def choose_rule_with_evidence(plan: ReleasePlan, levels: Sequence[MeasuredLevel]
     If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
     """
     losses = _compare_rules(plan, levels, LEAST_SQUARES, None)
-    own = Evidence.from_losses(losses)
+    own = Evidence.from_losses_of_one_release(losses)
     if plan.earlier is None:
         return Choice(losses.choose_best_rule(LEAST_SQUARES), own)
     stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
@@ -243,12 +243,18 @@ def choose_rule_with_evidence(plan: ReleasePlan, levels: Sequence[MeasuredLevel]
     return Choice(rule, pooled, since)
 
 
-def choose_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
-    """Return the rule of :func:`choose_rule_with_evidence`, or a better one that learns from an earlier release."""
+def choose_rule_given_earlier_flows(
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier_flows: Nodes | None = None
+) -> Rule:
+    """Return the rule of :func:`choose_rule_with_evidence`, or a better one that learns from ``earlier_flows``, too.
+
+    These are the leaves of the release of an earlier period, with their trips.
+    """
     alone = choose_rule_with_evidence(plan, levels).rule
-    if earlier is None or not len(earlier):
+    if earlier_flows is None or not len(earlier_flows):
         return alone
-    return _compare_rules(plan, levels, alone, sum_trips_by_node(plan, levels, earlier)).choose_best_rule(alone)
+    others = sum_trips_by_node(plan, levels, earlier_flows)
+    return _compare_rules(plan, levels, alone, others).choose_best_rule(alone)
 
 
 def _compare_rules(

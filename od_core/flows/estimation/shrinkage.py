@@ -156,13 +156,13 @@ class Deviations:
             table += counts
         bin_of = assign_bins(table.sum(axis=1), _LEAST_CELLS)
         at_centres, at_points = _compute_densities(1), _compute_densities(0)
-        kept = np.empty((int(bin_of[-1]) + 1, len(at_points)))
+        remaining_parts = np.empty((int(bin_of[-1]) + 1, len(at_points)))
         part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
-        for number in range(len(kept)):
+        for number in range(len(remaining_parts)):
             own = table[bin_of == number].sum(axis=0)
             each = at_points * _estimate_weights(at_centres, own)
-            kept[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
-        return bin_of, kept
+            remaining_parts[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
+        return bin_of, remaining_parts
 
 
 @cache
@@ -218,13 +218,16 @@ def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
 
 
 @kernel
-def interpolate_kept_part(t: float, kept: Reals) -> float:
-    """Return g(t) by linear interpolation between the points of one bin; 1 where t is outside the grid."""
+def interpolate_remaining_part(t: float, parts: Reals) -> float:
+    """Return g(t), the part of a deviation that remains, by linear interpolation; 1 where t is outside the grid.
+
+    ``parts`` are g at the points of one bin.
+    """
     place = (t - LOWEST) * STEPS
-    if not (place >= 0.0 and place < len(kept) - 1):
+    if not (place >= 0.0 and place < len(parts) - 1):
         return 1.0
     point = int(place)
-    return kept[point] + (place - point) * (kept[point + 1] - kept[point])  # type: ignore[no-any-return]
+    return parts[point] + (place - point) * (parts[point + 1] - parts[point])  # type: ignore[no-any-return]
 
 
 @kernel
@@ -341,8 +344,8 @@ def shrink_children(given: PredictedFamilies, d: Reals, division: Division, esti
 
 
 @kernel
-def descend_by_mixture(
-    p: Reals, sigma: float, division: Division, bin_of: Integers, kept_parts: Reals, furthest: float, w: Reals
+def estimate_children_by_mixture(
+    p: Reals, sigma: float, division: Division, bin_of: Integers, remaining_parts: Reals, furthest: float, w: Reals
 ) -> None:
     """Write the estimates of the kept children of every family, given its trips, into ``w``.
 
@@ -362,7 +365,9 @@ def descend_by_mixture(
             i = kept[first + k]
             mean = p[i] * (total / whole) if whole > 0.0 else 0.0
             spread = math.sqrt(own_v[i])
-            part = interpolate_kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[compute_cell_size(mean, sigma)]])
+            part = interpolate_remaining_part(
+                (own_z[i] - mean) / spread, remaining_parts[bin_of[compute_cell_size(mean, sigma)]]
+            )
             linear = own_z[i] + (total - z) * own_v[i] / v
             estimate = mean + (own_z[i] - mean) * part
             w[first + k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
@@ -434,7 +439,7 @@ def shrink(
     plan: ReleasePlan,
     levels: Sequence[MeasuredLevel],
     rule: Rule = Rule(),
-    earlier: Nodes | None = None,
+    earlier_flows: Nodes | None = None,
     areas: Sequence[Measurement] = (),
 ) -> list[Integers]:
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
@@ -442,14 +447,16 @@ def shrink(
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
 
     Args:
-        earlier: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
+        earlier_flows: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
     levels, of_areas = include_area_totals(plan, levels, areas)
     families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, levels))]
     if not rule.learns:
         return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)
-    others = None if earlier is None or not len(earlier) else sum_trips_by_node(plan, levels, earlier)
+    others = None
+    if earlier_flows is not None and len(earlier_flows):
+        others = sum_trips_by_node(plan, levels, earlier_flows)
     first = predict_by_gravity(levels, families, others)
     trips = estimate_trips_by_rule(plan, first, rule)
     if not plan.tree.same_geography:
@@ -582,7 +589,7 @@ def _choose_estimator(given: Prediction, k: int, *, mixed: bool) -> Callable[[Fa
         if mixture is None:
             shrink_children(own.with_shares(p), deviations.d, division, estimate)
         else:
-            descend_by_mixture(p, own.sigma, division, *mixture, furthest, estimate)
+            estimate_children_by_mixture(p, own.sigma, division, *mixture, furthest, estimate)
         return estimate
 
     return estimate_block

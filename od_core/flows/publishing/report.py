@@ -124,7 +124,7 @@ def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str,
         "areas": _list_area_indicators(FlowTables.from_release(flows, certificate)),
         "dropped": interval is not None and not flows.intervals.nothing_dropped,
         "distances": _sum_trips_by_distance(flows, certificate),
-        "map": _make_map_facts(flows, certificate),
+        "map": _map_largest_flows(flows, certificate),
         "sizes": _count_flows_by_size(flows),
     }
 
@@ -159,7 +159,7 @@ def select_flows_between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> 
 
 def render_flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
-    drawn = _make_map_facts(release, certificate)
+    drawn = _map_largest_flows(release, certificate)
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
@@ -261,11 +261,11 @@ def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> 
     return {"rows": bands.to_dict("records"), "most": most}
 
 
-def _make_map_facts(release: ReleasedFlows, certificate: Certificate) -> Mapping[str, Any] | None:
+def _map_largest_flows(release: ReleasedFlows, certificate: Certificate) -> Mapping[str, Any] | None:
     """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
 
-    Flows that may be none are left out. ``same`` says whether the listed flows are the largest between zones, too,
-    which :func:`_summarise_largest_flows` lists.
+    Flows that may be none are left out. ``repeats_largest_flows`` says whether the listed flows are the largest
+    between zones, too, which :func:`_summarise_largest_flows` lists.
     """
     lines, ends = DesireLines(FlowTables.from_release(release, certificate), certificate, 2 * _MOST_DRAWN).lines
     flows = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN)
@@ -282,7 +282,7 @@ def _make_map_facts(release: ReleasedFlows, certificate: Certificate) -> Mapping
         "title": title,
         "picture": render_flow_map(release.tree, flows, ends[flows.index], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
-        "same": np.array_equal(listed[pair], largest_flows[pair]),
+        "repeats_largest_flows": np.array_equal(listed[pair], largest_flows[pair]),
         "flows": label_areas(release.tree, listed).to_dict("records"),
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_assets.cli.diagnosis import Finding, inspect_input
+from od_assets.cli.diagnosis import Finding, inspect_records_of_period
 from od_assets.failures import describe_failures
 from tests.od_assets.conftest import ZONES, Project, records, states
 
@@ -20,7 +20,7 @@ def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:
     """What is said of January, and the file of details; nothing else is there but that file."""
     settings = (component or project.component()).require_valid()
     before = states(project.root)
-    (finding,) = inspect_input(settings, "2001-01")
+    (finding,) = inspect_records_of_period(settings, "2001-01")
     made = {name for name in states(project.root) if name not in before}
     details = [name for name in made if name.endswith(".txt")]
     assert made - set(details) <= {"var", "var/confidential", "var/confidential/errors"}

@@ -15,12 +15,12 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_r
 from od_core.evaluation.forecast import (
     UserTrips,
     arrange_counts_for_plan,
-    iterate_candidate_bounds,
+    iterate_candidate_contribution_bounds,
     make_synthetic_table,
     parse_users,
-    simulate_errors_with_bounds,
+    simulate_errors_of_contribution_bounds,
     simulate_releases,
-    with_bounds,
+    with_contribution_bounds,
 )
 from od_core.evaluation.known_flows import SEED, make_generator
 from od_core.geography.flow_tree import Pairs
@@ -106,7 +106,9 @@ def test_made_up_users_travel_as_described():
 def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_there_is_no_noise():
     trips = trips_of([0, 0, 0, 1, 1], [0, 0, 5, 5, 8])
     unit = replace(USER, max_trips_pair=1)
-    exact = simulate_errors_with_bounds(planned(unit, rho="1e9"), trips, trips.mark_trips_within_bounds(unit), runs=1)
+    exact = simulate_errors_of_contribution_bounds(
+        planned(unit, rho="1e9"), trips, trips.mark_trips_within_bounds(unit), runs=1
+    )
     assert [exact[bound] for bound in "mcM"] == [4, 1, None]
     assert [exact["cut"], *exact["error"]] == pytest.approx([0.2] * 6)  # one trip is missing on every level
     assert (exact["error_of_counted"], exact["within_c"]) == ([0] * 5, 0.8)
@@ -117,7 +119,7 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
     np.add.at(true, trips.rank, 1)
     leaves = release.leaves
     got[plan.tree.compute_first_ranks(leaves)] = leaves.trips
-    found = simulate_errors_with_bounds(plan, trips, trips.mark_trips_within_bounds(unit), runs=1)
+    found = simulate_errors_of_contribution_bounds(plan, trips, trips.mark_trips_within_bounds(unit), runs=1)
     assert found["error"][-1] == pytest.approx(np.abs(got - true).sum() / 5)
     true[0] = 1  # of two trips of user 0
     assert found["error_of_counted"][-1] == pytest.approx(np.abs(got - true).sum() / 4)
@@ -127,12 +129,15 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
 def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relation):
     """With m = 4 and c = 1, four leaf pairs have one trip each: a squared sensitivity of 4 in place of 16."""
     plan = planned(replace(USER, neighbours=relation))
-    units, tried = list(iterate_candidate_bounds(plan.unit)), [(2, None), (2, 1), (4, None), (4, 1), (4, 2)]
+    units, tried = (
+        list(iterate_candidate_contribution_bounds(plan.unit)),
+        [(2, None), (2, 1), (4, None), (4, 1), (4, 2)],
+    )
     assert [unit.bounds for unit in units] == [*tried, *((8, c) for c in (None, 1, 2, 5))]
     trips = trips_of([0], [0])
     for unit in units:
-        bounded, (m, c) = with_bounds(plan, unit), unit.bounds
-        found = simulate_errors_with_bounds(bounded, trips, trips.mark_trips_within_bounds(unit), runs=1)
+        bounded, (m, c) = with_contribution_bounds(plan, unit), unit.bounds
+        found = simulate_errors_of_contribution_bounds(bounded, trips, trips.mark_trips_within_bounds(unit), runs=1)
         squares = m**2 if c is None else (m // c) * c**2 + (m % c) ** 2
         squares *= 2 if relation == "bounded" else 1
         assert bounded.spent.rho == plan.spent.rho
@@ -142,10 +147,10 @@ def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relatio
 def test_a_year_costs_a_user_the_same_with_every_bound():
     plan = planned(YEAR)
     of_year = plan.rho_of_year(plan.spent, 12)
-    units = list(iterate_candidate_bounds(YEAR, 12))
+    units = list(iterate_candidate_contribution_bounds(YEAR, 12))
     assert {unit.max_trips_year for unit in units} == {6, 8, 24, 48, 96}
     for unit in units:
-        bounded = with_bounds(plan, unit, 12)
+        bounded = with_contribution_bounds(plan, unit, 12)
         assert bounded.rho_of_year(bounded.spent, 12) == of_year
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, release_group_sizes
-from od_core.group_sizes.cost_tables import compute_leaf_values, compute_root_tables
+from od_core.group_sizes.top_totals import compute_leaf_values, compute_root_tables
 from tests.od_core.doubles import ListedLaplace
 
 USERS = pd.DataFrame({"user": [f"{number:02}" for number in range(1, 12)], "unit": list("ABAACDEDDFF")})

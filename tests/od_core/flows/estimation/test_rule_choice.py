@@ -12,7 +12,12 @@ from od_core.flows.estimation import families, rule_choice
 from od_core.flows.estimation.empirical_bayes import GridNoise
 from od_core.flows.estimation.families import assign_bins
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit_least_squares, fit_measured_levels
-from od_core.flows.estimation.rule_choice import LEAST_SQUARES, RULES, choose_rule, choose_rule_with_evidence
+from od_core.flows.estimation.rule_choice import (
+    LEAST_SQUARES,
+    RULES,
+    choose_rule_given_earlier_flows,
+    choose_rule_with_evidence,
+)
 from od_core.flows.estimation.shrinkage import Rule, estimate_trips_by_rule, shrink
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
@@ -200,7 +205,7 @@ def test_estimated_errors_are_near_the_true_ones(world):
 def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chosen(place, monkeypatch):
     """By rules that move 20 cells of one level by three standard deviations, and are otherwise as good as before."""
     plan, levels = fitted_of(SPARSE, "1", 2)
-    assert choose_rule(plan, levels) in RULES
+    assert choose_rule_given_earlier_flows(plan, levels) in RULES
 
     def worse(plan, given, rule):
         tables = estimate_trips_by_rule(plan, given, rule)
@@ -210,7 +215,7 @@ def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chos
         return tables
 
     monkeypatch.setattr("od_core.flows.estimation.rule_choice.estimate_trips_by_rule", worse)
-    assert choose_rule(plan, levels) == LEAST_SQUARES
+    assert choose_rule_given_earlier_flows(plan, levels) == LEAST_SQUARES
 
 
 def leaves_before(world, epsilon, seed):
@@ -226,8 +231,8 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
     chosen = set()
     for seed in seeds:
         plan, levels = fitted_of(world, "0.5", seed)
-        earlier, alone = leaves_before(world, "0.5", seed + 9), choose_rule(plan, levels)
-        rule = choose_rule(plan, levels, earlier)
+        earlier, alone = leaves_before(world, "0.5", seed + 9), choose_rule_given_earlier_flows(plan, levels)
+        rule = choose_rule_given_earlier_flows(plan, levels, earlier)
         assert rule == best(*shown(plan, levels, alone, earlier), alone)
         assert rule.learns
         chosen.add(alone.learns)
@@ -241,17 +246,17 @@ def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
     plan, levels = fitted_of(SPARSE, "1", 2)
     monkeypatch.setattr(rule_choice, "_MOST_COMPARED", most)
     monkeypatch.setenv("OD_THREADS", "1")
-    first = choose_rule(plan, levels)
+    first = choose_rule_given_earlier_flows(plan, levels)
     for module in (flow_tree, families):
         monkeypatch.setattr(module, "CHILDREN_AT_ONCE", 41)
     monkeypatch.setenv("OD_THREADS", "3")
-    assert choose_rule(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
+    assert choose_rule_given_earlier_flows(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
 
 
 def test_a_table_too_small_to_learn_from_is_left_to_least_squares():
     zones = [("a", "a1"), ("a", "a2"), ("b", "b1")]
     world = World(zones, zones, {(one, two): 9 for one in zones for two in zones})
-    assert choose_rule(*fitted_of(world, "1", 1)) == LEAST_SQUARES
+    assert choose_rule_given_earlier_flows(*fitted_of(world, "1", 1)) == LEAST_SQUARES
 
 
 def test_a_release_with_estimate_auto_is_estimated_by_the_chosen_rule():
@@ -259,7 +264,7 @@ def test_a_release_with_estimate_auto_is_estimated_by_the_chosen_rule():
         auto = plan_of(world, estimate="auto", epsilon=epsilon)
         release = run_plan(auto, counts_of(auto, world), SeededNoise(7), MemoryMeasurements())
         plan, levels = fitted_of(world, epsilon, 7)
-        rule = choose_rule(plan, levels)
+        rule = choose_rule_given_earlier_flows(plan, levels)
         options = {"leaves": "empirical_bayes", "u": str(rule.u)} if rule.u is not None else {}
         same = plan_of(world, estimate="shrunk" if rule.learns else "least_squares", epsilon=epsilon, **options)
         again = run_plan(same, counts_of(same, world), SeededNoise(7), MemoryMeasurements())

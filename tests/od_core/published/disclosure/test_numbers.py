@@ -17,7 +17,7 @@ from od_core.privacy import accounting
 from od_core.privacy.accounting import compute_tight_epsilon, format_rounded_up, round_up_to_float
 from od_core.privacy.budget import Spent
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import read_guarantee
+from od_core.publication.certificate import read_guarantee_for_one_unit
 from od_core.published import documents as made
 from od_core.published.documents import PRIORS, disclosure_documents
 from tests.od_core.published.disclosure.certified import FILES, KINDS, certified, written
@@ -182,10 +182,10 @@ def test_the_stated_noise_is_that_of_pairs_of_zones(tmp_path: Path) -> None:
 
 def test_lost_draws_count_and_leave_no_exact_privacy_loss() -> None:
     facts = json.loads(json.dumps(certified("trips").facts))
-    assert read_guarantee(facts).variances is not None
+    assert read_guarantee_for_one_unit(facts).variances is not None
     twice = 2 * Fraction(facts["spent"]["rho_exact"])
     facts["spent"] |= {"lost_draws": 5, "rho_exact": str(twice), "epsilon_exact": None, "epsilon": 1.5}
-    assert read_guarantee(facts) == Guarantee(Fraction(3, 2), Fraction(1, 10**8), twice)
+    assert read_guarantee_for_one_unit(facts) == Guarantee(Fraction(3, 2), Fraction(1, 10**8), twice)
     direct = json.loads(json.dumps(certified("threshold").facts))
     direct["spent"] |= {"lost_draws": 1, "delta": 2e-6, "epsilon": 2.0}
-    assert read_guarantee(direct) == Guarantee(Fraction(2), Fraction(2e-6))
+    assert read_guarantee_for_one_unit(direct) == Guarantee(Fraction(2), Fraction(2e-6))

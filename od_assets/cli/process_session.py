@@ -16,7 +16,7 @@ _POLITE_SECONDS = 30
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_session(command: Sequence[str]) -> int:
+def run_in_process_session(command: Sequence[str]) -> int:
     """Run a program in a session of its own, and end the whole session when this process is told to end.
 
     A shell lets background programs ignore SIGINT, and Dagster's servers treat SIGTERM like SIGINT, so the program
@@ -62,4 +62,4 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":  # a module that imports little, since it stays in memory as long as the session
-    sys.exit(run_session(sys.argv[1:]))
+    sys.exit(run_in_process_session(sys.argv[1:]))

@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from od_core import Geography, OdError
-from od_core.group_sizes.cost_tables import find_optimal_histograms
 from od_core.group_sizes.groups import Frame
+from od_core.group_sizes.top_totals import fit_histograms_to_top_totals
 from tests.od_core.group_sizes.trees import cost, random_geography
 
 
@@ -20,16 +20,16 @@ def test_no_cut_end_is_overlooked_in_any_node():
         geography = random_geography(rng, tops=1, depth=3, max_fan_out=4)
         frame = Frame(geography, rng.integers(0, 9, len(geography.zones)), 2)
         noisy = [rng.integers(-40, 41, (geography.size(level), 3)) for level in frame.levels]
-        least = cost(noisy, find_optimal_histograms(frame, noisy, int(frame.groups.sum()) + 1))
+        least = cost(noisy, fit_histograms_to_top_totals(frame, noisy, int(frame.groups.sum()) + 1))
         for cut in (1, 2, 8):
-            assert cost(noisy, find_optimal_histograms(frame, noisy, cut)) == least
+            assert cost(noisy, fit_histograms_to_top_totals(frame, noisy, cut)) == least
 
 
 def test_equal_slopes_go_to_the_smallest_size_and_the_first_child():
     geography = Geography.from_frame(pd.DataFrame({"a": list("xxx"), "b": list("pqr")}), ["a", "b"])
     frame = Frame(geography, np.array([1, 1, 0]), 3)
     nothing = [np.zeros((number, 4), dtype=np.int64) for number in (1, 3)]
-    histograms = find_optimal_histograms(frame, nothing, 16)
+    histograms = fit_histograms_to_top_totals(frame, nothing, 16)
     assert histograms[1].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 
@@ -37,6 +37,6 @@ def test_equal_slopes_go_to_the_smallest_size_and_the_first_child():
 def test_values_from_the_limit_on_are_refused(value):
     frame = Frame(chain(), np.array([5]), 1)
     near = np.array([[value - np.sign(value), 0]])
-    assert find_optimal_histograms(frame, [near] * 3, 1)[0].sum() == 5
+    assert fit_histograms_to_top_totals(frame, [near] * 3, 1)[0].sum() == 5
     with pytest.raises(OdError, match="OD-GROUPS-OVERFLOW"):
-        find_optimal_histograms(frame, [near, near, np.array([[value, 0]])], 1)
+        fit_histograms_to_top_totals(frame, [near, near, np.array([[value, 0]])], 1)

@@ -245,7 +245,7 @@ def compute_first_cut(scale: Fraction) -> int:
     return max(1, math.ceil(CUT_IN_SCALES * scale))
 
 
-def find_optimal_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
+def fit_histograms_to_top_totals(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
     """Return the nearest histograms in which children sum to their parent and top areas have their numbers of groups.
 
     Areas below the top may have other numbers of groups.
