@@ -108,7 +108,8 @@ def map_record_sources(columns: RecordColumns) -> dict[str, object]:
 ALLOWED = frozenset(
     {
         *("release", "releases", "series", "unit", "mechanism", "guarantee", "epsilon", "delta", "rho"),
-        *("cap_rho", "spent_rho", "left_rho", "plan", "violations", "areas", "public_cells"),
+        *("cap_rho", "spent_rho", "left_rho", "cap_epsilon", "spent_epsilon", "left_epsilon"),
+        *("plan", "violations", "areas", "public_cells"),
         *("dagster/row_count", "dagster/uri"),
         *("level", "levels", "origin_level", "destination_level", "measured_cells"),
         *("sensitivity_squared", "variance", "standard_deviation"),
@@ -182,10 +183,12 @@ def make_release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[s
         epsilon=_round_up(spent.epsilon),
         delta=_round_up(spent.delta),
         rho=_round_up(spent.rho),
-        cap_rho=_round_up(balance.cap),
-        spent_rho=_round_up(balance.spent),
-        left_rho=float(format_rounded_down(balance.left)),
         levels=make_table_value(_narrow_summary(kind.make_summary(release))),
+        **{
+            f"cap_{balance.measure}": _round_up(balance.cap),
+            f"spent_{balance.measure}": _round_up(balance.spent),
+            f"left_{balance.measure}": float(format_rounded_down(balance.left)),
+        },
         **make_content_metadata(kind.list_metadata(release)),
     )
 

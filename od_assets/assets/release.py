@@ -324,11 +324,13 @@ def make_publication_assets(
                 tell = limit_message_rate(context.log.info)
                 certificate = publish_release(place, kind, release, draft, release_context, tell=tell)
             balance = place.ledger.balance(series.domain.name, key.period)
-        spent = format_rounded_up(release.spent.rho)
+        spent = format_rounded_up(balance.charged[str(key)])
         cap = format_rounded_up(balance.cap)
         left = format_rounded_down(balance.left)
-        where = f"Published {key} in {place.bundle}."
-        context.log.info(f"{where} It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
+        context.log.info(
+            f"Published {key} in {place.bundle}. It spent {balance.measure} {spent}."
+            f" Of the cap, {balance.measure} {cap}, {left} remains."
+        )
         metadata = make_report_metadata(kind, release, certificate, place.bundle)
         metadata |= make_release_metadata(kind, release, balance)
         metadata |= make_content_metadata(kind.list_published_metadata(release, certificate, release_context))

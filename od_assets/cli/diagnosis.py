@@ -688,9 +688,8 @@ def _refuse_or_describe_charge(series: Series[P, G], geography: G) -> str:
     """Return the planned charge and the cap in words. Raises OdError if the plan, or the ledger a run, would refuse."""
     plan = series.plan(geography, choose_period_to_plan(series, None))
     Warehouse.from_project(series.project).hold_to_declared(series.domain)
-    charge = format_rounded_up(plan.charge.as_rho)
-    cap = format_rounded_up(series.domain.cap.allowed_rho())
-    return f"rho {charge} of a cap of {cap}"
+    usage = series.domain.cap.compute_usage(plan.charges)
+    return f"{usage.measure} {format_rounded_up(usage.used)} of a cap of {format_rounded_up(usage.cap)}"
 
 
 def _inspect_inputs(names: tuple[str, ...], period: str) -> list[Finding]:

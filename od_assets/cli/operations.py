@@ -52,7 +52,10 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     rows: list[object] = []
     for balance in balances:
         rows.append(balance)
-        rows += [{"domain": balance.domain, "period": period, "spent": rho} for period, rho in balance.parts.items()]
+        rows += [
+            {"domain": balance.domain, "period": period, "measure": "rho", "spent": rho}
+            for period, rho in balance.parts.items()
+        ]
     print_table("ledger", rows)
     if any(balance.parts for balance in balances):
         console.print(format_sentence("ledger.year"), soft_wrap=True)
@@ -91,15 +94,15 @@ def copy_ledger(target: str) -> None:
 
 
 def _make_balance_facts(balance: Balance) -> dict[str, object]:
-    """Return a balance as a JSON-ready dictionary, with every rho rounded and exact."""
+    """Return a balance as a JSON-ready dictionary, with every amount rounded and exact."""
 
-    def make_amount(rho: Fraction) -> dict[str, object]:
-        return {"rho": float(rho), "rho_exact": str(rho)}
+    def make_amount(amount: Fraction, measure: str = "rho") -> dict[str, object]:
+        return {measure: float(amount), f"{measure}_exact": str(amount)}
 
     return {
         "domain": balance.domain,
         "period": balance.period,
-        **{name: make_amount(getattr(balance, name)) for name in ("cap", "spent", "left")},
+        **{name: make_amount(getattr(balance, name), balance.measure) for name in ("cap", "spent", "left")},
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
         **({"periods": {period: make_amount(rho) for period, rho in balance.parts.items()}} if balance.parts else {}),

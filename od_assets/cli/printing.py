@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from jinja2 import DictLoader, Environment, StrictUndefined, is_undefined
 from rich.table import Table
@@ -74,6 +74,13 @@ def _print_changed_settings(rows: Sequence[ReleaseStatus]) -> None:
         say("status.stays")
 
 
+_LEFT: tuple[Literal["data_set_rho_left", "data_set_epsilon_left"], ...] = (
+    "data_set_rho_left",
+    "data_set_epsilon_left",
+)
+"""Fields of what a data set has left, of which one is stated."""
+
+
 def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseStatus]:
     """Return rows of releases. One row stands for those of a series and revision, without a gap, in the same state."""
     from od_core.ledger.release_key import ReleaseKey  # imports NumPy
@@ -83,14 +90,15 @@ def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseSt
     for row in rows:
         key = ReleaseKey.parse(row["release"])
         period = Period(key.period)
-        may_differ = ("release", "data_set_rho_left", *(["waits_for"] if row["state"] == "waits" else []))
+        may_differ = ("release", *_LEFT, *(["waits_for"] if row["state"] == "waits" else []))
         group = key.release, key.revision, {name: fact for name, fact in row.items() if name not in may_differ}
         if group == group_before and period.first == end_before:
             merged = ranges[-1]
             first = merged["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
             merged["release"] = f"{first} to {key.period}/r{key.revision}"
-            lefts = merged["data_set_rho_left"], row["data_set_rho_left"]
-            merged["data_set_rho_left"] = None if lefts[0] is None or lefts[1] is None else min(lefts[0], lefts[1])
+            for name in _LEFT:
+                known = [left for left in (merged[name], row[name]) if left is not None]
+                merged[name] = min(known, default=None)
         else:
             ranges.append(row.copy())
         group_before, end_before = group, period.end

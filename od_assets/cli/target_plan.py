@@ -29,6 +29,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, find_target_budget
 from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.balance import Balance
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
 from od_core.privacy.budget import Budget
@@ -294,12 +295,12 @@ class PayablePeriods(NamedTuple):
     Attributes:
         periods: declared periods; of a series without an end, those that have ended, or else the first one.
         paid: number of periods for which the cap pays, without those that are published already.
-        remaining_rho: least rho that is left now of the cap of a period that is not published.
+        balance: the balance of the period that is not published and has the least left now.
     """
 
     periods: tuple[Period, ...]
     paid: int
-    remaining_rho: Fraction
+    balance: Balance
 
 
 def count_payable_periods(series: Series[P, G], plan: Plan, published: Container[str] = ()) -> PayablePeriods:
@@ -312,9 +313,9 @@ def count_payable_periods(series: Series[P, G], plan: Plan, published: Container
     due = [period for period in periods if period.text not in published]
     with Folders().open_ledger_or_empty() as ledger, ledger.trial():
         ledger.declare(series.domain)
-        remaining = ledger.compute_remaining_rho(series.domain.name, [period.text for period in due or periods])
+        balances = ledger.find_balances(series.domain.name, [period.text for period in due or periods], plan)
         paid = ledger.count_payable_periods(series.name, series.domain, plan, due)
-        return PayablePeriods(periods, paid, min(remaining.values()))
+        return PayablePeriods(periods, paid, min(balances.values(), key=lambda balance: balance.left_part))
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
@@ -415,9 +416,9 @@ def plan_for_targets(
     flows, source = choose_public_table(series, plan, table)
     budget = find_target_budget(plan, parsed, flows, runs)
     chosen = _plan_with_budget(budget, plan)
-    cap = series.domain.cap.allowed_rho()
+    cap = series.domain.cap.require_rho()
     nearest = None
-    if chosen.charge.as_rho > cap > 0:
+    if chosen.charge.as_rho > cap:
         nearest = _find_nearest_targets(plan, parsed, flows, runs, cap)
     payable = count_payable_periods(series, chosen)
     return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, payable)

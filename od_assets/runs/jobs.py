@@ -206,25 +206,27 @@ def _describe_spending(
 ) -> dict[str, object]:
     """Return what a run has drawn, what its data set has left, and what was spent on what nobody sees.
 
-    That is, lost draws of the release, and releases of its period that are not published. All is JSON-ready.
+    That is, lost draws of the release, and releases of its period that are not published. All is JSON-ready. Amounts
+    have the name of their measure, rho or epsilon.
     ``measured_before`` is the number of steps that were measured before the run.
     """
     with ledger.one_look():
         balance = ledger.balance(data_set, key.period)
+        measure = balance.measure
         published = set(map(str, ledger.list_published_releases()))
         steps = {step.number: step for step in plan.charged_steps}
         return {
             "drawn": ledger.list_level_kinds(key).count(MEASURED) - measured_before,
             "measurements": len(plan.charged_steps),
-            "cap_rho": round_up_to_float(balance.cap),
-            "left_rho": float(balance.left),
+            f"cap_{measure}": round_up_to_float(balance.cap),
+            f"left_{measure}": float(balance.left),
             "lost_draws": [
-                {"measured": _describe_step(steps[number]), "rho": round_up_to_float(charge.as_rho)}
+                {"measured": _describe_step(steps[number]), measure: round_up_to_float(charge.in_measure(measure))}
                 for number, charge in ledger.list_lost_draws(key)
             ],
             "unpublished": [
-                {"release": name, "rho": round_up_to_float(rho)}
-                for name, rho in sorted(balance.charged.items())
+                {"release": name, measure: round_up_to_float(amount)}
+                for name, amount in sorted(balance.charged.items())
                 if name not in published
             ],
         }

@@ -12,6 +12,7 @@ from od_core import OdError, Plan, ReleaseKey
 from od_core.ledger.chain import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
 from od_core.periods import Period
+from od_core.privacy.budget import Measure
 
 
 class ReleaseStatus(TypedDict):
@@ -25,6 +26,7 @@ class ReleaseStatus(TypedDict):
     interrupted_levels: int
     rho_spent: float
     data_set_rho_left: float | None
+    data_set_epsilon_left: float | None
 
 
 def choose_periods(series: Series[P, G], period: str | None, *, every: bool) -> list[str]:
@@ -82,23 +84,25 @@ def list_release_statuses(
     """
     ended = {series.name: series.periods.list_ended_periods() for series in declared}
     domains = {series.domain.name: series.domain for series in declared}
-    rho_left: dict[str, Mapping[str, Fraction]] = {}
+    left: dict[str, Mapping[str, Remaining]] = {}
     for name, domain in domains.items():
         periods: set[str] = set()
         for series in declared:
             if series.domain.name == name:
                 periods |= {period.text for period in ended[series.name]}
         try:
-            rho_left[name] = ledger.compute_remaining_rho(name, periods)
+            balances = ledger.find_balances(name, periods)
+            left[name] = {period: (balance.measure, balance.left) for period, balance in balances.items()}
         except OdError:  # the first release declares the domain in the ledger
-            rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
+            unused = domain.cap.compute_usage([])
+            left[name] = dict.fromkeys(periods, (unused.measure, unused.cap))
     rows = []
     for series in declared:
         plan_period = _make_planner(series)
         domain_name = series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
-            row = read_release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
+            row = read_release_status(key, states.get(str(key)), left[domain_name][period.text])
             if row["state"] != "not begun":
                 plan = plan_period(period)
                 row["settings_changed"] = None if plan is None else ledger.list_changed_settings(key, domain_name, plan)
@@ -110,14 +114,19 @@ def list_release_statuses(
     return rows
 
 
-def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> ReleaseStatus:
+Remaining = tuple[Measure, Fraction]
+"""What a data set has left of its cap, and whether that is rho or epsilon."""
+
+
+def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Remaining | None = None) -> ReleaseStatus:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
     Args:
         state: what the ledger knows of the release; None if it is not begun.
-        left: rho that its data set has left; None if it is not known, because the release is not declared any more.
+        left: what its data set has left; None if it is not known, because the release is not declared any more.
     """
     state = state or ReleaseState()
+    amounts = {} if left is None else {left[0]: float(left[1])}
     phase = "begun" if state.kinds else "not begun"
     if state.is_withdrawn:
         phase = "withdrawn"
@@ -131,7 +140,8 @@ def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Fract
         "measured_levels": f"{state.kinds.count(MEASURED)} of {len(state.kinds)}" if state.kinds else "none",
         "interrupted_levels": state.kinds.count(DRAWING),
         "rho_spent": float(state.rho),
-        "data_set_rho_left": None if left is None else float(left),
+        "data_set_rho_left": amounts.get("rho"),
+        "data_set_epsilon_left": amounts.get("epsilon"),
     }
 
 

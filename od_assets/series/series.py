@@ -206,7 +206,10 @@ class Zones(Section):
 
 
 class CapSection(Section):
-    """The cap of a data set's spending on one elementary period, in rho, or in epsilon and delta."""
+    """The cap of a data set's spending on one elementary period, in rho, or in epsilon and delta.
+
+    Without a delta, a cap in epsilon covers only releases that are charged a pure epsilon.
+    """
 
     rho: Number | None = None
     epsilon: Number | None = None
@@ -720,11 +723,11 @@ class Series(Named, Generic[P, G]):
             plan = self.plan_without_cap(geography, period)
         except OdError as error:
             raise error if error.file else error.with_file(f"{self.stated_name}/{DECLARATION}") from None
-        allowed = self.domain.cap.allowed_rho()
-        rho = plan.charge.as_rho
-        if rho > allowed and not is_reserved:
-            cap = f"the cap {format_rounded_up(allowed)} of data set {self.domain.name!r}"
-            message = f"one release of {self.name} needs rho {format_rounded_up(rho)}, which exceeds {cap}"
+        usage = self.domain.cap.compute_usage(plan.charges)
+        if not usage.fits and not is_reserved:
+            cap = f"the cap {format_rounded_up(usage.cap)} of data set {self.domain.name!r}"
+            needed = f"{usage.measure} {format_rounded_up(usage.used)}"
+            message = f"one release of {self.name} needs {needed}, which exceeds {cap}"
             step = "request a smaller budget, or raise the cap and state a reason"
             raise OdError("OD-LEDGER-CAP", message, next_step=step)
         refuse_too_wide(resolve_noise_source(self.noise), (step.variance_bound for step in plan.charged_steps))

@@ -14,7 +14,7 @@ from od_core.errors import OdError
 from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
-from od_core.privacy.budget import Cap, Charge
+from od_core.privacy.budget import Cap, Charge, ChargeSum, Measure
 from od_core.privacy.domain import (
     ALL_PERIODS,
     Charged,
@@ -59,14 +59,15 @@ class Balance:
     Attributes:
         domain: name of the data set.
         period: the elementary period or the year; ``all`` under unit ``user``.
-        cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
-            its delta.
-        spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
-            a year add up by :func:`od_core.privacy.domain.bound_rho_of_year`.
-        charged: rho of all reservations of each release that is charged to the period, by its key as text; empty if
+        cap: amount that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted
+            from its delta.
+        spent: amount of all reservations. As rho, a charge in epsilon, with or without a delta, counts as
+            epsilon^2 / 2. Those of a year add up by :func:`od_core.privacy.domain.bound_rho_of_year`.
+        charged: amount of all reservations of each release that is charged to the period, by its key as text; empty if
             they were added up without reading the releases.
         lost_draws: number of draws that were lost with their process and charged once more.
-        asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
+        asked: amount by which a requested charge would raise ``spent``; 0 if none is requested.
+        measure: whether the amounts are rho or epsilons; see :meth:`od_core.privacy.budget.Cap.choose_measure`.
         parts: for a year, the rho of each elementary period that was charged, by its text.
         of: elementary periods whose charges count against the cap; for a year, all of its periods.
 
@@ -83,6 +84,7 @@ class Balance:
     charged: Mapping[str, Fraction]
     lost_draws: int
     asked: Fraction = Fraction(0)
+    measure: Measure = "rho"
     parts: Mapping[str, Fraction] = field(default_factory=dict)
     of: frozenset[str] = frozenset()
 
@@ -93,8 +95,13 @@ class Balance:
 
     @property
     def left(self) -> Fraction:
-        """Remaining rho: the cap less the spent rho."""
+        """Remaining amount: the cap less what is spent."""
         return self.cap - self.spent
+
+    @property
+    def left_part(self) -> Fraction:
+        """Part of the cap that remains if the requested charge is made; negative if the cap does not allow it."""
+        return (self.left - self.asked) / self.cap if self.cap else min(self.left - self.asked, Fraction(0))
 
     @property
     def releases(self) -> int:
@@ -132,7 +139,7 @@ def compute_balances(
         entries, domain: entries of the ledger, and the name of the data set, which is declared.
         periods: the elementary periods; by default all that were charged, sorted.
         asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
-            like the delta of a reservation.
+            like the delta of a reservation, and the balance is in the measure of all charges with it.
         until: number of the last entry to include.
         by_release: False if :attr:`Balance.charged` is not needed, so that less is read.
     """
@@ -150,18 +157,22 @@ def compute_balances(
     for name, parts in _group_periods_by_cap(declared, periods).items():
         positions = {position for part in parts for position in positions_of.get(part, ())}
         charges_of_cap = [found_charges[position] for position in sorted(positions)]
-        spent, of_part = _compute_charged_rho(declared, parts, charges_of_cap)
-        with_request = [*charges_of_cap, *requested]
-        delta = sum((charges.number * charges.charge.delta for charges in with_request), start=Fraction(0))
+        charged, of_part = _sum_charges(declared, parts, charges_of_cap)
+        with_request = charged
+        if requested:
+            with_request, _of_part = _sum_charges(declared, parts, [*charges_of_cap, *requested])
+        measure = cap.choose_measure(with_request)
+        spent = charged.in_measure(measure)
         result.append(
             Balance(
                 domain,
                 name,
-                cap=cap.allowed_rho(delta),
+                cap=cap.compute_allowed(measure, with_request.delta),
                 spent=spent,
-                charged=_sum_rho_by_release(charges_of_cap),
+                charged=_sum_by_release(charges_of_cap, measure),
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
-                asked=_compute_charged_rho(declared, parts, with_request)[0] - spent if requested else Fraction(0),
+                asked=with_request.in_measure(measure) - spent,
+                measure=measure,
                 parts=of_part if "year" in declared else {},
                 of=parts,
             )
@@ -178,13 +189,13 @@ def _index_charges_by_period(found: Sequence[_Charges]) -> Mapping[str, list[int
     return positions_of
 
 
-def _sum_rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
-    """Return the rho of the charges of each release, by its key as text."""
-    rho_of = defaultdict[str, Fraction](Fraction)
+def _sum_by_release(found: Sequence[_Charges], measure: Measure) -> dict[str, Fraction]:
+    """Return the amount of the charges of each release, by its key as text."""
+    amount_of = defaultdict[str, Fraction](Fraction)
     for charges in found:
         if charges.release is not None:
-            rho_of[charges.release] += charges.number * charges.charge.as_rho
-    return rho_of
+            amount_of[charges.release] += charges.number * charges.charge.in_measure(measure)
+    return amount_of
 
 
 def _read_charges(
@@ -250,13 +261,14 @@ def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict
     return groups
 
 
-def _compute_charged_rho(
+def _sum_charges(
     declared: DomainFacts, parts: frozenset[str], charges: Sequence[_Charges]
-) -> tuple[Fraction, dict[str, Fraction]]:
-    """Return the rho that charges take from one cap, and the rho of each elementary period that they charge.
+) -> tuple[ChargeSum, dict[str, Fraction]]:
+    """Return the sums of charges that count against one cap, and the rho of each elementary period that they charge.
 
-    ``parts`` are the elementary periods whose charges count against the cap.
+    ``parts`` are the elementary periods whose charges count against the cap. The charges of a year add up to less.
     """
+    number_of = [(charge.charge, charge.number) for charge in charges]
     by_part: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
     for charge in charges:
         for part in parts.intersection(charge.periods):
@@ -265,27 +277,28 @@ def _compute_charged_rho(
     for part, charged in by_part.items():
         sums[part] = sum((rho for _noise, rho in charged), start=Fraction(0))
     of_part = {part: rho for part, rho in sums.items() if rho}
-    if "year" not in declared:
-        return sum(sums.values(), start=Fraction(0)), of_part
-    bounds = declared["max_trips"], declared["max_trips_year"], declared.get("max_trips_pair")
-    return bound_rho_of_year(by_part.values(), *bounds), of_part
+    rho = sum(sums.values(), start=Fraction(0))
+    if "year" in declared:
+        bounds = declared["max_trips"], declared["max_trips_year"], declared.get("max_trips_pair")
+        rho = bound_rho_of_year(by_part.values(), *bounds)
+    return ChargeSum.from_charges(number_of, rho), of_part
 
 
 def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Asked, *, lost_draw: bool = False) -> None:
     """Raise OdError if the cap does not allow charges in each of the elementary periods.
 
-    The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
+    The message states the cap, and what is spent and remains of it, of the period with the least remaining part.
     ``lost_draw`` states whether they are for drawing a lost level again; it only changes the message.
     """
     found = compute_balances(entries, domain, periods, asked, by_release=False)
-    balance = min(found, key=lambda balance: balance.left - balance.asked)
+    balance = min(found, key=lambda balance: balance.left_part)
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(
             "OD-LEDGER-CAP",
-            f"{reason} needs rho {format_rounded_up(balance.asked)} in {balance.period}, but data set {domain!r} has"
-            f" a cap of {format_rounded_up(balance.cap)}, of which {format_rounded_up(balance.spent)} is spent and"
-            f" {format_rounded_down(balance.left)} remains",
+            f"{reason} needs {balance.measure} {format_rounded_up(balance.asked)} in {balance.period}, but data set"
+            f" {domain!r} has a cap of {format_rounded_up(balance.cap)}, of which {format_rounded_up(balance.spent)} is"
+            f" spent and {format_rounded_down(balance.left)} remains",
             next_step="request a smaller budget, or raise the cap and state a reason",
             spent="nothing more was spent" if lost_draw else "nothing was spent",
         )

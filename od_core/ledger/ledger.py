@@ -766,26 +766,32 @@ class Ledger:
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under a unit of a year.
 
-        If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
-        entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
+        If such a release charges several elementary periods, the balance with the least remaining part is returned.
+        Only entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the
+        period.
         """
         with self._open_read_only() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
             found = compute_balances(entries, domain, periods, until=until)
-        return min(found, key=lambda balance: balance.left)
+        return min(found, key=lambda balance: balance.left_part)
 
-    def compute_remaining_rho(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
-        """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.
+    def find_balances(self, domain: str, periods: Iterable[str], plan: Plan | None = None) -> dict[str, Balance]:
+        """Return the balance of a domain for a release of each period, as :meth:`balance` does for one.
 
-        The charges are read once for all periods.
+        If a plan is given, they are in the measure in which its charges count. The charges are read once for all
+        periods.
         """
+        asked = [] if plan is None else [(step.noise_facts, step.charge) for step in plan.charged_steps]
         with self._open_read_only() as entries:
             facts = read_declared_facts(entries, domain)
             charged_by = {period: find_charged_periods(facts, period) for period in periods}
             all_charged = list(dict.fromkeys(part for parts in charged_by.values() for part in parts))
-            found = compute_balances(entries, domain, all_charged, by_release=False)
-        remaining = {part: balance.left for balance in found for part in balance.of}
-        return {period: min(remaining[part] for part in parts) for period, parts in charged_by.items()}
+            found = compute_balances(entries, domain, all_charged, asked, by_release=False)
+        balance_of = {part: balance for balance in found for part in balance.of}
+        return {
+            period: min((balance_of[part] for part in parts), key=lambda balance: balance.left_part)
+            for period, parts in charged_by.items()
+        }
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.

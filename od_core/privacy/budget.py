@@ -5,14 +5,19 @@ The cap also holds if the budget of a release is chosen after the results of ear
 of all releases still adds up [feldman2021individual]. For a cap in (epsilon, delta), the sum of rho is converted once,
 at the delta that remains after all events. If earlier results decide which deltas are charged, such a cap promises
 (epsilon, 2 delta): what the sum of rho promises is (epsilon, delta), and all deltas sum to at most delta.
+
+A cap in epsilon also holds for events that are all charged a pure epsilon, as long as their epsilons sum to at most
+that of the cap, whatever their rho. This does not weaken the cap, even if earlier results decide whether an event of
+another kind follows: outcomes after which all events are pure have a privacy loss of at most epsilon, so they add
+nothing to delta; after all others, the rho of all events is within the cap (``docs/explanation/privacy.md``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from od_core.errors import OdError
 from od_core.notebook import Shown
@@ -238,6 +243,10 @@ class Spent:
         return None if variances is None else privacy_loss.compute_exact_epsilon(variances, self.delta)
 
 
+Measure = Literal["rho", "epsilon"]
+"""What is added up under a cap: the rho of all charges or, if all are pure, their epsilons."""
+
+
 @dataclass(frozen=True)
 class Charge:
     """The cost of one event: rho of zero-concentrated differential privacy, pure epsilon, or (epsilon, delta).
@@ -268,6 +277,15 @@ class Charge:
         An epsilon counts as epsilon^2 / 2 [bun2016concentrated, Proposition 1.4].
         """
         return self.rho or self.epsilon**2 / 2
+
+    @property
+    def is_pure(self) -> bool:
+        """True if the charge is an epsilon without a delta."""
+        return self.epsilon > 0 and self.delta == 0
+
+    def in_measure(self, measure: Measure) -> Fraction:
+        """Return what the charge adds to a sum in a measure: rho, or epsilon if it is pure."""
+        return self.as_rho if measure == "rho" else self.epsilon
 
     def facts(self) -> dict[str, str]:
         """Return the numbers of the charge that are not 0, by name, as JSON-ready exact text."""
@@ -304,15 +322,61 @@ def make_charge_error(message: str) -> OdError:
     return OdError("OD-CHARGE", message, next_step=step)
 
 
+class ChargeSum(NamedTuple):
+    """Sums of some charges: of their rho, of their deltas and, if all of them are pure, of their epsilons."""
+
+    rho: Fraction
+    delta: Fraction
+    epsilon: Fraction | None
+
+    @classmethod
+    def from_charges(cls, charges: Iterable[tuple[Charge, int]], rho: Fraction | None = None) -> ChargeSum:
+        """Return the sums of charges, each as often as stated. A bound of their rho replaces its sum if it is given."""
+        stated = [*charges]
+        if rho is None:
+            rho = sum((number * charge.as_rho for charge, number in stated), start=_ZERO)
+        delta = sum((number * charge.delta for charge, number in stated), start=_ZERO)
+        epsilon = None
+        if all(charge.is_pure for charge, _number in stated):
+            epsilon = sum((number * charge.epsilon for charge, number in stated), start=_ZERO)
+        return cls(rho, delta, epsilon)
+
+    def in_measure(self, measure: Measure) -> Fraction:
+        """Return the sum in a measure. Raises OdError for epsilons if some of the charges are not pure."""
+        amount = self.rho if measure == "rho" else self.epsilon
+        if amount is None:
+            raise make_charge_error("charges that are not pure have no sum of epsilons")
+        return amount
+
+
+class Usage(NamedTuple):
+    """How much some charges use of a cap: the measure, what the cap allows of it, and what is used."""
+
+    measure: Measure
+    cap: Fraction
+    used: Fraction
+
+    @property
+    def fits(self) -> bool:
+        """True if the cap allows the charges."""
+        return self.used <= self.cap
+
+    @property
+    def percent(self) -> Fraction:
+        """How much is used, in percent of the cap; 0 if the cap allows nothing."""
+        return 100 * self.used / self.cap if self.cap else _ZERO
+
+
 @dataclass(frozen=True, init=False)
 class Cap:
     """The largest budget that all releases of a data set together may spend in one elementary period.
 
-    It is either rho, or epsilon with a delta. Numbers are stored as exact fractions of their decimal text.
+    It is either rho, or epsilon with a delta. With a delta of 0, it allows only charges that are a pure epsilon.
+    Numbers are stored as exact fractions of their decimal text.
 
     Raises:
         OdError: a number is not a number; not exactly one of rho and epsilon is given; it is out of range; epsilon is
-            given and delta is not in (0, 1); or rho is given and delta is not 0.
+            given and delta is not in [0, 1); or rho is given and delta is not 0.
 
     Examples:
         >>> Cap(rho="1/2").allowed_rho()
@@ -334,8 +398,8 @@ class Cap:
             raise _make_cap_error("a cap must be either rho, or epsilon and delta")
         if not SMALLEST <= promise <= LARGEST:
             raise _make_cap_error("the cap must be from 1e-30 to 1e9")
-        if self.rho is None and not 0 < self.delta < 1:
-            raise _make_cap_error("a cap in epsilon needs a delta between 0 and 1")
+        if self.rho is None and not 0 <= self.delta < 1:
+            raise _make_cap_error("the delta of a cap must be at least 0 and below 1")
         if self.rho is not None and self.delta != 0:
             raise _make_cap_error("a cap in rho cannot have a delta")
 
@@ -354,6 +418,35 @@ class Cap:
         if self.epsilon is None or delta_left <= 0:
             return _ZERO
         return find_rho_for_epsilon(self.epsilon, delta_left, "tight")
+
+    def choose_measure(self, charged: ChargeSum) -> Measure:
+        """Return the measure in which the cap counts some charges: the one of which they use the smaller part.
+
+        It is rho unless the cap is in epsilon and all charges are pure.
+        """
+        if self.epsilon is None or charged.epsilon is None:
+            return "rho"
+        counts_less = charged.rho * self.epsilon > charged.epsilon * self.allowed_rho()
+        return "epsilon" if counts_less or self.delta == 0 else "rho"
+
+    def compute_allowed(self, measure: Measure, delta_spent: Fraction = _ZERO) -> Fraction:
+        """Return the largest sum that the cap allows in a measure; see :meth:`allowed_rho`."""
+        return self.allowed_rho(delta_spent) if measure == "rho" else cast("Fraction", self.epsilon)
+
+    def compute_usage(self, charges: Iterable[Charge]) -> Usage:
+        """Return how much some charges use of the cap. Raises OdError as :meth:`allowed_rho` does."""
+        charged = ChargeSum.from_charges((charge, 1) for charge in charges)
+        measure = self.choose_measure(charged)
+        return Usage(measure, self.compute_allowed(measure, charged.delta), charged.in_measure(measure))
+
+    def require_rho(self) -> Fraction:
+        """Return the largest sum of rho that the cap allows. Raises OdError if it allows only pure epsilons."""
+        allowed = self.allowed_rho()
+        if allowed == 0:
+            message = "a cap in epsilon without a delta covers only releases that are charged a pure epsilon"
+            step = "declare the cap with a delta, or use Laplace noise"
+            raise OdError("OD-LEDGER-CAP-KIND", message, next_step=step)
+        return allowed
 
     def facts(self) -> dict[str, str]:
         """Return the cap as JSON-ready exact text, which :meth:`from_facts` reads."""

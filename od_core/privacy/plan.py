@@ -275,6 +275,11 @@ class Plan(Shown, ABC):
         return tuple(self.steps) if self.uncounted_step is None else (*self.steps, self.uncounted_step)
 
     @property
+    def charges(self) -> list[Charge]:
+        """Charges of all steps; see :meth:`od_core.privacy.budget.Cap.compute_usage`."""
+        return [step.charge for step in self.charged_steps]
+
+    @property
     def charge(self) -> Charge:
         """Charge of the whole release if each step is drawn once.
 

@@ -61,7 +61,8 @@ class Guarantee:
     Attributes:
         epsilon: promised epsilon.
         delta: promised delta; 0 for a pure epsilon.
-        rho: rho of zero-concentrated differential privacy; None if the release promises epsilon directly.
+        rho: rho of zero-concentrated differential privacy; None if it is not known. A release with a pure epsilon has
+            one, too, although its epsilon does not follow from it.
         variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
             None if that is not so. See :func:`od_core.privacy.privacy_loss.compute_exact_delta`.
         aside: probability of outcomes for which ``rho`` promises nothing; above 0 if a cap covers charges with a delta.
@@ -76,7 +77,7 @@ class Guarantee:
     @classmethod
     def from_spent(cls, spent: Spent) -> Guarantee:
         """Return the guarantee of a release that spent this budget."""
-        if spent.promise is not None:
+        if spent.promise is not None and spent.delta:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
 
@@ -94,10 +95,15 @@ class Guarantee:
         but some of probability d. If d is fixed beforehand, the cap promises its epsilon and delta. If ``release`` is
         charged with a delta, others may follow from results, and the cap promises a delta of 1 - (1 - delta)^2.
 
+        If ``release`` has a pure epsilon, so may all others. Then their epsilons sum to at most that of the cap,
+        whatever their rho, and the cap promises its epsilon and delta alone.
+
         For a cap in rho, epsilon is stated at the delta of ``release`` or, if that is 0, at :data:`DELTA_OF_CAP`.
         """
         if cap.epsilon is None:
             return cls.from_rho(cap.allowed_rho(), release.delta or DELTA_OF_CAP)
+        if not release.delta:
+            return cls(cap.epsilon, cap.delta)
         delta = cap.delta * (2 - cap.delta) if release.rho is None and release.delta else cap.delta
         return cls(cap.epsilon, delta, cap.allowed_rho(), aside=cap.delta)
 
@@ -108,6 +114,11 @@ class Guarantee:
                 "a guarantee needs an epsilon above 0, a delta of at least 0 and below 1, and a rho above 0, if any",
                 next_step="restore the certificate",
             )
+
+    @property
+    def is_converted(self) -> bool:
+        """True if epsilon is converted from rho at delta; False if the mechanism promises epsilon directly."""
+        return self.rho is not None and self.delta > 0
 
     @property
     def odds(self) -> tuple[Fraction, Fraction] | None:
@@ -178,10 +189,11 @@ class Guarantee:
 
     def _scale_by_factors(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
         """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
-        if self.rho is not None and self.delta > 0 and not self.aside:
-            return Guarantee.from_rho(of_rho * self.rho, self.delta)
+        rho = None if self.rho is None or self.aside else of_rho * self.rho
+        if rho is not None and self.delta > 0:
+            return Guarantee.from_rho(rho, self.delta)
         delta = of_delta * self.delta
-        return None if delta >= 1 else Guarantee(of_epsilon * self.epsilon, delta)
+        return None if delta >= 1 else Guarantee(of_epsilon * self.epsilon, delta, rho)
 
     def _bound_delta_by_promise(self, factor: Fraction) -> Fraction:
         """Return the delta at ln(``factor``) that follows from (epsilon, delta) alone.

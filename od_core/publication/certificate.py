@@ -244,8 +244,9 @@ def read_guarantee_for_one_unit(certificate: Certificate) -> Guarantee:
         return _read_derived_guarantee(certificate)
     spent, plan = certificate["spent"], certificate["plan"]
     steps, epsilon = plan["steps"], Fraction(spent["epsilon"])
-    if not all("variance" in step for step in steps):  # Laplace noise: no rho is promised
-        return Guarantee(epsilon, Fraction(spent["delta"] if spent["lost_draws"] else plan["delta"]))
+    if not all("variance" in step for step in steps):  # Laplace noise
+        delta = Fraction(spent["delta"] if spent["lost_draws"] else plan["delta"])
+        return Guarantee(epsilon, delta, None if delta else Fraction(spent["rho_exact"]))
     variances = None
     if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
         variances = tuple(Fraction(step["variance"]) for step in steps for _ in range(step["sensitivity_squared"]))

@@ -144,8 +144,12 @@ class Facts:
 
     @property
     def rho(self) -> Fraction | None:
-        """Rho of the first loss; None if it holds aside from some outcomes, or is not what derived flows promise."""
-        return None if (self.is_derived and "account" not in self.certificate) or self.whole.aside else self.whole.rho
+        """Rho of the first loss, if its epsilon follows from that.
+
+        None if it holds aside from some outcomes, or is not what derived flows promise.
+        """
+        is_stated = not self.is_derived or "account" in self.certificate
+        return self.whole.rho if is_stated and self.whole.is_converted and not self.whole.aside else None
 
     @property
     def has_threshold(self) -> bool:

@@ -240,8 +240,14 @@ def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Gua
         facts["privacy_loss"] = {name: _make_loss_facts(guarantee) for name, guarantee in with_rho.items()}
     if all("account" in source.certificate for source in sources):
         accounts = [source.certificate["account"] for source in sources]
-        facts["account"] = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho())
+        facts["account"] = max(accounts, key=_order_by_cap)
     return facts
+
+
+def _order_by_cap(account: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
+    """Return what orders accounts by their caps: the rho that a cap allows, and its epsilon."""
+    cap = Cap.from_facts(account["cap"])
+    return cap.allowed_rho(), cap.epsilon or Fraction(0)
 
 
 def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
@@ -288,16 +294,17 @@ def _make_all_periods_guarantee(sources: Sequence[Source]) -> Guarantee:
     """Return a guarantee that holds for changes in the records of all periods together.
 
     Rho adds up; under a unit of a year, as far as the trips of a user in a year allow. If the periods are of several
-    years, a change concerns some of them only, so the same number is an upper bound. A mechanism that promises
-    (epsilon, delta) directly has no rho; then epsilons and deltas add up.
+    years, a change concerns some of them only, so the same number is an upper bound. If a mechanism promises epsilon
+    directly, epsilons and deltas add up.
     """
     unit, spending = sources[0].release.plan.unit, [source.release.spent for source in sources]
     if len(spending) == 1:
         return Guarantee.from_spent(spending[0])
+    rho = sum((spent.rho for spent in spending), Fraction(0))
     if any(spent.promise is not None for spent in spending):
         epsilon = sum((spent.epsilon for spent in spending), Fraction(0))
-        return Guarantee(epsilon, sum((spent.delta for spent in spending), Fraction(0)))
-    rho = sum((spent.rho for spent in spending), Fraction(0))
+        delta = sum((spent.delta for spent in spending), Fraction(0))
+        return Guarantee(epsilon, delta, None if delta else rho)
     if unit.max_trips_year is not None:
         by_period: dict[str, list[Charged]] = {}
         for source, spent in zip(sources, spending, strict=True):

@@ -4,11 +4,23 @@ from fractions import Fraction
 
 import pytest
 
-from od_core import Cap, Charge, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey
+from od_core import (
+    Budget,
+    Cap,
+    Charge,
+    InfTDARefined,
+    OdError,
+    PrivacyDomain,
+    PrivacyUnit,
+    ReleaseKey,
+    ReleasePlan,
+    plan_release,
+)
 from od_core.ledger.balance import check_cap
 from od_core.ledger.chain import RESERVED
 from od_core.privacy.accounting import compute_tight_epsilon
-from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, reservations, rows, small_plan
+from od_core.privacy.neighbours import NO_FAULTS
+from tests.od_core.ledger.ledger_rows import GEOGRAPHY, TRIP, ledger_at, reservations, rows, small_plan
 
 TENTH = Fraction(1, 10)
 
@@ -54,6 +66,47 @@ def test_what_is_left_may_be_spent_to_the_last_fraction(tmp_path):
     assert ledger.balance("commuters", "2001-06").left == 0
     with pytest.raises(OdError, match="OD-LEDGER-CAP"):
         ledger.reserve(key("2001-06", 4), "commuters", small_plan(Fraction(1, 10**12)))
+
+
+def pure_plan(epsilon: str) -> ReleasePlan:
+    """A plan with Laplace noise at each level."""
+    laplace = InfTDARefined(noise_distribution="laplace")
+    options = {"mechanism": laplace, "tree": "both", "acceptance": NO_FAULTS}
+    return plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(epsilon), **options)
+
+
+def test_a_cap_in_epsilon_admits_pure_releases_up_to_its_epsilon(tmp_path):
+    """Their rho is larger than the cap allows; so what is charged in rho is refused after them."""
+    cap = Cap(epsilon=1, delta="1e-6")
+    ledger = declared(tmp_path, cap)
+    half = pure_plan("1/2")
+    assert half.charge.as_rho > cap.allowed_rho()
+    for revision in (1, 2):
+        assert ledger.find_balances("commuters", ["2001-06"], half)["2001-06"].measure == "epsilon"
+        ledger.reserve(key("2001-06", revision), "commuters", half)
+    balance = ledger.balance("commuters", "2001-06")
+    assert (balance.measure, balance.cap, balance.spent, balance.left) == ("epsilon", 1, 1, 0)
+    assert balance.charged == {"commuters/2001-06/r1": Fraction(1, 2), "commuters/2001-06/r2": Fraction(1, 2)}
+    before = rows(ledger.path)
+    said = "needs epsilon 0.001 in 2001-06, but data set 'commuters' has a cap of 1, of which 1 is spent and 0 remains"
+    with pytest.raises(OdError, match=said):
+        ledger.reserve(key("2001-06", 3), "commuters", pure_plan("1/1000"))
+    with pytest.raises(OdError, match=r"needs rho 0\.0001 in 2001-06"):
+        ledger.reserve(key("2001-06", 3), "commuters", small_plan(Fraction(1, 10**4), delta="1e-6"))
+    assert rows(ledger.path) == before
+    ledger.reserve(key("2001-07"), "commuters", small_plan(Fraction(1, 100), delta="1e-6"))
+    with pytest.raises(OdError, match="needs rho"):
+        ledger.reserve(key("2001-07", 2), "commuters", half)
+    ledger.reserve(key("2001-07", 2), "commuters", pure_plan("1/20"))
+    assert ledger.balance("commuters", "2001-07").measure == "rho"
+
+
+def test_a_cap_without_a_delta_admits_pure_releases_alone(tmp_path):
+    ledger = declared(tmp_path, Cap(epsilon=1))
+    with pytest.raises(OdError, match=r"needs rho 0\.0001 in 2001-06, .* a cap of 0,"):
+        ledger.reserve(key("2001-06"), "commuters", small_plan(Fraction(1, 10**4)))
+    ledger.reserve(key("2001-06"), "commuters", pure_plan("1"))
+    assert ledger.balance("commuters", "2001-06").left == 0
 
 
 def test_the_periods_of_a_user_add_up(tmp_path):

@@ -343,12 +343,12 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
     assert all(other == second for other in others)
     periods = [key.period for key in ledger.list_published_releases()]
     assert len(periods) == 5
-    assert counted(lambda: ledger.compute_remaining_rho(data_set, periods))[0] == 3  # the data set, twice, and its cap
+    assert counted(lambda: ledger.find_balances(data_set, periods))[0] == 3  # the data set, twice, and its cap
     assert counted(lambda: ledger.list_published_releases(series="commuters"))[0] == 0
     assert counted(ledger.states)[0] == 0
     assert ledger.list_published_releases(series="commuter") == {}
     left = {period: ledger.balance(data_set, period).left for period in periods}
-    assert left == ledger.compute_remaining_rho(data_set, periods)
+    assert left == {period: found.left for period, found in ledger.find_balances(data_set, periods).items()}
     assert {name: (state.kinds, state.rho, state.is_published) for name, state in ledger.states().items()} == {
         str(key): (["MEASURED"] * len(levels), plan.charge.as_rho, True) for key in ledger.list_published_releases()
     }
@@ -407,12 +407,12 @@ def test_a_trial_within_a_trial_is_a_part_of_it(tmp_path):
     with ledger.trial():
         ledger.declare(domain)
         with ledger.trial():
-            assert ledger.compute_remaining_rho("a", ["2001-01"]) == {"2001-01": 1}
+            assert ledger.find_balances("a", ["2001-01"])["2001-01"].left == 1
             ledger.declare(replace(domain, name="b"))
-        assert ledger.compute_remaining_rho("b", ["2001-01"]) == {"2001-01": 1}
+        assert ledger.find_balances("b", ["2001-01"])["2001-01"].left == 1
     for name in ("a", "b"):
         with pytest.raises(OdError, match="OD-DOMAIN-UNDECLARED"):
-            ledger.compute_remaining_rho(name, ["2001-01"])
+            ledger.find_balances(name, ["2001-01"])
 
 
 def test_no_release_is_made_within_a_trial_or_a_look(tmp_path):

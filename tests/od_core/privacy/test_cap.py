@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from od_core import Cap, Charge, OdError
-from od_core.privacy.accounting import compute_tight_epsilon
+from od_core.privacy.accounting import compute_tight_epsilon, find_rho_for_epsilon
 from od_core.privacy.posterior import Guarantee
 
 ONE = Fraction(1)
@@ -48,8 +48,8 @@ def test_pure_epsilon_counts_as_half_its_square():
         {"rho": Fraction(10**10)},
         {"rho": ONE, "epsilon": ONE},
         {"rho": ONE, "delta": Fraction(1, 100)},
-        {"epsilon": ONE},
         {"epsilon": ONE, "delta": ONE},
+        {"epsilon": ONE, "delta": -ONE},
         {"epsilon": Fraction(0), "delta": Fraction(1, 100)},
     ],
 )
@@ -92,3 +92,94 @@ def test_a_cap_holds_at_twice_its_delta_where_results_decide_on_deltas():
     of_threshold, of_noise = Guarantee(ONE, cap.delta), Guarantee(ONE, cap.delta, Fraction(half))
     assert cap.delta < true <= Guarantee.from_cap(cap, of_threshold).delta < 2 * cap.delta
     assert Guarantee.from_cap(cap, of_noise).delta == cap.delta
+
+
+PURE, GAUSSIAN = Charge(epsilon=Fraction(1, 4)), Charge(rho=Fraction(1, 1000))
+
+
+@pytest.mark.parametrize(
+    ("cap", "charges", "measure", "used", "fits"),
+    [
+        (Cap(epsilon=1, delta="1e-6"), [PURE] * 4, "epsilon", 1, True),
+        (Cap(epsilon=1, delta="1e-6"), [PURE] * 5, "epsilon", Fraction(5, 4), False),
+        (Cap(epsilon=1, delta="1e-6"), [PURE, GAUSSIAN], "rho", Fraction(1, 32) + Fraction(1, 1000), False),
+        (Cap(epsilon=1, delta="1e-6"), [GAUSSIAN] * 3, "rho", Fraction(3, 1000), True),
+        # Their epsilons sum to 2, but their rho is small: 200 / 20,000.
+        (Cap(epsilon=1, delta="1e-6"), [Charge(epsilon=Fraction(1, 100))] * 200, "rho", Fraction(1, 100), True),
+        (
+            Cap(epsilon=1, delta="1e-6"),
+            [Charge(epsilon=Fraction(1, 4), delta=Fraction(1, 10**9))] * 4,
+            "rho",
+            Fraction(1, 8),
+            False,
+        ),
+        (Cap(epsilon=1), [PURE] * 4, "epsilon", 1, True),
+        (Cap(epsilon=1), [GAUSSIAN], "rho", Fraction(1, 1000), False),
+        (Cap(rho="1/8"), [PURE] * 4, "rho", Fraction(1, 8), True),
+    ],
+)
+def test_a_cap_counts_pure_charges_by_the_measure_that_takes_less_of_it(cap, charges, measure, used, fits):
+    """By their epsilons only if all charges are pure, and the cap is in epsilon."""
+    usage = cap.compute_usage(charges)
+    assert (usage.measure, usage.used, usage.fits) == (measure, used, fits)
+    if cap.epsilon is not None:
+        rho = sum(charge.as_rho for charge in charges)
+        delta = cap.delta - sum(charge.delta for charge in charges)
+        by_epsilon = (
+            all(charge.is_pure for charge in charges) and sum(charge.epsilon for charge in charges) <= cap.epsilon
+        )
+        by_rho = delta > 0 and rho <= find_rho_for_epsilon(cap.epsilon, delta, "tight")
+        assert fits == (by_epsilon or by_rho)
+
+
+def test_a_cap_holds_where_results_decide_whether_all_charges_are_pure():
+    """A pure event is followed by another one that takes all of epsilon, or by normal noise that takes all of rho.
+
+    The pure events are randomised responses, which have the largest loss that their epsilon allows. Delta is added up
+    over their outcomes for each way to choose what follows; it is largest if normal noise follows the worse one.
+    """
+    cap, first = Cap(epsilon=ONE, delta=Fraction(1, 10**5)), Fraction(1, 20)
+    rho = float(cap.allowed_rho() - first**2 / 2)
+
+    def delta_of_rho(epsilon: float) -> float:
+        spread = np.sqrt(2 * rho)
+        return float(norm.cdf((rho - epsilon) / spread) - np.exp(epsilon) * norm.cdf((-rho - epsilon) / spread))
+
+    def delta_of_pure(epsilon: float) -> float:
+        rest = float(1 - first)
+        return max(0.0, 1 / (1 + np.exp(-rest)) - np.exp(epsilon) / (1 + np.exp(rest)))
+
+    likely, loss = 1 / (1 + np.exp(-float(first))), float(first)
+    found = [
+        likely * worse(1 - loss) + (1 - likely) * better(1 + loss)
+        for worse in (delta_of_rho, delta_of_pure)
+        for better in (delta_of_rho, delta_of_pure)
+    ]
+    assert 0 < max(found) <= cap.delta
+    assert found[3] == 0  # all of both is pure
+    wrong_rho = 1.5 * rho  # with the pure event left out of a larger sum, the cap would not hold
+    rho = wrong_rho
+    assert likely * delta_of_rho(1 - loss) + (1 - likely) * delta_of_rho(1 + loss) > cap.delta
+
+
+def test_a_pure_release_leaves_a_cap_its_promise_alone():
+    """The rho of the cap does not bound releases that are counted by their epsilons."""
+    pure, gaussian = Guarantee(ONE, rho=Fraction(1, 8)), Guarantee(ONE, Fraction(1, 10**6), Fraction(1, 50))
+    cap = Cap(epsilon=1, delta="1e-6")
+    assert Guarantee.from_cap(cap, pure) == Guarantee(ONE, cap.delta)
+    assert Guarantee.from_cap(cap, gaussian).rho == cap.allowed_rho()
+    assert Guarantee.from_cap(Cap(epsilon=1), pure) == Guarantee(ONE)
+    assert Guarantee.from_cap(cap, pure).bound_guess_probability() >= 1 / (1 + np.exp(-1.0))
+
+
+def test_a_pure_release_has_the_better_bound_of_its_epsilon_and_its_rho():
+    """Four levels at epsilon 1/4 each: a guess is bounded by rho 1/8 better than by epsilon 1, and holds for them."""
+    levels = Guarantee(ONE, rho=Fraction(1, 8))
+    by_epsilon, by_rho = Guarantee(ONE), Guarantee.from_rho(Fraction(1, 8), Fraction(1, 10**6))
+    bound = levels.bound_guess_probability()
+    assert bound == min(by_epsilon.bound_guess_probability(), by_rho.bound_guess_probability())
+    heads = 1 / (1 + np.exp(-0.25))  # four randomised responses: right if most of them are
+    right = heads**4 + 4 * heads**3 * (1 - heads) + 3 * heads**2 * (1 - heads) ** 2
+    assert right <= bound < 0.65
+    assert levels.odds == by_epsilon.odds
+    assert levels.scale_to_units(3) == Guarantee(Fraction(3), rho=Fraction(9, 8))

@@ -68,7 +68,7 @@ def of_certificate(facts: Any) -> Iterator[str]:
 def guarantee(spent: Spent) -> Guarantee:
     """The promise of a plan, from the plan alone."""
     if spent.promise is not None:
-        return Guarantee(spent.epsilon, spent.delta)
+        return Guarantee(spent.epsilon, spent.delta, None if spent.delta else spent.rho)
     variances = None
     if spent.shifted_cells is not None:
         pairs = zip(spent.levels, spent.shifted_cells, strict=True)
@@ -85,7 +85,7 @@ def person(spent: Spent) -> tuple[Guarantee | None, set[str]]:
     if spent.delta:
         assert 40 * math.exp(39 * float(spent.epsilon)) * float(spent.delta) > 1
         return None, set()
-    return Guarantee(40 * spent.epsilon), {format_rounded_up(40 * spent.epsilon)}
+    return Guarantee(40 * spent.epsilon, rho=1600 * spent.rho), {format_rounded_up(40 * spent.epsilon)}
 
 
 def cases(probability: Fraction) -> str:
@@ -99,7 +99,7 @@ def percent(value: Fraction, rounding: str) -> str:
 
 def beliefs(promised: Guarantee) -> Iterator[str]:
     """The beliefs of the impact assessment before and after, from the factor by which odds grow."""
-    if promised.rho is not None:
+    if promised.rho is not None and promised.delta:
         factor, missed = math.exp(accounting.compute_bun_steinke_epsilon(promised.rho, promised.delta)), promised.delta
     else:
         factor, missed = math.exp(promised.epsilon) * (2 if promised.delta else 1), 2 * promised.delta
