@@ -118,9 +118,9 @@ def charge_faults(entries: list[Facts]) -> Iterator[str]:
 
 def cap_faults(entries: list[Facts]) -> Iterator[str]:
     """Check that after every charge, each of its elementary periods, or its year, is within the cap of that moment."""
-    domains: dict[str, Facts] = {}
-    caps: dict[str, dict[str, Fraction]] = {}
+    domains, caps = dict[str, Facts](), dict[str, dict[str, Fraction]]()
     spent: dict[tuple[str, str], tuple[Facts, Fraction, Fraction]] = {}
+    pure: dict[tuple[str, str], Fraction | float] = {}  # sums of epsilons; infinite where a charge is not pure
     by_trips: dict[tuple[str, str], dict[str, tuple[list[Fraction], list[Fraction]]]] = {}
     for entry in entries:
         domain, facts, name = entry["domain"], entry["facts"], f"entry {entry['number']}"
@@ -129,7 +129,7 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
         elif entry["kind"] == "CAP":
             caps[domain] = {key: Fraction(facts[key]) for key in ("rho", "epsilon", "delta") if key in facts}
         elif entry["kind"] == "RESERVED":
-            unit, plan = domains[domain], facts["plan"]
+            unit, plan, (_, epsilon, own_delta, own_rho) = domains[domain], facts["plan"], cost(entry)
             stated = {**plan, "max_trips": plan.get("contribution_bound")}
             if any(fact != stated.get(key, fact) for key, fact in unit.items()):
                 yield f"{name}: the release protects another unit than its data set"
@@ -138,7 +138,7 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                 yield f"{name}: {entry['release']} is charged to other periods than its own"
             for period in periods:
                 each, _, delta = spent.get(year := (domain, year_of(period, unit)), (Counter(), ZERO, ZERO))
-                each["uncounted" if "max_uncounted" in facts else period] += cost(entry)[3]  # these add up in full
+                each["uncounted" if "max_uncounted" in facts else period] += own_rho  # these add up in full
                 costly = sorted((each[one] for one in each.keys() - {"uncounted"}), reverse=True)
                 m = unit.get("max_trips", 1)
                 whole, rest = divmod(unit.get("max_trips_year", m), m)  # without years, one period by itself
@@ -147,18 +147,23 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                     own = by_trips.setdefault(year, {})
                     if "max_uncounted" not in facts:
                         squares = [most_squares(plan, facts["node_sizes"], trips) for trips in range(1, m + 1)]
-                        added, (costs, _) = cost(entry)[3] / squares[-1], own.get(period, ([ZERO] * m, []))
+                        added, (costs, _) = own_rho / squares[-1], own.get(period, ([ZERO] * m, []))
                         costs = [before + added * each for before, each in zip(costs, squares, strict=True)]
                         own[period] = costs, slopes_of(costs)
                     slopes = sorted((slope for _, each in own.values() for slope in each), reverse=True)
                     rho = sum(slopes[: unit["max_trips_year"]], ZERO)
-                spent[year] = each, (rho := rho + each["uncounted"]), (delta := delta + cost(entry)[2])
+                spent[year] = each, (rho := rho + each["uncounted"]), (delta := delta + own_delta)
+                pure[year] = pure.get(year, ZERO) + (epsilon if epsilon and not own_delta else math.inf)
                 cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
-                in_rho = "rho" in cap and rho <= cap["rho"] and not delta
-                if not in_rho and ("rho" in cap or left <= 0 or epsilons(rho, left)[0] > cap["epsilon"]):
+                fits = rho <= cap.get("rho", ZERO) and not delta
+                if "epsilon" in cap:
+                    fits = pure[year] <= cap["epsilon"] or (left > 0 and epsilons(rho, left)[0] <= cap["epsilon"])
+                if not fits:
                     yield f"{name}: the cap of {domain} in {year[1]} is exceeded"
     for (name, part), (_, rho, delta) in spent.items():
         told = ", ".join(f"{kind} {float(value):.6g}" for kind, value in caps[name].items())
+        if pure[name, part] < math.inf:
+            told += f", of which epsilon {float(pure[name, part]):.6g} is spent"
         print(f"{name} {part}: spent rho {UP(*rho.as_integer_ratio()):g}, delta {float(delta):.3g}; the cap is {told}")
 
 

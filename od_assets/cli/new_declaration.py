@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -671,7 +672,8 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         try:
             series.plan(geography, period)
         except BudgetExceeded as error:
-            step = f"leave --cap out, for a cap of {usual_cap['rho']}, or give a larger --cap or a smaller --epsilon"
+            measure, amount = next(iter(usual_cap.items()))
+            step = f"leave --cap out, for a cap of {measure} {amount}, or give a larger --cap or a smaller --epsilon"
             raise error.with_changes(next_step=step) from None
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
@@ -721,4 +723,7 @@ def _suggest_cap(series: Series[P, G], plan: Plan, epsilon: str) -> dict[str, st
     elif series.stated_periods.every == SINGLE:
         span = ""
     reason = f"room for five releases{span} at epsilon {epsilon}, including lost draws"
+    if all(charge.is_pure for charge in plan.charges):
+        total = sum((charge.epsilon for charge in plan.charges), start=Fraction(0))
+        return {"epsilon": f"{Decimal(format_rounded_up(ROOM * total)):f}", "reason": reason}
     return {"rho": f"{Decimal(format_rounded_up(ROOM * rho, 3)):f}", "reason": reason}

@@ -221,7 +221,7 @@ def _describe_spending(
             f"cap_{measure}": round_up_to_float(balance.cap),
             f"left_{measure}": float(balance.left),
             "lost_draws": [
-                {"measured": _describe_step(steps[number]), measure: round_up_to_float(charge.in_measure(measure))}
+                {"measured": _describe_step(steps[number]), measure: round_up_to_float(charge.select_amount(measure))}
                 for number, charge in ledger.list_lost_draws(key)
             ],
             "unpublished": [

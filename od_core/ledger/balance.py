@@ -162,7 +162,7 @@ def compute_balances(
         if requested:
             with_request, _of_part = _sum_charges(declared, parts, [*charges_of_cap, *requested])
         measure = cap.choose_measure(with_request)
-        spent = charged.in_measure(measure)
+        spent = charged.select_amount(measure)
         result.append(
             Balance(
                 domain,
@@ -171,7 +171,7 @@ def compute_balances(
                 spent=spent,
                 charged=_sum_by_release(charges_of_cap, measure),
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
-                asked=with_request.in_measure(measure) - spent,
+                asked=with_request.select_amount(measure) - spent,
                 measure=measure,
                 parts=of_part if "year" in declared else {},
                 of=parts,
@@ -194,7 +194,7 @@ def _sum_by_release(found: Sequence[_Charges], measure: Measure) -> dict[str, Fr
     amount_of = defaultdict[str, Fraction](Fraction)
     for charges in found:
         if charges.release is not None:
-            amount_of[charges.release] += charges.number * charges.charge.in_measure(measure)
+            amount_of[charges.release] += charges.number * charges.charge.select_amount(measure)
     return amount_of
 
 

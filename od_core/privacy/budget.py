@@ -283,7 +283,7 @@ class Charge:
         """True if the charge is an epsilon without a delta."""
         return self.epsilon > 0 and self.delta == 0
 
-    def in_measure(self, measure: Measure) -> Fraction:
+    def select_amount(self, measure: Measure) -> Fraction:
         """Return what the charge adds to a sum in a measure: rho, or epsilon if it is pure."""
         return self.as_rho if measure == "rho" else self.epsilon
 
@@ -341,7 +341,7 @@ class ChargeSum(NamedTuple):
             epsilon = sum((number * charge.epsilon for charge, number in stated), start=_ZERO)
         return cls(rho, delta, epsilon)
 
-    def in_measure(self, measure: Measure) -> Fraction:
+    def select_amount(self, measure: Measure) -> Fraction:
         """Return the sum in a measure. Raises OdError for epsilons if some of the charges are not pure."""
         amount = self.rho if measure == "rho" else self.epsilon
         if amount is None:
@@ -437,7 +437,7 @@ class Cap:
         """Return how much some charges use of the cap. Raises OdError as :meth:`allowed_rho` does."""
         charged = ChargeSum.from_charges((charge, 1) for charge in charges)
         measure = self.choose_measure(charged)
-        return Usage(measure, self.compute_allowed(measure, charged.delta), charged.in_measure(measure))
+        return Usage(measure, self.compute_allowed(measure, charged.delta), charged.select_amount(measure))
 
     def require_rho(self) -> Fraction:
         """Return the largest sum of rho that the cap allows. Raises OdError if it allows only pure epsilons."""

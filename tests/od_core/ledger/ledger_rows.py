@@ -12,7 +12,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_core import Budget, Cap, Geography, Ledger, OdError, PrivacyUnit, ReleaseKey, ReleasePlan, plan_release
+from od_core import (
+    Budget,
+    Cap,
+    Geography,
+    InfTDARefined,
+    Ledger,
+    OdError,
+    PrivacyUnit,
+    ReleaseKey,
+    ReleasePlan,
+    plan_release,
+)
 from od_core.ledger import measurements
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
@@ -36,6 +47,13 @@ def small_plan(rho: object = Fraction(3, 7), **changes: Any) -> ReleasePlan:
     shares = changes.pop("shares", [Fraction(k + 1, levels * (levels + 1) // 2) for k in range(levels)])
     budget = Budget(rho=rho, delta=changes.pop("delta", "1e-8"), shares=shares)
     return plan_release(changes.pop("geography", GEOGRAPHY), unit=unit, budget=budget, **changes, acceptance=NO_FAULTS)
+
+
+def pure_plan(epsilon: str) -> ReleasePlan:
+    """A plan with Laplace noise at each level, which is charged a pure epsilon."""
+    laplace = InfTDARefined(noise_distribution="laplace")
+    budget = Budget(epsilon)
+    return plan_release(GEOGRAPHY, unit=TRIP, budget=budget, mechanism=laplace, tree="both", acceptance=NO_FAULTS)
 
 
 def domain(cap: object, reason: str = "decided by the board", unit: PrivacyUnit = TRIP) -> PrivacyDomain:

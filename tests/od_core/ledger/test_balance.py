@@ -4,23 +4,11 @@ from fractions import Fraction
 
 import pytest
 
-from od_core import (
-    Budget,
-    Cap,
-    Charge,
-    InfTDARefined,
-    OdError,
-    PrivacyDomain,
-    PrivacyUnit,
-    ReleaseKey,
-    ReleasePlan,
-    plan_release,
-)
+from od_core import Cap, Charge, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey
 from od_core.ledger.balance import check_cap
 from od_core.ledger.chain import RESERVED
 from od_core.privacy.accounting import compute_tight_epsilon
-from od_core.privacy.neighbours import NO_FAULTS
-from tests.od_core.ledger.ledger_rows import GEOGRAPHY, TRIP, ledger_at, reservations, rows, small_plan
+from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, pure_plan, reservations, rows, small_plan
 
 TENTH = Fraction(1, 10)
 
@@ -66,13 +54,6 @@ def test_what_is_left_may_be_spent_to_the_last_fraction(tmp_path):
     assert ledger.balance("commuters", "2001-06").left == 0
     with pytest.raises(OdError, match="OD-LEDGER-CAP"):
         ledger.reserve(key("2001-06", 4), "commuters", small_plan(Fraction(1, 10**12)))
-
-
-def pure_plan(epsilon: str) -> ReleasePlan:
-    """A plan with Laplace noise at each level."""
-    laplace = InfTDARefined(noise_distribution="laplace")
-    options = {"mechanism": laplace, "tree": "both", "acceptance": NO_FAULTS}
-    return plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(epsilon), **options)
 
 
 def test_a_cap_in_epsilon_admits_pure_releases_up_to_its_epsilon(tmp_path):

@@ -39,7 +39,16 @@ from od_core.publication.certify import build_certificate
 from od_core.published.verification import verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released as released_groups
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, baselines_charged, domain, rows, small_plan
+from tests.od_core.ledger.ledger_rows import (
+    FLOWS,
+    GEOGRAPHY,
+    ONE_LEVEL,
+    baselines_charged,
+    domain,
+    pure_plan,
+    rows,
+    small_plan,
+)
 from tests.od_core.published.test_verification import small as published_whole
 
 pytestmark = pytest.mark.representatives("test_both_programs_cut_time_into_the_same_years", "test_it_*")
@@ -441,12 +450,15 @@ def test_real_releases_of_all_kinds_have_no_fault(var, capsys, tmp_path):
 
 def test_what_is_spent_is_rounded_up_as_by_the_first_verifier(var, capsys):
     verify_spending.main(var / "ledger.sqlite", var / "releases")
-    told = re.findall(r"^(\w+) (\S+): spent rho (\S+), ", capsys.readouterr().out, re.MULTILINE)
+    words = r"^(\w+) (\S+): spent rho (\S+), .*?(?:epsilon (\S+) is spent)?$"
+    told = re.findall(words, capsys.readouterr().out, re.MULTILINE)
     ledger = Ledger(var / "ledger.sqlite")
     assert len(told) > 6
-    for name, part, rho in told:
+    for name, part, rho, epsilon in told:
         balance = ledger.balance(name, part if len(part) > 4 else "2001-06")
-        assert Fraction(rho) == Fraction(format_rounded_up(balance.spent))
+        amount = {"rho": rho, "epsilon": epsilon}[balance.measure]
+        assert Fraction(amount) == Fraction(format_rounded_up(balance.spent))
+    assert {balance.measure for balance in ledger.balances()} == {"rho", "epsilon"}
 
 
 @pytest.mark.parametrize("name", FORGERIES)
@@ -501,6 +513,29 @@ def test_a_draw_of_parts_that_goes_on_with_other_noise_is_one_draw(tmp_path, cap
     ledger.start_draw(key, 1, "opendp", "a store")
     ledger.continue_draw(key, 1, "table", "a store")
     assert found(tmp_path, capsys) == []
+
+
+def test_pure_releases_are_within_a_cap_in_epsilon_by_the_sum_of_their_epsilons(tmp_path, capsys):
+    """Although their rho is not. A lower cap is exceeded, and so is the same one after a charge in rho."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("commuters", TRIP, Cap(epsilon=1, delta="1e-6"), "a test"))
+    for revision in (1, 2):
+        ledger.reserve(ReleaseKey("commuters", "2001-06", revision), "commuters", pure_plan("1/2"))
+    ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan(Fraction(1, 100), delta="1e-6"))
+    assert found(tmp_path, capsys) == []
+    said = "the cap of commuters in 2001-06 is exceeded"
+    for name in ("lowered", "mixed"):
+        (tmp_path / name).mkdir()
+    lowered = forged(tmp_path, tmp_path / "lowered", in_content("CAP", "commuters", epsilon="99/100"))
+    assert sum(said in fault for fault in found(lowered, capsys)) == 1
+
+    def moved(entries: list[Row], _certificates: dict[str, Any]) -> None:
+        for entry in entries:
+            if entry["release"] == "commuters/2001-07/r1":
+                entry["release"], entry["period"] = "commuters/2001-06/r3", "2001-06"
+                entry["content"] |= {"periods": ["2001-06"]}
+
+    assert sum(said in fault for fault in found(forged(tmp_path, tmp_path / "mixed", moved), capsys)) > 1
 
 
 def test_a_ledger_that_is_elsewhere_is_named(tmp_path):
