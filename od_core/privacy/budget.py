@@ -14,6 +14,7 @@ nothing to delta; after all others, the rho of all events is within the cap (``d
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -367,6 +368,10 @@ class Usage(NamedTuple):
         return 100 * self.used / self.cap if self.cap else _ZERO
 
 
+_MOST_RELEASES = 10**6
+"""Largest number of releases that is counted."""
+
+
 @dataclass(frozen=True, init=False)
 class Cap:
     """The largest budget that all releases of a data set together may spend in one elementary period.
@@ -438,6 +443,22 @@ class Cap:
         charged = ChargeSum.from_charges((charge, 1) for charge in charges)
         measure = self.choose_measure(charged)
         return Usage(measure, self.compute_allowed(measure, charged.delta), charged.select_amount(measure))
+
+    def count_releases(self, charges: Sequence[Charge]) -> dict[Measure, int]:
+        """Return how many releases with these charges the cap allows by each measure that applies; at most a million.
+
+        Raises OdError as :meth:`allowed_rho` does.
+        """
+        one = ChargeSum.from_charges((charge, 1) for charge in charges)
+        measures: list[Measure] = ["rho"]
+        if self.epsilon is not None and one.epsilon is not None:
+            measures.append("epsilon")
+
+        def exceeds(number: int, measure: Measure) -> bool:
+            return number * one.select_amount(measure) > self.compute_allowed(measure, number * one.delta)
+
+        numbers = range(1, _MOST_RELEASES + 1)
+        return {measure: bisect_left(numbers, True, key=lambda k: exceeds(k, measure)) for measure in measures}
 
     def require_rho(self) -> Fraction:
         """Return the largest sum of rho that the cap allows. Raises OdError if it allows only pure epsilons."""

@@ -132,6 +132,23 @@ def test_a_cap_counts_pure_charges_by_the_measure_that_takes_less_of_it(cap, cha
         assert fits == (by_epsilon or by_rho)
 
 
+@pytest.mark.parametrize(
+    "cap", [Cap(epsilon=1, delta="1e-6"), Cap(epsilon=3), Cap(epsilon=2, delta="1e-5"), Cap(rho="1/3")]
+)
+@pytest.mark.parametrize("charges", [[PURE] * 3, [GAUSSIAN], [Charge(epsilon=Fraction(1, 50))], [PURE, GAUSSIAN]])
+def test_as_many_releases_are_counted_as_the_cap_allows(cap, charges):
+    number = max(cap.count_releases(charges).values())
+    assert cap.compute_usage(charges * number).fits
+    assert not cap.compute_usage(charges * (number + 1)).fits
+
+
+def test_the_delta_of_releases_is_subtracted_before_they_are_counted():
+    each = Charge(epsilon=Fraction(1, 100), delta=Fraction(1, 10**7))
+    number = Cap(epsilon=1, delta="1e-6").count_releases([each])["rho"]
+    left = [Fraction(10 - k, 10**7) for k in range(10)]
+    assert number == sum(k * each.as_rho <= find_rho_for_epsilon(ONE, d, "tight") for k, d in enumerate(left) if k) < 10
+
+
 def test_a_cap_holds_where_results_decide_whether_all_charges_are_pure():
     """A pure event is followed by another one that takes all of epsilon, or by normal noise that takes all of rho.
 
