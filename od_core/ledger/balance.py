@@ -298,7 +298,7 @@ def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Aske
             "OD-LEDGER-CAP",
             f"{reason} needs {balance.measure} {format_rounded_up(balance.asked)} in {balance.period}, but data set"
             f" {domain!r} has a cap of {format_rounded_up(balance.cap)}, of which {format_rounded_up(balance.spent)} is"
-            f" spent and {format_rounded_down(balance.left)} remains",
+            f" spent and {format_rounded_down(max(balance.left, Fraction(0)))} remains",
             next_step="request a smaller budget, or raise the cap and state a reason",
             spent="nothing more was spent" if lost_draw else "nothing was spent",
         )
