@@ -225,7 +225,8 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
     paid = [entry for entry in entries if entry["kind"] == "RESERVED"]
     *_, last = (entry for entry in entries if entry["kind"] == "MEASURED")
     plan, spent = facts["plan"], facts["spent"]
-    own = plan["unit"], plan["neighbours"], plan.get("contribution_bound", 1), facts["data_set"], name
+    m, has_loss = plan.get("contribution_bound", 1), plan["unit"] != "user_year" and "max_trips_pair" not in plan
+    own = plan["unit"], plan["neighbours"], m, facts["data_set"], name
     stated = tuple(facts[key] for key in ("unit", "neighbours", "contribution_bound", "data_set", "release"))
     if own != stated or any((entry["facts"]["plan"], entry["domain"]) != (plan, own[3]) for entry in paid):
         yield "it was charged to another data set, or by another plan"
@@ -250,8 +251,9 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
         least |= {"delta": delta, "epsilon": min(tight, other), "epsilon_tight": tight, "epsilon_bun_steinke": other}
         if spent["epsilon_exact"] is not None:
             claim = Fraction(spent["epsilon_exact"])
-            cells = tuple(sorted((v := Fraction(e["facts"]["variance"]), int(2 * v * cost(e)[0])) for e in paid))
-            kept = moves_by_one and keeps_delta(cells, claim, delta)
+            noise = [(Fraction(entry["facts"]["variance"]), cost(entry)[0]) for entry in paid]
+            cells = tuple(sorted((v, int(2 * v * own_rho / m**2)) for v, own_rho in noise))
+            kept = has_loss and keeps_delta(cells, m, claim, delta)
             least["epsilon"] = min(least["epsilon"], claim)
             if kept is None:
                 print(f"{name}: the noise is too wide for its exact privacy loss to be recomputed here")
@@ -279,15 +281,15 @@ def epsilons(rho: Fraction, delta: Fraction) -> tuple[Fraction, Fraction]:
 
 
 @cache
-def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, delta: Fraction) -> bool | None:
+def keeps_delta(levels: tuple[tuple[Fraction, int], ...], m: int, epsilon: Fraction, delta: Fraction) -> bool | None:
     """Return whether the exact privacy loss keeps delta at an epsilon; None if the noise is too wide to sum over.
 
-    A cell that changes by one adds X / v to the loss. A grid that keeps the mean of exp(-loss) can only raise delta.
+    A cell that changes by m adds m X / v to the loss. A grid that keeps the mean of exp(-loss) can only raise delta.
     """
     cells = Counter(v for v, number in levels for _ in range(number))
-    mean_square, first, masses = sum(k / v for v, k in cells.items()) / sum(cells.values()), 0, [UNIT]
+    mean_square, first, masses = m * m * sum(k / v for v, k in cells.items()) / sum(cells.values()), 0, [UNIT]
     step = Fraction(1, math.ceil(128 / math.sqrt(mean_square)))
-    step = max(step, 1 / min(cells)) if len(cells) == 1 else step  # losses of equal variances lie on a grid
+    step = max(step, m / min(cells)) if len(cells) == 1 else step  # losses of equal variances lie on a grid
     with decimal.localcontext(EXACT):
         size = real(step)
         for v in cells:
@@ -295,16 +297,16 @@ def keeps_delta(levels: tuple[tuple[Fraction, int], ...], epsilon: Fraction, del
             if reach > 1_000_000:  # too many values to sum over
                 return None
             weights = [(-Decimal(x * x) / (2 * real(v))).exp() for x in range(reach + 1)]
-            total, begin = 2 * sum(weights) - 1, math.floor(-reach / (v * step))
+            total, begin = 2 * sum(weights) - 1, math.floor(-reach * m / (v * step))
             law = [0] * (2 - 2 * begin)
             for x in range(-reach, reach + 1):
-                dot, mass = math.floor(x / (v * step)), weights[abs(x)] / total * UNIT
-                upper = mass * (1 - (dot * size - real(x / v)).exp()) / (1 - (-size).exp())
+                dot, mass = math.floor(x * m / (v * step)), weights[abs(x)] / total * UNIT
+                upper = mass * (1 - (dot * size - real(x * m / v)).exp()) / (1 - (-size).exp())
                 law[dot - begin] += int(mass - upper) + 1
                 law[dot - begin + 1] += int(upper) + 1
             for _ in range(cells[v]):
                 first, masses = first + begin, convolved(masses, law)
-        least = real(epsilon - sum(k / (2 * v) for v, k in cells.items()))
+        least = real(epsilon - m * m * sum(k / (2 * v) for v, k in cells.items()))
         losses = ((dot * size - least, mass) for dot, mass in enumerate(masses, start=first))
         above = sum((mass * (1 - (-excess).exp()) for excess, mass in losses if excess > 0), Decimal(0))
         return above / UNIT + Decimal(sum(cells.values())) / UNIT <= real(delta)

@@ -141,6 +141,8 @@ class ReleaseWork(Generic[P, G]):
         """
         reserved = self.warehouse.ledger.read_reserved_plan(self.key)
         plan = self.series.plan(geography, self.key.period, is_reserved=reserved is not None)
+        if reserved is not None:
+            plan = plan.as_reserved(reserved)
         return plan.with_earlier_evidence(
             lambda: self._find_earlier_evidence(plan) if reserved is None else reserved.get(EARLIER)
         )

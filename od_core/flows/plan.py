@@ -36,6 +36,7 @@ from od_core.flows.step import (
     SegmentStep,
     TotalStep,
     count_shifted_cells,
+    has_one_trip,
     list_area_total_sides,
     list_measured_levels,
     make_threshold_step,
@@ -434,7 +435,8 @@ class ReleasePlan(Plan):
             return super().compute_spent(draws)
         rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
         every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
-        return Spent(rhos, self.budget.delta, self._shifted_cells if set(draws) == {1} else None, every_period)
+        cells = self._shifted_cells if set(draws) == {1} else None
+        return Spent(rhos, self.budget.delta, cells, every_period, shift=self.unit.contribution_bound)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -466,13 +468,11 @@ class ReleasePlan(Plan):
 
     @property
     def _shifted_cells(self) -> tuple[int, ...] | None:
-        """Number of cells of each query that may change by one between neighbours, for the exact privacy loss.
-
-        None if a cell may change by more, or if the number of uncounted trips is measured, too.
-        """
+        """See :func:`od_core.flows.step.count_shifted_cells`; None if the number of uncounted trips is measured."""
         if self.uncounted is not None:
             return None
-        return count_shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
+        queries = [(step.level, step.by_segment) for step in self._of_table]
+        return count_shifted_cells(self.neighbours, self.budget, queries)
 
     def find_level_above(self, step: TotalStep) -> int | None:
         """Return the nearest level above a step that is measured or, as the root, published exactly or a sum.
@@ -606,6 +606,16 @@ class ReleasePlan(Plan):
             if (mechanism.name, mechanism.options) != (self.mechanism.name, self.mechanism.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
                 yield f"mechanism {name}", partial(self.replan, self.unit, self.budget, mechanism), ""
+
+    def as_reserved(self, reserved: Mapping[str, Any]) -> ReleasePlan:
+        """Return the plan with the conversion ``tight`` if it was reserved so; see the base class.
+
+        Earlier versions took it in place of a declared ``exact`` for users and for records with weights.
+        """
+        is_of_earlier_version = (reserved.get("conversion"), self.conversion) == ("tight", "exact")
+        if not is_of_earlier_version or has_one_trip(self.unit):
+            return self
+        return replace(self, budget=replace(self.budget, conversion="tight"))
 
     def with_earlier_evidence(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
         """Return the plan with what earlier releases showed of its rule of estimation, if it chooses one."""

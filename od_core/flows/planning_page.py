@@ -260,7 +260,8 @@ class _Choices:
         if not sides:
             area_totals = None  # the tree of some levels may measure all totals itself
         queries += [(tree.depth, False)] * len(sides)
-        cells = count_shifted_cells(neighbours, queries)
+        # Readers choose the bound of a user's trips, on which the exact privacy loss depends.
+        cells = None if unit.max_trips == _TRIPS else count_shifted_cells(neighbours, declared, queries)
         rhos: list[list[object]] | None = None
         promises: list[list[float] | None] | None = None
         if cells is not None and privacy_loss.is_defined(declared.delta):
@@ -272,7 +273,7 @@ class _Choices:
                     continue
                 shared = replace(budget, shares=declared.shares)
                 steps = plan_steps(tree, neighbours, mechanism, shared, segments, area_totals)
-                spent = Spent(tuple(step.rho for step in steps), budget.delta, cells)
+                spent = Spent(tuple(step.rho for step in steps), budget.delta, cells, shift=unit.contribution_bound)
                 right_guesses = Guarantee.from_spent(spent).bound_guess_probability()
                 promises.append([round_up_to_float(spent.epsilon), round_up_to_float(right_guesses)])
                 rhos.append([float(spent.rho), format_rounded_up(spent.rho)])

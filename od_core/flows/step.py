@@ -342,8 +342,9 @@ def plan_steps(
         share_of_side = dict(zip(sides, side_shares, strict=True))
         return _plan_laplace_steps(tree, neighbours, budget, share_of_level, share_of_side)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
-    cells = count_shifted_cells(neighbours, counted) if of_table == 1 else None
-    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, (*query_shares, *side_shares), cells)
+    cells = count_shifted_cells(neighbours, budget, counted) if of_table == 1 else None
+    all_shares, shift = (*query_shares, *side_shares), neighbours.unit.contribution_bound
+    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, all_shares, cells, shift)
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, query_shares, strict=True):
         steps.append(_plan_level_step(neighbours, tree, segments, level, breakdown, rho * share))
@@ -408,11 +409,22 @@ def _plan_level_step(
     return SegmentStep(level, sensitivity, variance, breakdown.name, first_number, node_sizes=sizes)
 
 
-def count_shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:
-    """Return, for each query, the number of cells that may change by one between neighbours.
+def has_one_trip(unit: PrivacyUnit) -> bool:
+    """Return whether a unit is one record that counts 1."""
+    return not unit.is_of_users and unit.max_weight is None
 
-    A query is a level, and whether it counts by segment. Return None if a cell may change by more than one.
+
+def count_shifted_cells(
+    neighbours: Neighbours, budget: Budget, queries: Sequence[tuple[int, bool]]
+) -> tuple[int, ...] | None:
+    """Return, for each query, the number of cells that differ by the contribution bound, for the exact privacy loss.
+
+    A query is a level, and whether it counts by segment. Return None if the loss is not defined for the unit. It is
+    defined for users and for records with weights only if the budget declares the conversion ``exact``: earlier
+    versions planned such releases with ``tight``, and what those have published or begun stays as it is.
     """
+    if not has_one_trip(neighbours.unit) and budget.choose_conversion("tight", ()) != "exact":
+        return None
     cells = [neighbours.count_shifted_cells(level, by_segment=by_segment) for level, by_segment in queries]
     return None if None in cells else tuple(number for number in cells if number is not None)
 

@@ -118,12 +118,13 @@ class Budget(Shown):
         conversion: str,
         shares: tuple[Fraction, ...] = (Fraction(1),),
         shifted_cells: tuple[int, ...] | None = None,
+        shift: int = 1,
     ) -> Fraction:
         """Return the rho of the whole release. It is converted from epsilon if the budget has an epsilon.
 
         ``conversion`` is the default of the mechanism. The conversion ``exact`` alone uses ``shares``, those of the
-        measured levels, and ``shifted_cells``, as for :class:`Spent`. Raises OdError if delta is 0, but Gaussian noise
-        needs a positive delta; or epsilon is too small for any noise.
+        measured levels, and ``shifted_cells`` and ``shift``, as for :class:`Spent`. Raises OdError if delta is 0, but
+        Gaussian noise needs a positive delta; or epsilon is too small for any noise.
         """
         if self.delta == 0:
             raise make_budget_error("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
@@ -131,7 +132,7 @@ class Budget(Shown):
             return cast("Fraction", self.rho)  # one of the two is given
         name = self.choose_conversion(conversion, shifted_cells)
         if name == "exact" and shifted_cells is not None:
-            return privacy_loss.find_rho_by_loss(self.epsilon, self.delta, shares, shifted_cells)
+            return privacy_loss.find_rho_by_loss(self.epsilon, self.delta, shares, shifted_cells, shift)
         return accounting.find_rho_for_epsilon(self.epsilon, self.delta, name)
 
     @property
@@ -177,11 +178,13 @@ class Spent:
     Attributes:
         levels: rho of each measured level; with a promise, epsilon^2 / 2 of each, which the ledger adds up as rho.
         delta: delta for which epsilon is reported; with a promise, the sum of the deltas of all draws.
-        shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs by
-            one and every level was drawn once. Otherwise None, and there is no exact epsilon.
+        shifted_cells: for each measured level, the number of cells that differ by ``shift`` between those neighbours
+            that are easiest to distinguish, if every level was drawn once. Otherwise None, and there is no exact
+            epsilon.
         every_period: under a unit of a year, the part of rho that a user costs in every period, even where none of
             the user's trips is counted.
         promise: sum of the epsilons of all draws, if a mechanism promises (epsilon, delta) directly; else None.
+        shift: largest change of a cell, the contribution bound. Only the exact epsilon depends on it.
 
     Examples:
         >>> release.spent.epsilon <= 1, release.spent.delta
@@ -193,6 +196,7 @@ class Spent:
     shifted_cells: tuple[int, ...] | None = None
     every_period: Fraction = Fraction(0)
     promise: Fraction | None = None
+    shift: int = 1
 
     @property
     def rho(self) -> Fraction:
@@ -229,7 +233,7 @@ class Spent:
             return None
         variances: list[Fraction] = []
         for rho, cells in zip(self.levels, self.shifted_cells, strict=True):
-            variances += cells * [cells / (2 * rho)]
+            variances += cells * [cells * self.shift**2 / (2 * rho)]
         return tuple(variances)
 
     def _compute_epsilon(self, conversion: str) -> Fraction:
@@ -241,7 +245,7 @@ class Spent:
     def _compute_exact_epsilon(self) -> Fraction | None:
         """Return the epsilon of all levels by the exact privacy loss; None if that is not defined."""
         variances = self.variances
-        return None if variances is None else privacy_loss.compute_exact_epsilon(variances, self.delta)
+        return None if variances is None else privacy_loss.compute_exact_epsilon(variances, self.delta, self.shift)
 
 
 Measure = Literal["rho", "epsilon"]

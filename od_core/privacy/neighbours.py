@@ -249,10 +249,12 @@ class Neighbours:
         return () if self.unit.max_trips_pair is None else self.nodes[level]
 
     def count_shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
-        """Return the largest number of cells of a level that differ between neighbours, if each differs by one.
+        """Return the number of cells of a level that differ by m between the neighbours that differ most.
 
-        Return None if the unit is a user or has weights, because a cell may then differ by more.
+        If these cells alone differ, neighbours are at least as easy to distinguish as with any other division of the m
+        trips among the cells of a level (``docs/explanation/noise.md``). Return None under a pair cap, for which this
+        would be more noise than needed, and for a unit of a year.
         """
-        if self.unit.is_of_users or self.unit.max_weight is not None:
+        if self.unit.max_trips_pair is not None or self.unit.is_of_year:
             return None
-        return self.sensitivity_squared(level, by_segment=by_segment)
+        return self.sensitivity_squared(level, by_segment=by_segment) // self.unit.contribution_bound**2

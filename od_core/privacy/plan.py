@@ -358,6 +358,10 @@ class Plan(Shown, ABC):
         """Yield choices that only plans of this class have: in words, with the function that plans it, and a note."""
         yield from ()
 
+    def as_reserved(self, _reserved: Mapping[str, Any]) -> Self:
+        """Return the plan as an earlier version reserved it, given its facts, if that version planned it otherwise."""
+        return self
+
     def with_earlier_evidence(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
         """Return the plan with what earlier releases of its series showed, if it depends on that; see :data:`EARLIER`.
 

@@ -63,9 +63,10 @@ class Guarantee:
         delta: promised delta; 0 for a pure epsilon.
         rho: rho of zero-concentrated differential privacy; None if it is not known. A release with a pure epsilon has
             one, too, although its epsilon does not follow from it.
-        variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
-            None if that is not so. See :func:`od_core.privacy.privacy_loss.compute_exact_delta`.
+        variances: planned variance of the noise of each cell that differs by ``shift`` between neighbours; None if the
+            exact privacy loss is not defined. See :func:`od_core.privacy.privacy_loss.compute_exact_delta`.
         aside: probability of outcomes for which ``rho`` promises nothing; above 0 if a cap covers charges with a delta.
+        shift: largest change of a cell, for ``variances``.
     """
 
     epsilon: Fraction
@@ -73,13 +74,14 @@ class Guarantee:
     rho: Fraction | None = None
     variances: tuple[Fraction, ...] | None = None
     aside: Fraction = Fraction(0)
+    shift: int = 1
 
     @classmethod
     def from_spent(cls, spent: Spent) -> Guarantee:
         """Return the guarantee of a release that spent this budget."""
         if spent.promise is not None and spent.delta:
             return cls(spent.epsilon, spent.delta)
-        return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
+        return cls(spent.epsilon, spent.delta, spent.rho, spent.variances, shift=spent.shift)
 
     @classmethod
     def from_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
@@ -169,7 +171,7 @@ class Guarantee:
             bounds.append(self.aside + _bound_delta_by_divergence(self.rho))
             bounds.append(self.aside + _bound_delta_by_renyi(self.rho, epsilon))
         if self.variances is not None:
-            bounds.append(Fraction(privacy_loss.compute_exact_delta(self.variances, epsilon)))
+            bounds.append(Fraction(privacy_loss.compute_exact_delta(self.variances, epsilon, self.shift)))
         return min(bounds)
 
     def scale_to_units(self, units: int) -> Guarantee | None:

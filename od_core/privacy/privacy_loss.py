@@ -1,12 +1,13 @@
 """Compute the exact privacy loss of a release with discrete Gaussian noise, and the rho that (epsilon, delta) allows.
 
-Suppose that n cells have independent noise N_Z(0, v_1), ..., N_Z(0, v_n), and that neighbours differ by one in each of
-these cells and in no other. Then the release has the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of 1 / (2 v_i),
-and Y_i = -X_i / v_i with X_i ~ N_Z(0, v_i). The release is (epsilon, delta)-differentially private for delta = E max(0,
-1 - exp(epsilon - L)). ``docs/explanation/noise.md`` proves that this covers a release level by level. This module
-bounds delta from above: the probability of each loss is moved to points of a grid such that delta can only grow
-("connect the dots" [doroshenko2022dots]), the n distributions are convolved, and margins cover every rounding, every
-tail that is cut off, and every variance that a backend may draw with. The same page derives each margin.
+Suppose that n cells have independent noise N_Z(0, v_1), ..., N_Z(0, v_n), and that neighbours differ by m, the shift, in
+each of these cells and in no other. Then the release has the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of
+m^2 / (2 v_i), and Y_i = -m X_i / v_i with X_i ~ N_Z(0, v_i). The release is (epsilon, delta)-differentially private for
+delta = E max(0, 1 - exp(epsilon - L)). ``docs/explanation/noise.md`` proves that this covers a release level by level,
+however the m trips of a unit are divided among the cells of a level. This module bounds delta from above: the
+probability of each loss is moved to points of a grid such that delta can only grow ("connect the dots"
+[doroshenko2022dots]), the n distributions are convolved, and margins cover every rounding, every tail that is cut off,
+and every variance that a backend may draw with. The same page derives each margin.
 """
 
 from __future__ import annotations
@@ -68,22 +69,23 @@ def is_defined(delta: Fraction) -> bool:
     return LEAST_DELTA <= delta < 1
 
 
-def compute_exact_delta(variances: Sequence[Fraction], epsilon: Fraction) -> float:
-    """Return an upper bound of delta at an epsilon, if neighbours differ by one in one cell per variance.
+def compute_exact_delta(variances: Sequence[Fraction], epsilon: Fraction, shift: int = 1) -> float:
+    """Return an upper bound of delta at an epsilon, if neighbours differ by ``shift`` in one cell per variance.
 
     The bound also holds if each variance is larger than planned by its own factor of at most 1 + ``VARIANCE_SLACK``. If
     two cells of a level differ, as under bounded neighbours, the planned variance of this level is given twice.
 
-    Raises OdError if there is no variance, a variance is not between 1e-30 and 1e60, or epsilon is below 0.
+    Raises OdError if there is no variance, a variance is not between 1e-30 and 1e60, also as a multiple of the squared
+    shift, or epsilon is below 0.
     """
     if epsilon < 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must be at least 0", next_step="correct the budget")
-    return _make_delta_function(tuple(variances))(float(epsilon))
+    return _make_delta_function(tuple(variances), shift)(float(epsilon))
 
 
 @lru_cache(maxsize=256)
-def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
-    """Return the least epsilon at a delta, if neighbours differ by one in one cell per variance.
+def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction, shift: int = 1) -> Fraction:
+    """Return the least epsilon at a delta, if neighbours differ by ``shift`` in one cell per variance.
 
     It is rounded up to a multiple of 2^-24 of the ``tight`` epsilon. With this rounding, another machine finds the same
     number, except for about one release in a million.
@@ -91,8 +93,8 @@ def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction) -> F
     Raises OdError if delta is not from 1e-12 to below 1, or :func:`compute_exact_delta` refuses the variances.
     """
     _check_delta(delta)
-    compute_delta = _make_delta_function(variances)
-    rho = sum((1 / (2 * variance) for variance in variances), start=Fraction(0))
+    compute_delta = _make_delta_function(variances, shift)
+    rho = sum((shift**2 / (2 * variance) for variance in variances), start=Fraction(0))
     tight = accounting.compute_tight_epsilon(rho, delta)
     unit = tight / 2**24
     below_tight = range(2**24)  # tight is itself a valid promise
@@ -102,12 +104,13 @@ def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction) -> F
 
 @lru_cache(maxsize=256)
 def find_rho_by_loss(
-    epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...]
+    epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...], shift: int = 1
 ) -> Fraction:
     """Return the largest rho that a search finds for which the release is (epsilon, delta)-differentially private.
 
-    The rho is a multiple of 2^-64. A level with share s is measured with variance c / (2 rho s), and neighbours differ
-    by one in at most c of its cells. :func:`compute_exact_delta` is at most delta for these variances.
+    The rho is a multiple of 2^-64. A level with share s is measured with variance c m^2 / (2 rho s), and neighbours
+    differ by m, the ``shift``, in at most c of its cells. :func:`compute_exact_delta` is at most delta for these
+    variances.
 
     The ``shares`` are above 0 and sum to 1. In ``cells``, c is 2 for bounded neighbours, and 1 for unbounded neighbours
     and for the root. Raises OdError if :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or
@@ -122,29 +125,29 @@ def find_rho_by_loss(
     def delta_at(units: int) -> float:
         variances: list[Fraction] = []
         for share, differing in zip(shares, cells, strict=True):
-            variances += differing * [differing / (2 * units * unit * share)]
-        return compute_exact_delta(variances, lowered_epsilon)
+            variances += differing * [differing * shift**2 / (2 * units * unit * share)]
+        return compute_exact_delta(variances, lowered_epsilon, shift)
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # d ln delta / d ln rho in a Gaussian's tail
     return _find_last_within_delta(delta_at, delta, slope, int(tight / unit)) * unit
 
 
 @lru_cache(maxsize=32)
-def _make_delta_function(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
+def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callable[[float], float]:
     """Return a function that bounds delta at an epsilon as :func:`compute_exact_delta` does, for these variances."""
-    if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
+    if not variances or not _NARROWEST * shift**2 <= min(variances) <= max(variances) <= _WIDEST:
         message = "every variance must lie between 1e-30 and 1e60"
         raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
     counts = Counter(float(variance) for variance in variances)
-    step = _compute_grid_step(counts)
-    terms = [_sum_copies(_compute_loss_distribution(variance, step), counts[variance]) for variance in sorted(counts)]
+    step = _compute_grid_step(counts, shift)
+    terms = [_sum_copies(_compute_loss_distribution(v, step, shift), counts[v]) for v in sorted(counts)]
     random_loss = terms[0]  # the distribution of Y_1 + ... + Y_n
     for term in terms[1:]:
         random_loss = _sum_independent(random_loss, term)
     first, masses, lost = random_loss
-    offset = sum(times / (2 * variance) for variance, times in counts.items())  # R
+    offset = sum(times * shift**2 / (2 * variance) for variance, times in counts.items())  # R
     losses = offset + step * (first + np.arange(len(masses)))
-    largest_loss = offset + sum(times * _REACH / math.sqrt(variance) for variance, times in counts.items())
+    largest_loss = offset + sum(times * _REACH * shift / math.sqrt(variance) for variance, times in counts.items())
     slack = float(VARIANCE_SLACK)
     growth = math.exp(slack * counts.total() * _REACH**2 / 2)  # bounds the growth of any probability within reach
 
@@ -158,37 +161,38 @@ def _make_delta_function(variances: tuple[Fraction, ...]) -> Callable[[float], f
     return bound_delta
 
 
-def _compute_grid_step(counts: Counter[float]) -> float:
+def _compute_grid_step(counts: Counter[float], shift: int) -> float:
     """Return the distance between neighbouring points of the grid of losses; ``counts`` has the cells by variance.
 
     It is 1/64 of the root mean square of the standard deviations of the cells' losses. It is larger if the variances
     differ so much that there would be too many points, or if all variances are equal and the values of a cell's loss
     are further apart.
     """
-    mean_square = sum(cells / variance for variance, cells in counts.items()) / counts.total()
-    widest = max((_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
+    mean_square = shift**2 * sum(cells / variance for variance, cells in counts.items()) / counts.total()
+    widest = max(shift * (_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
     step = max(math.sqrt(mean_square) / 64, widest / 2**13)
-    return max(step, 1 / next(iter(counts))) if len(counts) == 1 else step
+    return max(step, shift / next(iter(counts))) if len(counts) == 1 else step
 
 
-def _compute_loss_distribution(variance: float, step: float) -> _Distribution:
-    """Return the distribution of Y = -X / v with X ~ N_Z(0, v), moved to the points of the grid.
+def _compute_loss_distribution(variance: float, step: float, shift: int) -> _Distribution:
+    """Return the distribution of Y = -m X / v with X ~ N_Z(0, v) and the shift m, moved to the points of the grid.
 
-    From sigma = 2^12 on, the integers are treated in blocks of 2 m + 1, from c - m to c + m, with m / sigma at most
+    From sigma = 2^12 on, the integers are treated in blocks of 2 h + 1, from c - h to c + h, with h / sigma at most
     2^-12. The probability of a block is bounded from above; it is P(c) times the sum of cosh(c i / v) exp(-i^2 / 2v)
-    over |i| <= m. The block's mean of exp(-Y) is bounded from below; it is exp(c / v) times a mean of
-    cosh((c - 1) i / v) / cosh(c i / v). This mean is at least 1 for c <= 0, and at least exp(-c m^2 / v^2) for c >= 1,
-    because the derivative of ln cosh(x) is at most x. With m = 0 both bounds are exact.
+    over |i| <= h. The block's mean of exp(-Y) is bounded from below; it is exp(m c / v) times a mean of
+    cosh((c - m) i / v) / cosh(c i / v). This mean is at least 1 for c <= 0, and at least exp(-m c h^2 / v^2) for
+    c >= 1, because the derivative of ln cosh(x) is at most x. With h = 0 both bounds are exact.
     """
     sigma = math.sqrt(variance)
-    m = int(sigma / _BLOCKS)
-    reach = math.ceil(_REACH * sigma / (2 * m + 1))
-    centre = (2 * m + 1) * np.arange(-reach, reach + 1, dtype=np.float64)
-    masses = (2 * m + 1) * np.exp(-(centre**2) / (2 * variance)) * np.cosh(m * centre / variance)
-    normaliser = math.sqrt(2 * math.pi * variance) if m else masses.sum()  # neither exceeds the true one
-    mean = (np.maximum(centre, 0) * (m / variance) ** 2) - centre / variance
-    lower = np.floor(-(centre + m) / variance / step)
-    upper = np.maximum(lower + 1, np.ceil(-(centre - m) / variance / step))
+    half = int(sigma / _BLOCKS)
+    reach = math.ceil(_REACH * sigma / (2 * half + 1))
+    centre = (2 * half + 1) * np.arange(-reach, reach + 1, dtype=np.float64)
+    masses = (2 * half + 1) * np.exp(-(centre**2) / (2 * variance)) * np.cosh(half * centre / variance)
+    normaliser = math.sqrt(2 * math.pi * variance) if half else masses.sum()  # neither exceeds the true one
+    slope = shift / variance
+    mean = slope * (np.maximum(centre, 0) * half**2 / variance - centre)
+    lower = np.floor(-(centre + half) * slope / step)
+    upper = np.maximum(lower + 1, np.ceil(-(centre - half) * slope / step))
     upwards = np.clip(np.expm1(lower * step - mean) / np.expm1((lower - upper) * step), 0, 1)
     first = int(lower[-1])
     dots = np.concatenate([lower, upper]).astype(np.int64) - first

@@ -248,9 +248,11 @@ def read_guarantee_for_one_unit(certificate: Certificate) -> Guarantee:
         delta = Fraction(spent["delta"] if spent["lost_draws"] else plan["delta"])
         return Guarantee(epsilon, delta, None if delta else Fraction(spent["rho_exact"]))
     variances = None
-    if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
-        variances = tuple(Fraction(step["variance"]) for step in steps for _ in range(step["sensitivity_squared"]))
-    return Guarantee(epsilon, Fraction(plan["delta"]), Fraction(spent["rho_exact"]), variances)
+    shift = certificate["contribution_bound"]
+    if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by the contribution bound
+        cells = [(Fraction(step["variance"]), step["sensitivity_squared"] // shift**2) for step in steps]
+        variances = tuple(variance for variance, number in cells for _ in range(number))
+    return Guarantee(epsilon, Fraction(plan["delta"]), Fraction(spent["rho_exact"]), variances, shift=shift)
 
 
 def _read_derived_guarantee(certificate: Certificate) -> Guarantee:
@@ -266,6 +268,7 @@ def _read_derived_guarantee(certificate: Certificate) -> Guarantee:
         Fraction(promise["delta"]),
         None if rho is None else Fraction(rho),
         None if variances is None else tuple(map(Fraction, variances)),
+        shift=certificate["contribution_bound"],
     )
 
 

@@ -287,6 +287,7 @@ def _make_one_period_guarantee(releases: Sequence[Release]) -> Guarantee:
         delta=max(guarantee.delta for guarantee in guarantees),
         rho=max(rhos) if len(rhos) == len(guarantees) else None,
         variances=variances.pop() if len(variances) == 1 else None,
+        shift=guarantees[0].shift,
     )
 
 

@@ -1,7 +1,7 @@
-"""The delta of unit-shift discrete Gaussians by other means: balls, all outcomes one by one, pairs of halves.
+"""The delta of shifted discrete Gaussians by other means: balls, all outcomes one by one, pairs of halves.
 
-delta(eps) = sum over outcomes x of max(0, P(x) - exp(eps) Q(x)), with P the noise and Q the noise moved by one in each
-coordinate (Canonne, Kamath & Steinke 2020).
+delta(eps) = sum over outcomes x of max(0, P(x) - exp(eps) Q(x)), with P the noise and Q the noise moved in each
+coordinate, by one or by several trips (Canonne, Kamath & Steinke 2020).
 """
 
 import itertools
@@ -56,16 +56,17 @@ def law_of_sum(variance: Fraction, count: int) -> list[arb]:
     return law.coeffs()
 
 
-def delta_by_balls(variance: Fraction, count: int, epsilon: Fraction) -> arb:
+def delta_by_balls(variance: Fraction, count: int, epsilon: Fraction, shift: int = 1) -> arb:
     """A ball of delta where all variances are equal: sum over s = sum of x of P(s) (1 - exp(eps - loss(s)))_+.
 
-    The loss (the log of P(x) / Q(x), Q moved by +1 everywhere) is a function of s: (count - 2 s) / (2 variance).
+    The loss (the log of P(x) / Q(x), Q moved by m = ``shift`` everywhere) is a function of s:
+    (count m^2 - 2 m s) / (2 variance).
     """
     with precision(160):
         law = law_of_sum(variance, count)
         total = arb(0)
         for index, mass in enumerate(law):
-            loss = (count - 2 * (index - len(law) // 2)) / (2 * variance)
+            loss = (count * shift**2 - 2 * shift * (index - len(law) // 2)) / (2 * variance)
             if loss <= epsilon:
                 break  # and so is every further one
             total += mass * (1 - arb(rational(epsilon - loss)).exp())
@@ -76,16 +77,45 @@ def delta_of_outcomes(variances: Sequence[Fraction], shifts: Sequence[int], epsi
     """All outcomes of two or three small discrete Gaussians, one by one, from the definition."""
     terms = []
     laws = []
+    most = max(map(abs, shifts))
     for variance in variances:
-        width = math.ceil(9 * math.sqrt(variance)) + 2
-        weights = {k: math.exp(-k * k / (2 * variance)) for k in range(-width - 1, width + 2)}
+        width = math.ceil(9 * math.sqrt(variance)) + 1 + most
+        weights = {k: math.exp(-k * k / (2 * variance)) for k in range(-width - most, width + most + 1)}
         total = math.fsum(weights.values())
         laws.append({k: weight / total for k, weight in weights.items()})
-    for outcome in itertools.product(*(list(law)[1:-1] for law in laws)):
+    for outcome in itertools.product(*(list(law)[most:-most] for law in laws)):
         p = math.prod(law[x] for law, x in zip(laws, outcome, strict=True))
         q = math.prod(law[x - shift] for law, x, shift in zip(laws, outcome, shifts, strict=True))
         terms.append(max(0.0, p - math.exp(epsilon) * q))
     return math.fsum(terms)
+
+
+def losses_of_division(variance: Fraction, shifts: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Losses and masses of a level whose cells move by whole numbers of trips.
+
+    The loss is a function of the sum of d_i x_i, a whole number, whose law is that of independent multiples.
+    """
+    width = math.ceil(12 * math.sqrt(variance)) + 2
+    at = np.arange(-width, width + 1)
+    weights = np.exp(-(at**2) / (2 * float(variance)))
+    law = np.ones(1)
+    for shift in filter(None, map(abs, shifts)):
+        multiple = np.zeros(2 * shift * width + 1)
+        multiple[::shift] = weights / weights.sum()
+        law = np.convolve(law, multiple)
+    sums = np.arange(len(law)) - len(law) // 2
+    losses = (sum(shift**2 for shift in shifts) - 2 * sums) / (2 * float(variance))
+    return losses[law > 1e-30], law[law > 1e-30]
+
+
+def delta_of_divisions(levels: Sequence[tuple[Fraction, Sequence[int]]], epsilon: float) -> float:
+    """Delta of one or two levels, each with the moves of its cells: every pair of losses."""
+    losses, masses = np.zeros(1), np.ones(1)
+    for level in levels:
+        more, weights = losses_of_division(*level)
+        losses, masses = np.add.outer(losses, more).ravel(), np.multiply.outer(masses, weights).ravel()
+    excess = np.maximum(losses - epsilon, 0)
+    return float(-masses @ np.expm1(-excess))
 
 
 def atoms(variance: Fraction, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -31,13 +31,14 @@ def variances(rho: Fraction, shares: tuple[Fraction, ...], cells: int) -> list[F
     return [cells / (2 * rho * share) for share in shares for _ in range(cells)]
 
 
-@pytest.mark.parametrize("shifts", [(1, 1), (1, -1), (-1, -1, 1)])
+@pytest.mark.parametrize("shifts", [(1, 1), (1, -1), (-1, -1, 1), (2, -2), (3, 3), (7, -7)])
 @pytest.mark.parametrize("epsilon", ["0", "0.5", "3"])
 def test_is_the_definition_outcome_by_outcome(shifts, epsilon):
     """Whatever the directions of the shifts: the noise is symmetric."""
-    of_size = [Fraction("0.4"), Fraction("2.5"), Fraction("1.1")][: len(shifts)]
+    most = max(map(abs, shifts))
+    of_size = [most**2 * Fraction(size) for size in ("0.4", "2.5", "1.1")][: len(shifts)]
     expected = oracle.delta_of_outcomes(of_size, shifts, Fraction(epsilon))
-    found = compute_exact_delta(of_size, Fraction(epsilon))
+    found = compute_exact_delta(of_size, Fraction(epsilon), most)
     assert expected * (1 - 1e-12) <= found <= expected * 1.0005
 
 
@@ -58,15 +59,30 @@ def test_equal_variances_are_never_below_the_ball(sigma, count):
         assert arb(found) < ball * arb(1.002)
 
 
-@pytest.mark.representatives("4500")
+@pytest.mark.representatives("4500-1")
+@pytest.mark.parametrize("shift", [1, 40])
 @pytest.mark.parametrize("sigma", ["4095", "4500"])
-def test_blocks_of_integers_are_never_below_the_ball(sigma):
+def test_blocks_of_integers_are_never_below_the_ball(sigma, shift):
     """Wide noise is taken in blocks; at 4500 they hold three integers."""
     variance = Fraction(sigma) ** 2
-    epsilon = Fraction(9, 2) / Fraction(sigma)
-    ball = oracle.delta_by_balls(variance, 1, epsilon)
-    assert ball < arb(compute_exact_delta([variance], epsilon))
-    assert arb(compute_exact_delta([variance], epsilon)) < ball * arb(1.002)
+    epsilon = shift * Fraction(9, 2) / Fraction(sigma)
+    ball = oracle.delta_by_balls(variance, 1, epsilon, shift)
+    assert ball < arb(compute_exact_delta([variance], epsilon, shift))
+    assert arb(compute_exact_delta([variance], epsilon, shift)) < ball * arb(1.002)
+
+
+@pytest.mark.parametrize(("sigma", "shift"), [("0.9", 2), ("4", 3), ("13", 10), ("60", 40), ("3", 40)])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_shifts_by_several_are_never_below_the_ball(sigma, shift, count):
+    """At about 3, 4.5 and 6 standard deviations of the loss."""
+    variance = Fraction(sigma) ** 2
+    for deviations in ("3", "4.5", "6"):
+        spread = shift * Fraction(math.sqrt(count / variance))
+        epsilon = count * shift**2 / (2 * variance) + Fraction(deviations) * spread
+        ball = oracle.delta_by_balls(variance, count, epsilon, shift)
+        found = compute_exact_delta([variance] * count, epsilon, shift)
+        assert ball < arb(found)
+        assert arb(found) < ball * arb(1.002)
 
 
 @pytest.fixture
@@ -99,6 +115,18 @@ def test_wider_noise_can_have_a_larger_delta_and_the_bound_covers_it(variance, c
         assert all(ball < arb(found) for ball in balls)
 
 
+@pytest.mark.parametrize(("variance", "shift", "epsilon"), [("0.8", 2, "8"), ("1.8", 3, "8"), ("0.3", 2, "20")])
+def test_wider_noise_is_covered_for_shifts_by_several(variance, shift, epsilon, set_slack):
+    planned = Fraction(variance)
+    for slack in (Fraction(1, 20), Fraction(1, 1000)):
+        balls = [
+            oracle.delta_by_balls(planned * (1 + slack * step / 20), 1, Fraction(epsilon), shift) for step in range(21)
+        ]
+        set_slack(slack)
+        found = compute_exact_delta([planned], Fraction(epsilon), shift)
+        assert all(ball < arb(found) for ball in balls)
+
+
 @pytest.mark.parametrize("slack", ["1/20", "1/1000"])
 def test_the_bound_covers_every_mixture_of_wider_levels(slack, set_slack):
     """Each level is wider by a part of its own: 9 by 9 pairs of two levels, outcome by outcome."""
@@ -122,17 +150,18 @@ def test_the_slack_of_a_rounding_is_covered_and_costs_next_to_nothing(variance, 
     assert found < balls[0] * arb(1.0001)
 
 
-def test_a_block_bounds_mass_and_ends_from_above_and_the_mean_from_below(monkeypatch):
+@pytest.mark.parametrize("shift", [1, 5, 90])
+def test_a_block_bounds_mass_and_ends_from_above_and_the_mean_from_below(monkeypatch, shift):
     """Each bound by itself, block by block, on a grid so fine that it adds nothing of its own."""
     monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)
     variance, half = 2500.0, 3
-    law = privacy_loss._compute_loss_distribution(variance, 2**-20)
-    dots = 2**-20 * (law.first + np.arange(len(law.masses)))
+    law = privacy_loss._compute_loss_distribution(variance, shift * 2**-20, shift)
+    dots = shift * 2**-20 * (law.first + np.arange(len(law.masses)))
     weight = np.exp(-(np.arange(-600, 601) ** 2) / (2 * variance))
     for centre in range(-455, 456, 2 * half + 1):
         inside = np.arange(centre - half, centre + half + 1)
-        p, losses = weight[inside + 600] / weight.sum(), -inside / variance
-        of_block = np.abs(dots + centre / variance) < (half + 0.5) / variance
+        p, losses = weight[inside + 600] / weight.sum(), -shift * inside / variance
+        of_block = np.abs(dots + shift * centre / variance) < shift * (half + 0.5) / variance
         masses, seen = law.masses[of_block], dots[of_block][law.masses[of_block] > 0]
         assert masses.sum() >= p.sum() * (1 - 1e-12)
         assert seen.min() <= losses.min() <= losses.max() <= seen.max()
@@ -193,6 +222,20 @@ def test_uniform_rho_keeps_its_promise_and_is_the_largest(levels, epsilon, delta
     assert oracle.delta_by_balls(levels * cells / (2 * more), levels * cells, Fraction(epsilon)) > promised
 
 
+@pytest.mark.parametrize("cells", [1, 2])
+@pytest.mark.parametrize("shift", [3, 40])
+@pytest.mark.parametrize(("levels", "epsilon"), [(2, "0.5"), (4, "1"), (4, "10")])
+def test_rho_of_shifts_by_several_keeps_its_promise_and_is_the_largest(levels, epsilon, shift, cells):
+    """By balls; half a percent more breaks the promise."""
+    rho = find_rho_by_loss(Fraction(epsilon), DELTA, uniform(levels), (cells,) * levels, shift)
+    balls = [
+        oracle.delta_by_balls(shift**2 * levels * cells / (2 * each), levels * cells, Fraction(epsilon), shift)
+        for each in (rho, rho * Fraction("1.005"))
+    ]
+    promised = arb(oracle.rational(DELTA))
+    assert balls[0] <= promised < balls[1]
+
+
 @pytest.mark.parametrize("delta", ["1e-6", "1e-8"])
 @pytest.mark.parametrize(
     ("fan_outs", "epsilon"), [([3, 40], "1"), ([3, 40], "10"), ([4, 4, 9, 9], "10"), ([2, 2, 5, 5, 30, 30], "10")]
@@ -210,13 +253,14 @@ def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, 
     assert recomputed(rho * Fraction("1.005")) > float(delta)
 
 
+@pytest.mark.parametrize("shift", [1, 12])
 @pytest.mark.parametrize("cells", [1, 2])
 @pytest.mark.parametrize("rho", ["1e-6", "0.02", "1.3", "40"])
-def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
-    release = variances(Fraction(rho), uniform(4), cells)
-    epsilon = compute_exact_epsilon(tuple(release), DELTA)
+def test_epsilon_holds_its_delta_and_is_the_least(rho, cells, shift):
+    release = [shift**2 * variance for variance in variances(Fraction(rho), uniform(4), cells)]
+    epsilon = compute_exact_epsilon(tuple(release), DELTA, shift)
     smaller = epsilon * (1 - Fraction(1, 10**6))
-    assert compute_exact_delta(release, epsilon) <= DELTA < compute_exact_delta(release, smaller)
+    assert compute_exact_delta(release, epsilon, shift) <= DELTA < compute_exact_delta(release, smaller, shift)
     assert epsilon < compute_tight_epsilon(Fraction(rho), DELTA)
 
 
@@ -237,3 +281,5 @@ def test_variances_that_are_none_are_refused(wrong):
         compute_exact_delta(wrong, Fraction(1))
     with pytest.raises(OdError, match="OD-BUDGET-RHO"):
         compute_exact_epsilon(tuple(wrong), DELTA)
+    with pytest.raises(OdError, match="OD-BUDGET-RHO"):
+        compute_exact_delta([Fraction(3, 10**30)], Fraction(1), 2)
