@@ -32,7 +32,6 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.balance import Balance
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
-from od_core.privacy.budget import Budget
 from od_core.publication.certificate import Certificate
 from od_core.publication.number_formats import format_rounded
 from od_core.publication.read_back import read_bundle_certificate
@@ -539,11 +538,11 @@ def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
     if segments is not None and found.segment_share is not None:
         segments = replace(segments, share=found.segment_share)
     with_budget = partial(forecast.with_budget, plan, segments=segments)
-    delta, shares = plan.budget.delta, found.shares
+    shares = found.shares
     rho = Fraction(found.rho)
     if plan.budget.epsilon is None:
-        return with_budget(Budget(rho=format_rounded_up(rho, _DIGITS), delta=delta, shares=shares))
-    epsilon = with_budget(Budget(rho=rho, delta=delta, shares=shares)).spent.epsilon
+        return with_budget(replace(plan.budget, rho=format_rounded_up(rho, _DIGITS), shares=shares))
+    epsilon = with_budget(replace(plan.budget, epsilon=None, rho=rho, shares=shares)).spent.epsilon
     while True:  # a conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon
         epsilon = Fraction(format_rounded_up(epsilon, _DIGITS))
         chosen = with_budget(replace(plan.budget, epsilon=epsilon, shares=shares))

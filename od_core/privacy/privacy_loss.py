@@ -1,10 +1,10 @@
 """Compute the exact privacy loss of a release with discrete Gaussian noise, and the rho that (epsilon, delta) allows.
 
-Suppose that n cells have independent noise N_Z(0, v_1), ..., N_Z(0, v_n), and that neighbours differ by m, the shift, in
+Suppose that n cells have independent noise N_Z(0, v_1), ..., N_Z(0, v_n), and that neighbours differ by the shift m in
 each of these cells and in no other. Then the release has the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of
-m^2 / (2 v_i), and Y_i = -m X_i / v_i with X_i ~ N_Z(0, v_i). The release is (epsilon, delta)-differentially private for
-delta = E max(0, 1 - exp(epsilon - L)). ``docs/explanation/noise.md`` proves that this covers a release level by level,
-however the m trips of a unit are divided among the cells of a level. This module bounds delta from above: the
+m^2 / (2 v_i), and Y_i = -m X_i / v_i with X_i ~ N_Z(0, v_i). The release is (epsilon, delta)-differentially private
+for delta = E max(0, 1 - exp(epsilon - L)). ``docs/explanation/noise.md`` proves that this covers a release level by
+level, however the m trips of a unit are divided among the cells of a level. This module bounds delta from above: the
 probability of each loss is moved to points of a grid such that delta can only grow ("connect the dots"
 [doroshenko2022dots]), the n distributions are convolved, and margins cover every rounding, every tail that is cut off,
 and every variance that a backend may draw with. The same page derives each margin.

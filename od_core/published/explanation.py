@@ -108,7 +108,7 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
     if other.spent.promise is not None:
         budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
-        budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)
+        budget = replace(other.budget, epsilon=None, rho=other.spent.rho * times)
     return plan.replan(other.unit, budget).spent.epsilon
 
 

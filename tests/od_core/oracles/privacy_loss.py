@@ -118,17 +118,17 @@ def delta_of_divisions(levels: Sequence[tuple[Fraction, Sequence[int]]], epsilon
     return float(-masses @ np.expm1(-excess))
 
 
-def atoms(variance: Fraction, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def atoms(variance: Fraction, count: int, shift: int = 1) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Losses and masses of ``count`` equal Gaussians, masses above 1e-25."""
     with precision(160):
         masses = np.array([float(mass) for mass in law_of_sum(variance, count)])
     sums = np.arange(len(masses)) - len(masses) // 2
-    losses = (count - 2 * sums) / (2 * float(variance))
+    losses = (count * shift**2 - 2 * shift * sums) / (2 * float(variance))
     seen = masses > 1e-25
     return losses[seen], masses[seen]
 
 
-def delta_by_halves(levels: Sequence[tuple[Fraction, int]], epsilon: float) -> float:
+def delta_by_halves(levels: Sequence[tuple[Fraction, int]], epsilon: float, shift: int = 1) -> float:
     """Delta of unequal variances, (variance, count) each: every pair of an atom of one half and one of the other.
 
     Losses of a half are all sums of its levels' losses. For each atom of the first half the atoms of the second that
@@ -138,7 +138,7 @@ def delta_by_halves(levels: Sequence[tuple[Fraction, int]], epsilon: float) -> f
     for part in (levels[::2], levels[1::2]):
         losses, masses = np.zeros(1), np.ones(1)
         for level in part:
-            more, weights = atoms(*level)
+            more, weights = atoms(*level, shift)
             losses = np.add.outer(losses, more).ravel()
             masses = np.multiply.outer(masses, weights).ravel()
             losses, masses = losses[masses > 1e-25], masses[masses > 1e-25]

@@ -138,6 +138,7 @@ def release_all(var: Path) -> None:
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
     flows("wide_pairs/2001-05/r1", "commuters", TRIP, budget, mechanism=StabilityHistogram("bun_nissim_stemmer"))
     flows("rides/2001-06/r1", "riders", USER, Budget(epsilon=1, delta="1e-6"))
+    flows("rides/2001-08/r1", "riders", USER, BY_EPSILON)
     flows("ride_pairs/2001-07/r1", "riders", USER, budget, mechanism="stability_histogram")
     modes = {"segments": {"mode": ["car", "bus"]}, "geography": GEOGRAPHY, "area_totals": "1/5"}
     by_mode = FLOWS.assign(mode=["car", "bus", "bus", "car"])
@@ -146,6 +147,7 @@ def release_all(var: Path) -> None:
     for month, rho, uncounted in (("05", "1/5", None), ("06", "1/7", Uncounted("1/4", 9)), ("07", "1/9", None)):
         flows(f"trains/2001-{month}/r1", "trains", SEASON, Budget(rho=rho, delta="1e-8"), uncounted=uncounted)
     flows("loads/2001-05/r1", "commuters", LOADED, Budget(epsilon="1/2", delta="1e-8"), geography=GEOGRAPHY)
+    flows("loads/2001-06/r1", "commuters", LOADED, BY_EPSILON, geography=GEOGRAPHY)
     flows("walks/2001-W23/r1", "walkers", UNBOUNDED)
     flows("walks/2001-W23--2001-W25/r1", "walkers", UNBOUNDED)
 
@@ -403,6 +405,12 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
     "exact epsilon lowered": (in_spent(FLIGHT, epsilon_exact=less, epsilon=less), "its epsilon_exact"),
     "exact epsilon where a user moves by four": (
         in_spent("rides/2001-06/r1", epsilon_exact=0.5, epsilon=0.5),
+        "its epsilon_exact",
+    ),
+    "exact epsilon of users lowered": (in_spent("rides/2001-08/r1", epsilon_exact=less, epsilon=less), "epsilon_exact"),
+    "exact epsilon of weights lowered": (in_spent("loads/2001-06/r1", epsilon_exact=less, epsilon=less), "its epsilon"),
+    "exact epsilon under a pair cap": (
+        in_spent("people/2001-06/r1", epsilon_exact=0.9999, epsilon=0.9999),
         "its epsilon_exact",
     ),
     "an exact number changed": (in_certificate("exact/2001-05/r1", exact={"trips": 347}), "published exactly"),
