@@ -117,7 +117,9 @@ def test_wider_noise_can_have_a_larger_delta_and_the_bound_covers_it(variance, c
 
 @pytest.mark.parametrize(("variance", "shift", "epsilon"), [("0.8", 2, "8"), ("1.8", 3, "8"), ("0.3", 2, "20")])
 def test_wider_noise_is_covered_for_shifts_by_several(variance, shift, epsilon, set_slack):
+    """As derived: no loss within reach grows by more than the slack of the largest one."""
     planned = Fraction(variance)
+    largest_loss = shift**2 / (2 * planned) + 9 * Fraction(shift / math.sqrt(planned))
     for slack in (Fraction(1, 20), Fraction(1, 1000)):
         balls = [
             oracle.delta_by_balls(planned * (1 + slack * step / 20), 1, Fraction(epsilon), shift) for step in range(21)
@@ -125,6 +127,7 @@ def test_wider_noise_is_covered_for_shifts_by_several(variance, shift, epsilon, 
         set_slack(slack)
         found = compute_exact_delta([planned], Fraction(epsilon), shift)
         assert all(ball < arb(found) for ball in balls)
+        assert oracle.delta_by_balls(planned, 1, Fraction(epsilon) - slack * largest_loss, shift) < arb(found)
 
 
 @pytest.mark.parametrize("slack", ["1/20", "1/1000"])
