@@ -541,7 +541,7 @@ def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
     shares = found.shares
     rho = Fraction(found.rho)
     if plan.budget.epsilon is None:
-        return with_budget(replace(plan.budget, rho=format_rounded_up(rho, _DIGITS), shares=shares))
+        return with_budget(replace(plan.budget, rho=Fraction(format_rounded_up(rho, _DIGITS)), shares=shares))
     epsilon = with_budget(replace(plan.budget, epsilon=None, rho=rho, shares=shares)).spent.epsilon
     while True:  # a conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon
         epsilon = Fraction(format_rounded_up(epsilon, _DIGITS))

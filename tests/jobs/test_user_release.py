@@ -25,9 +25,9 @@ def users(number: int = 2000) -> pd.DataFrame:
     return records(number).assign(person=[None, *people[1:]])
 
 
-def of_users(project: Project) -> OdRelease:
+def of_users(project: Project, **changes: str) -> OdRelease:
     of_people = {"domain__unit": "user_period", "domain__column": "person", "bounds__max_trips": 2}
-    return project.component(**of_people, trips__fault_threshold="1/1000")
+    return project.component(**of_people, trips__fault_threshold="1/1000", **changes)
 
 
 def run(project: Project) -> dg.ExecuteInProcessResult:
@@ -70,3 +70,17 @@ def test_a_refused_month_of_users_shows_no_id(project, column):
     assert ("OD-TRIPS-COLUMN" in failure_text(result)) == (column == "persons")
     assert USER not in failure_text(result)
     assert leaks(project.root) == []
+
+
+@pytest.mark.parametrize("begun_by", ["tight", "exact"])
+def test_a_month_that_an_earlier_version_began_goes_on_with_its_noise(project, begun_by):
+    """Where ``exact`` was declared, it reserved ``tight``. Its certificate states no exact epsilon."""
+    project.write_records(users())
+    begun = ("geography", "raw_trips", "trip_counts", "levels/noisy_measurement_0")
+    assert project.materialize(*begun, component=of_users(project, privacy__conversion=begun_by)).success
+    assert project.run(of_users(project, privacy__conversion="exact")).success
+    [certificate] = (project.var / "releases").rglob("certificate.json")
+    facts = json.loads(certificate.read_bytes())
+    assert facts["plan"]["conversion"] == begun_by
+    assert (facts["spent"]["epsilon_exact"] is None) == (begun_by == "tight")
+    assert facts["spent"]["epsilon"] <= float(facts["plan"]["epsilon"])
