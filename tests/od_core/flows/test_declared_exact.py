@@ -15,7 +15,7 @@ from od_core.flows.publishing import derived_kind
 from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import read_guarantee
+from od_core.publication.certificate import read_guarantee_for_one_unit
 from od_core.published.explanation import list_alternatives
 from tests.od_core.oracles.privacy_loss import delta_by_halves
 
@@ -162,11 +162,11 @@ def test_a_certificate_has_the_guarantee_of_its_release(relation):
         "spent": of_release | {"rho_exact": str(spent.rho)},
     }
     of_spent = replace(Guarantee.from_spent(spent), epsilon=Fraction(round_up_to_float(spent.epsilon)))
-    assert read_guarantee(stated) == of_spent  # type: ignore[arg-type]
+    assert read_guarantee_for_one_unit(stated) == of_spent  # type: ignore[arg-type]
     both = derived_kind._make_one_period_guarantee([SimpleNamespace(spent=spent)] * 2)  # type: ignore[list-item]
     assert both == Guarantee.from_spent(spent)
     one_period = {"epsilon": float(both.epsilon), "delta": float(both.delta)}
     loss = {"one_period": derived_kind._make_loss_facts(both)}
     derived = stated | {"sources": [], "spent": {"one_period": one_period}, "privacy_loss": loss}
-    found = read_guarantee(derived)  # type: ignore[arg-type]
+    found = read_guarantee_for_one_unit(derived)  # type: ignore[arg-type]
     assert (found.rho, found.variances, found.shift) == (spent.rho, spent.variances, 7)
