@@ -224,8 +224,7 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
     """Compare the claims of a certificate with the entries of its release."""
     paid = [entry for entry in entries if entry["kind"] == "RESERVED"]
     *_, last = (entry for entry in entries if entry["kind"] == "MEASURED")
-    plan, spent = facts["plan"], facts["spent"]
-    m, has_loss = plan.get("contribution_bound", 1), plan["unit"] != "user_year" and "max_trips_pair" not in plan
+    plan, spent, m = facts["plan"], facts["spent"], facts["plan"].get("contribution_bound", 1)
     own = plan["unit"], plan["neighbours"], m, facts["data_set"], name
     stated = tuple(facts[key] for key in ("unit", "neighbours", "contribution_bound", "data_set", "release"))
     if own != stated or any((entry["facts"]["plan"], entry["domain"]) != (plan, own[3]) for entry in paid):
@@ -251,9 +250,8 @@ def claim_faults(name: str, facts: Facts, entries: list[Facts]) -> Iterator[str]
         least |= {"delta": delta, "epsilon": min(tight, other), "epsilon_tight": tight, "epsilon_bun_steinke": other}
         if spent["epsilon_exact"] is not None:
             claim = Fraction(spent["epsilon_exact"])
-            noise = [(Fraction(entry["facts"]["variance"]), cost(entry)[0]) for entry in paid]
-            cells = tuple(sorted((v, int(2 * v * own_rho / m**2)) for v, own_rho in noise))
-            kept = has_loss and keeps_delta(cells, m, claim, delta)
+            cells = tuple(sorted((v := Fraction(e["facts"]["variance"]), int(2 * v * cost(e)[0] / m**2)) for e in paid))
+            kept = plan["unit"] != "user_year" and "max_trips_pair" not in plan and keeps_delta(cells, m, claim, delta)
             least["epsilon"] = min(least["epsilon"], claim)
             if kept is None:
                 print(f"{name}: the noise is too wide for its exact privacy loss to be recomputed here")
