@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the figures to square-levels.csv there")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
-    parser.add_argument("--epsilon", nargs="+", default=["0.1", "1", "10"])
+    parser.add_argument("--epsilon", nargs="+", default=["0.1", "1", "2", "5", "10"])
     parser.add_argument("--relation", nargs="+", choices=["bounded", "unbounded"], default=["bounded", "unbounded"])
     parser.add_argument("--delta", default="1e-6")
     parser.add_argument("--runs", type=int, default=20)
