@@ -359,7 +359,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, has_unknown_categories(self.breakdowns))
-        return list_measured_levels(neighbours, self.mechanism, self.depth, both_sides="both_sides" in self.features)
+        return list_measured_levels(neighbours, self.mechanism, self.depth)
 
     def measurement_key(self, level: int) -> list[str]:
         """Return the asset key of a level's noisy measurement. Dagster's graph shows only the last part of the key."""

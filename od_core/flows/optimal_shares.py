@@ -314,7 +314,6 @@ class VarianceModel:
             self.mechanism,
             self.measured_tree.depth,
             segments=self.segments is not None,
-            both_sides=self.measured_tree.refines_both,
         )
 
     @cached_property

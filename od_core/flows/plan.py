@@ -274,13 +274,6 @@ class ReleasePlan(Plan):
         return self.neighbours.have_equal_totals and self.mechanism.measures == "every_level"
 
     @property
-    def sums_root(self) -> bool:
-        """True if the root is neither measured nor published exactly: it takes the sum of the first level below."""
-        first = self.totals[0].level
-        is_known = self.publishes_total or self.mechanism.measures != "every_level"
-        return not is_known and self.tree.cells(first) > 1
-
-    @property
     def has_threshold(self) -> bool:
         """True if only pairs with trips are measured, and pairs with a noisy count below a threshold are dropped.
 
@@ -404,8 +397,6 @@ class ReleasePlan(Plan):
             return " x ".join(self.level_names(step)[:sides]) + suffix
 
         widths = {name_query(step): self.half_widths[step.level] for step in self.totals}
-        if self.sums_root:
-            widths = {" x ".join(self.tree.level_names[0][:sides]): self.half_widths[0]} | widths
         for breakdown in self.breakdowns:
             of_breakdown = self.segment_half_widths(breakdown.name)
             for step in self.segment_steps(breakdown.name):
@@ -456,7 +447,6 @@ class ReleasePlan(Plan):
             self.mechanism,
             self.tree.depth,
             segments=self.segments is not None,
-            both_sides=self.tree.refines_both,
         )
 
     @property
@@ -475,7 +465,7 @@ class ReleasePlan(Plan):
         return count_shifted_cells(self.neighbours, self.budget, queries)
 
     def find_level_above(self, step: TotalStep) -> int | None:
-        """Return the nearest level above a step that is measured or, as the root, published exactly or a sum.
+        """Return the nearest level above a step that is measured or, as the root, published exactly.
 
         Return None if there is none: the step is of area totals, or is the first and measures the root.
         """
@@ -485,7 +475,7 @@ class ReleasePlan(Plan):
         before = levels.index(step.level) - 1
         if before >= 0:
             return levels[before]
-        return 0 if self.publishes_total or self.sums_root else None
+        return 0 if self.publishes_total else None
 
     def level_pair(self, step: TotalStep) -> tuple[int, int]:
         """Return the levels of the two geographies whose areas a step counts; the whole space is level 0."""

@@ -158,7 +158,7 @@ class StagedRelease(StagedFiles):
 
     def read_published_root(self, plan: ReleasePlan) -> Nodes | None:
         """Return the root of :func:`od_core.flows.estimation.levels.make_published_root`; None if it is measured."""
-        return self.read_estimate(0) if plan.publishes_total or plan.sums_root else None
+        return self.read_estimate(0) if plan.publishes_total else None
 
     def read_nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
         """Return the estimated nodes whose children a step measures; None if it has no level above.

@@ -267,31 +267,49 @@ class Segments:
         return cls(tuple(Breakdown(**breakdown) for breakdown in facts["breakdowns"]), Fraction(facts["share"]))
 
 
+ROOT_SHARE = Fraction(1, 15)
+"""Share of rho of the root of few levels, in mean shares of the levels below."""
+
+ROOT_SHARE_OF_EPSILON = Fraction(1, 10)
+"""The same for shares of epsilon: with Laplace noise, a small share costs more accuracy."""
+
+
 def compute_level_shares(
     tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
 ) -> dict[int, Fraction]:
-    """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
-    levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments, both_sides=tree.refines_both)
-    fan_outs = [tree.largest_fan_out(level) for level in levels]
-    shares = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=mechanism.has_laplace_noise)
+    """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out.
+
+    By the rule ``geography``, the root of few levels has only a part of the mean share of the others.
+    """
+    levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments)
+    root: list[Fraction] = []
+    has_few_levels = mechanism.refines and (tree.refines_both or mechanism.has_laplace_noise)
+    if levels[0] == 0 and has_few_levels and budget.format_shares(mechanism.default_shares) == "geography":
+        root = [_compute_root_share(tree, mechanism)]
+    fan_outs = [tree.largest_fan_out(level) for level in levels[len(root) :]]
+    below = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=mechanism.has_laplace_noise)
+    shares = [*root, *((1 - sum(root)) * share for share in below)]
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
+def _compute_root_share(tree: FlowTree, mechanism: Mechanism) -> Fraction:
+    """Return the share of the budget of the root of few levels; 0 if its only child measures the same count."""
+    divided = [level for level in range(tree.depth + 1) if tree.largest_fan_out(level) != 1]
+    ratio = ROOT_SHARE_OF_EPSILON if mechanism.has_laplace_noise else ROOT_SHARE
+    return ratio / (ratio + len(divided) - 1) if divided[0] == 0 else Fraction(0)
+
+
 def list_measured_levels(
-    neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False, both_sides: bool = False
+    neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False
 ) -> list[int]:
     """Return the levels that share the budget, top first; ``depth`` is the level of the leaves.
 
     If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
     ``segments``, the root has a share even then, because the total says nothing about the trips of each category.
-    Without, a refining mechanism does not measure the root of a tree that refines ``both_sides`` at once, or with
-    Laplace noise: it takes the sum of the few nodes of the first level, and would cost as much of the budget as one of
-    the few levels below.
     """
     if mechanism.measures != "every_level":
         return [depth]
-    takes_sum = mechanism.refines and (both_sides or mechanism.has_laplace_noise)
-    omits_root = not segments and (neighbours.have_equal_totals or takes_sum)
+    omits_root = neighbours.have_equal_totals and not segments
     return list(range(1 if omits_root else 0, depth + 1))
 
 
@@ -368,11 +386,11 @@ def _plan_laplace_steps(
 ) -> tuple[GaussianStep, ...]:
     """Return the steps with Laplace noise, given the share of epsilon of each level and of each side's area totals.
 
-    Every unit changes the counts of a level by its contribution bound at most, so all levels have one sensitivity.
+    Every unit changes the counts of a level by its contribution bound at most, also under a pair cap.
     """
-    sensitivity = compute_leaf_sensitivity(neighbours.unit)
 
     def make_common_arguments(level: int, share: Fraction) -> dict[str, Any]:
+        sensitivity = neighbours.absolute_sensitivity(level)
         scale = sensitivity / (share * (budget.epsilon or Fraction(0)))
         return {
             "level": level,

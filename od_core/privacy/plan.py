@@ -24,7 +24,7 @@ from od_core.notebook import Shown
 from od_core.privacy.accounting import Number, format_promise, format_rounded_up, parse_exact_fraction
 from od_core.privacy.budget import Budget, Charge, Spent, make_charge_error, refuse_wrong_charge
 from od_core.privacy.domain import Charged, bound_rho_of_year
-from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, compute_leaf_sensitivity
+from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes
 from od_core.privacy.stability import compute_laplace_reach, compute_laplace_variance, compute_stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry
@@ -530,7 +530,7 @@ def _check_sensitivity(step: Step, neighbours: Neighbours, *, counts_leaf_pairs:
     expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
     if facts.get("sensitivity_squared", expected) != expected:
         raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
-    expected = compute_leaf_sensitivity(unit)
+    expected = neighbours.absolute_sensitivity(step.level)
     if counts_leaf_pairs and facts.get("sensitivity", expected) != expected:
         raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
     threshold, charge = facts.get("threshold"), step.charge

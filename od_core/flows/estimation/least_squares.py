@@ -280,8 +280,6 @@ def _list_measurements(plan: ReleasePlan, total: int | None, measured: Sequence[
             parents = plan.tree.list_public_nodes(number)
         return [*levels, listed[-1]._replace(parents=parents)]
     top = listed[0].parents
-    if plan.sums_root:
-        return [_Measurement(0, None, np.zeros(1), math.inf), *listed]
     if total is None and top is not None:  # the root was not measured: its only child was
         no_trips = len(top) == 0  # an exact root of no trips, whose child was dropped
         return [_Measurement(0, None, np.zeros(1), 0.0 if no_trips else math.inf), *listed]

@@ -133,12 +133,7 @@ def make_measurement_order_error() -> OdError:
 
 
 def make_published_root(plan: ReleasePlan, total: int) -> Nodes | None:
-    """Return the root with the exact total if the total is an invariant, or None if the root is measured.
-
-    If the root takes the sum of the level below, it has 0 trips, because these are not public.
-    """
-    if plan.sums_root:
-        return Nodes(0, _ROOT, _ROOT, np.zeros(1, dtype=np.int64))
+    """Return the root with the exact total if the total is an invariant, or None if the root is measured."""
     return make_root(plan, total) if plan.publishes_total else None
 
 
@@ -165,13 +160,10 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
     """
     if parents is None:
         return iter([replace(make_root(plan, max(0, int(noisy.read_values()[0]))), level=step.level)])
-    totals = parents.trips
-    if plan.sums_root and parents.level == 0:
-        totals = np.maximum(noisy.read_values().sum(keepdims=True), 0)
 
     def estimate_piece(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, values = piece
-        projected = plan.mechanism.project(values, totals[expansion.parents], expansion.offsets)
+        projected = plan.mechanism.project(values, parents.trips[expansion.parents], expansion.offsets)
         # Nodes of an unmeasured level have one child, with their numbers.
         return replace(expansion.with_trips(projected, keep_all=plan.keeps_all), level=step.level)
 

@@ -179,17 +179,13 @@ def refine_above(
     top = np.empty(0, dtype=np.int64) if root is None else root.trips
     (totals,) = counts[""]
     if shrunk is None:
-        levels, of_first = combine_levels_upwards(plan, totals, kept, sums("", 0))
-        if root is not None and plan.sums_root:
-            top = _round_estimates(plan, of_first.noisy, of_first.difference)
+        levels, _ = combine_levels_upwards(plan, totals, kept, sums("", 0))
         trips = descend_levels(plan, top, levels)
         nodes = [] if root is None else [select_nodes_with_trips(root, top)]
         for level, of_level in zip(levels, trips[1:], strict=True):
             nodes.append(select_nodes_with_trips(level.nodes, of_level))
     else:
         measured = shrunk[len(shrunk) - 1 - len(totals) : -1]  # without an unmeasured root, and the leaves
-        if plan.sums_root:
-            _, top = shrunk[0]
         trips = [top, *(of_level[level.divided] for level, of_level in measured)]
         nodes = [select_nodes_with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
     refined = {"": trips[-1]}
@@ -215,7 +211,7 @@ def shrink_levels_if_needed(
     """
     if not plan.mechanism.shrinks and plan.area_totals is None:
         return None
-    total = None if root is None or plan.sums_root else int(root.trips.sum())
+    total = None if root is None else int(root.trips.sum())
     levels = build_measured_levels(plan, total, totals)
     refuse_large_levels(levels)
     rule = LEAST_SQUARES
@@ -340,12 +336,10 @@ def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Inte
 
     The root has no parent: its trips are its rounded estimate, and ``totals`` is not used.
     """
-    if level.runs is None:
-        return _round_estimates(plan, level.noisy, level.difference)
-    if not len(level.nodes):  # a root that takes the sum of the level below, where all nodes were dropped
-        return np.empty(0, dtype=np.int64)
     bits = compute_fraction_bits(plan)
     half = (1 << bits) >> 1
+    if level.runs is None:
+        return np.maximum(level.noisy + (level.difference + half >> bits), 0)
     excess = totals - sum_runs(level.noisy, level.runs)
     refuse_large(excess, LIMIT >> bits)
     excess = (excess << bits) - sum_runs(level.difference, level.runs)
@@ -354,12 +348,6 @@ def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Inte
     if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise make_overflow_error()
     return plan.project(rounded, totals, level.runs)
-
-
-def _round_estimates(plan: ReleasePlan, noisy: Integers, difference: Integers) -> Integers:
-    """Return estimates as whole numbers of at least 0; for both arrays, see :class:`ChildSums`."""
-    bits = compute_fraction_bits(plan)
-    return np.maximum(noisy + (difference + ((1 << bits) >> 1) >> bits), 0)
 
 
 def compute_integer_weights(variance: Reals, largest_variance: float) -> Integers:

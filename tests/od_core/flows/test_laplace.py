@@ -62,7 +62,10 @@ def planned(origins=ZONES, destinations=None, unit=UNITS[0], epsilon="1", **chan
     share=st.sampled_from([None, "1/5"]),
 )
 def test_the_charges_are_shares_of_epsilon_and_sum_to_it_exactly(zones, others, unit, epsilon, share):
-    """The weights are w^(2/3) in thousandths, where w is 1 - 1/k for k children, or 3/2 at the leaves."""
+    """The weights are w^(2/3) in thousandths, where w is 1 - 1/k for k children, or 3/2 at the leaves.
+
+    A root that is not exact has a tenth of the mean share of the other levels.
+    """
     destinations = others.draw(zone_lists(depth=len(zones[0])))
     tree = FlowTree(geography_of(zones), geography_of(destinations), "both")
     share = share if list_area_total_sides(tree) else None  # otherwise, the tree measures them
@@ -70,16 +73,20 @@ def test_the_charges_are_shares_of_epsilon_and_sum_to_it_exactly(zones, others, 
     check_charges(plan)
     assert sum(step.charge.epsilon for step in plan.charged_steps) == Fraction(epsilon) == plan.spent.epsilon
     assert plan.spent.delta == 0
+    has_root = unit != UNITS[0] and plan.tree.largest_fan_out(0) > 1
     largest = [plan.tree.largest_fan_out(level) for level in range(1, plan.tree.depth)]
     weights = dict(enumerate([*(1 - Fraction(1, k) for k in largest), Fraction(3, 2)], start=1))
     rounded = {level: Fraction(int((float(w**2) * 1e9) ** (1 / 3) + 1e-9), 1000) for level, w in weights.items() if w}
+    if has_root:
+        rounded = {0: sum(rounded.values()) / len(rounded) / 10} | rounded
     of_levels = Fraction(epsilon) * (1 - Fraction(share or 0)) / sum(rounded.values())
     assert {step.level: step.charge.epsilon for step in plan.steps} == {k: w * of_levels for k, w in rounded.items()}
     of_sides = {step.charge.epsilon * len(plan.area_total_steps) for step in plan.area_total_steps}
     assert of_sides == ({Fraction(epsilon) * Fraction(share)} if share else set())
     most = unit.contribution_bound * (2 if unit.neighbours == "bounded" else 1)
     for step in plan.charged_steps:
-        assert step.noise_facts["sensitivity"] == most == step.charge.epsilon * Fraction(step.noise_facts["scale"])
+        changed = most if step.level else unit.contribution_bound
+        assert step.noise_facts["sensitivity"] == changed == step.charge.epsilon * Fraction(step.noise_facts["scale"])
 
 
 @pytest.mark.parametrize("unit", UNITS[2:4])
@@ -115,7 +122,21 @@ def test_the_largest_privacy_loss_of_a_unit_is_the_charge(unit, one_side):
     for one, other in product(before, counted):
         changed = {cell: abs(one[cell] - other[cell]) for cell in one | other}
         losses.add(sum((Fraction(number) / scales[cell[0]] for cell, number in changed.items()), start=Fraction(0)))
-    assert max(losses) == plan.spent.epsilon == 1
+    # What is charged for the root of bounded neighbours is not lost: where twice all trips change, n does not.
+    of_root = sum(step.charge.epsilon for step in plan.steps if step.level == 0)
+    assert plan.spent.epsilon == 1 > of_root > 0
+    assert max(losses) == 1 - (of_root if unit.neighbours == "bounded" else 0)
+
+
+@pytest.mark.parametrize("mechanism", [LAPLACE, InfTDARefined()])
+def test_a_listed_share_of_the_root_is_taken_as_it_is(mechanism):
+    listed = [Fraction(1, 7), Fraction(2, 7), Fraction(4, 7)]
+    delta = 0 if mechanism is LAPLACE else "1e-8"
+    plan = planned(unit=UNITS[1], budget=Budget(epsilon=1, delta=delta, shares=listed), mechanism=mechanism)
+    charges = [step.charge.epsilon or step.charge.rho for step in plan.steps]
+    assert charges == [share * sum(charges) for share in listed]
+    with pytest.raises(OdError, match="OD-BUDGET-SHARES"):
+        planned(unit=UNITS[1], budget=Budget(epsilon=1, delta=delta, shares=["1/3", "2/3"]), mechanism=mechanism)
 
 
 @given(world=worlds(), unit=st.sampled_from(UNITS[:2]), cap=st.sampled_from([0, 5_000_000]))

@@ -41,13 +41,9 @@ def first_pass(
     total_is_public: bool,
     keeps_all: bool,
     order: str = "ascending",
-    sums_root: bool = False,
 ) -> list[Query]:
-    """The measurements of the given levels, with the noise of (variance, level, position in the level).
-
-    With ``sums_root``, the root is divided without being measured, and takes the sum of its noisy children.
-    """
-    nodes: dict[Node | None, int] = {ROOT if sums_root else None: 0}
+    """The measurements of the given levels, with the noise of (variance, level, position in the level)."""
+    nodes: dict[Node | None, int] = {None: 0}
     if total_is_public:
         total = trips_below(ROOT, flows)
         nodes = {ROOT: total} if total > 0 or keeps_all else {}
@@ -61,8 +57,6 @@ def first_pass(
             for cell in cells:
                 query.noisy[cell] = trips_below(cell, flows) + noise(variance, level, len(query.noisy))
             x = [query.noisy[cell] for cell in cells]
-            if sums_root and parent == ROOT:
-                count = max(0, sum(x))
             y = [max(0, x[0])] if parent is None else transcription(x, count, order)
             estimates |= dict(zip(cells, y, strict=True))
             query.families[parent] = cells
@@ -95,8 +89,7 @@ def refined(
 ) -> list[dict[Node, int]]:
     """Positive nodes of the root and of every measured level; ``total`` is n where it is public, else None.
 
-    With ``least_squares``, rounded estimates are projected by the least sum of squares. A root that is neither public
-    nor measured takes the rounded sum of the estimates of its children.
+    With ``least_squares``, rounded estimates are projected by the least sum of squares.
     z is x + d / 2^bits. On the way up d is the gap to the sum of the children times a weight of 20 bits, rounded down;
     on the way down every kept child gets its part of what is missing, rounded down, and z half up. Variances are
     floating-point numbers, summed child after child, the dropped ones last and at once.
@@ -119,9 +112,6 @@ def refined(
             differences[k][node] = gap * floor(own / (own + sv) * 2**20) // 2**20
             variances[k][node] = 1 / (1 / own + 1 / sv)
     trips: dict[Node, int] = {} if total is None else {ROOT: total}
-    if total is None and ROOT in queries[0].families:
-        of_first = sum(queries[0].noisy.values()) + _half_up(sum(differences[0].values()), 2**bits)
-        trips = {ROOT: max(0, of_first)}
     levels = [trips]
     for k, query in enumerate(queries):
         last, level = k == len(queries) - 1, {}

@@ -67,7 +67,7 @@ def test_a_user_attains_the_sensitivity_of_every_level_and_no_user_exceeds_it(m,
                 largest[level] = max(largest[level], sum(n**2 for n in cells.values()))
     stated = {step.level: step.sensitivity_squared for step in plan.charged_steps}
     assert stated == {level: largest[level] for level in stated}
-    measured = [level for level in range(tree.depth + 1) if level > 0 or order != "both"]
+    measured = range(tree.depth + 1)
     assert len(stated) == len(measured) + 2
     both = plan_release(plan.tree.origin, unit=capped(m, c, "bounded"), budget=BUDGET, tree=order)
     assert [step.sensitivity_squared for step in both.steps] == [(1 if k == 0 else 2) * largest[k] for k in measured]

@@ -85,7 +85,6 @@ class Case:
             total_is_public=self.plan.publishes_total,
             keeps_all=self.plan.keeps_all,
             order=self.plan.mechanism.order,
-            sums_root=self.plan.sums_root,
         )
 
     def areas_of(self, levels: list[Nodes]) -> list[dict[Node, int]]:
