@@ -20,10 +20,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from textwrap import fill
+from typing import Any, Self, TypeVar
 
 import dagster as dg
 import pandas as pd
@@ -41,6 +42,7 @@ from od_assets.cli.declare import (
     refuse_unwritable_file,
     write_text,
 )
+from od_assets.cli.printing import format_sentence
 from od_assets.components.project import refuse_unloadable
 from od_assets.project import find_current_project
 from od_assets.resources.arrivals import list_record_files
@@ -646,8 +648,8 @@ def _remove_files_on_error() -> Iterator[ExitStack]:
 def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
-    If the project has no warehouse yet, declare it, too. Measure area totals where they pay, unless the fields say
-    something of them. Return the written files, and the number of areas by level.
+    If the project has no warehouse yet, declare it, too. Levels, area totals and noise are those of the least expected
+    error, unless the fields say something of them. Return the written files, and the number of areas by level.
 
     Raises:
         OdError: one of the files exists already, or the declaration or its plan is refused.
@@ -655,16 +657,23 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     release_file, data_set_file = locate_new_files(name)
     component = _KINDS[answers["kind"]]
     with _remove_files_on_error() as undo:
-        release, geography = _draft_release(name, component, answers, fields)
-        data_set = _draft_data_set(name, answers, release.stated_periods)
+        draft = _draft_release(name, component, answers, fields)
+        geography = draft.release.read_geography()
+        data_set = _draft_data_set(name, answers, draft.release.stated_periods)
         _write_new_file(data_set_file, format_yaml_block(data_set), undo)
-        _write_new_file(release_file, f"type: {component}\n\nattributes:\n{_format_attributes(release)}", undo)
+        _write_new_file(release_file, draft.format_file(), undo)
         warehouse = draft_missing_warehouse(find_current_project())
         for path, text in warehouse.items():
             _write_new_file(path, text, undo)
         series = read_declared_series(name)
         period = choose_period_to_plan(series, None)
-        usual_cap = _suggest_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
+        plan = series.plan_without_cap(geography, period)
+        with_less_noise = draft.with_less_noise(plan, answers)
+        if with_less_noise is not None:
+            write_text(release_file, with_less_noise.format_file())
+            series = read_declared_series(name)
+            plan = series.plan_without_cap(geography, period)
+        usual_cap = _suggest_cap(series, plan, answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
             write_text(data_set_file, format_yaml_block(data_set))
@@ -680,18 +689,74 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     return [release_file, data_set_file, *warehouse], geography.area_counts
 
 
-def _draft_release(name: str, component: str, answers: Answers, fields: Fields) -> tuple[Series[Any, Any], Any]:
-    """Return a release as the answers and fields declare it, with area totals where they pay, and its geography."""
+@dataclass(frozen=True)
+class _Draft:
+    """The declaration of a release: its component, its attributes, and what is proposed.
+
+    ``comments`` has the reason of each proposal by its first attribute, and nothing by its other ones.
+    """
+
+    component: str
+    attributes: dict[str, Any]
+    comments: dict[str, str]
+
+    @cached_property
+    def release(self) -> Series[Any, Any]:
+        """The release as it is declared. Raises OdError if the declaration is refused."""
+        return parse_declaration(self.attributes, MODELS[self.component], f"{self.attributes['name']}/defs.yaml")
+
+    def with_attributes(self, comment: str, attributes: dict[str, Any]) -> Self:
+        """Return the draft with proposed attributes, and a comment on the first of them."""
+        first, *others = attributes
+        comments = dict.fromkeys(others, "") | self.comments | {first: comment}
+        return replace(self, attributes=self.attributes | attributes, comments=comments)
+
+    def with_less_noise(self, plan: Any, answers: Answers) -> Self | None:
+        """Return the draft with Laplace noise if its plan is expected to have less error so; otherwise None.
+
+        The budget is then epsilon alone. A cap in rho that is given is for Gaussian noise, so it stays.
+        """
+        stated = self.attributes.keys() - set(self.comments)
+        is_settled = answers["cap"] or stated & {"area_totals", "mechanism", "mechanism_options", "estimate"}
+        if is_settled or self.attributes["privacy"].keys() != {"epsilon", "delta"}:
+            return None
+        found = plan.find_less_error()
+        if found is None:
+            return None
+        other, ratio = found
+        if not other.mechanism.has_laplace_noise or other.tree.order != plan.tree.order:
+            return None
+        comment = format_sentence("init.laplace", percent=round(100 * ratio), delta=self.attributes["privacy"]["delta"])
+        changed: dict[str, Any] = {"mechanism_options": {"noise_distribution": "laplace"}}
+        changed["privacy"] = {"epsilon": self.attributes["privacy"]["epsilon"]}
+        if other.area_totals is not None:
+            changed["area_totals"] = {"share": str(other.area_totals)}
+        return self.with_attributes(comment, changed)
+
+    def format_file(self) -> str:
+        """Return the text of the file: first the fields that all declarations have; defaults are left out."""
+        given = self.release.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+        text = f"type: {self.component}\n\nattributes:\n"
+        for field in dict.fromkeys((*_FIRST, *given)):
+            if self.comments.get(field):
+                text += fill(self.comments[field], 110, initial_indent="  # ", subsequent_indent="  # ") + "\n"
+            text += format_yaml_block({field: given[field]}, indent=2)
+        return text
+
+
+def _draft_release(name: str, component: str, answers: Answers, fields: Fields) -> _Draft:
+    """Return a release as the answers and fields declare it, with few levels and area totals where they pay."""
     attributes = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
-    model = MODELS[component]
-    release = parse_declaration(attributes, model, f"{name}/defs.yaml")
-    geography = release.read_geography()
+    draft = _Draft(component, attributes, {})
+    geography = draft.release.read_geography()
     least_zones = min(len(geography.origin.zones), len(geography.destination.zones))
     is_left_open = {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(attributes)
-    if least_zones >= _MANY_ZONES and is_left_open:
-        attributes["area_totals"] = {"share": "1/10"}
-        release = parse_declaration(attributes, model, f"{name}/defs.yaml")
-    return release, geography
+    if least_zones < _MANY_ZONES or not is_left_open:
+        return draft
+    area_totals = {"area_totals": {"share": "1/10"}}
+    if {"tree", "segments"}.isdisjoint(attributes):
+        return draft.with_attributes(format_sentence("init.both"), {"tree": "both"} | area_totals)
+    return draft.with_attributes(format_sentence("init.area_totals"), area_totals)
 
 
 def _draft_data_set(name: str, answers: Answers, periods: Periods) -> dict[str, Any]:
@@ -703,12 +768,6 @@ def _draft_data_set(name: str, answers: Answers, periods: Periods) -> dict[str, 
     data_set["cap"] = given_cap if "rho" in given_cap else _NOTHING_YET
     parse_declaration(data_set, DomainSection, f"{name}.yaml")  # refused without a line of a file that is not kept
     return data_set
-
-
-def _format_attributes(release: Series[P, G]) -> str:
-    """Return the fields of a release that differ from their defaults as YAML, first those that all releases have."""
-    given = release.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
-    return format_yaml_block({field: given[field] for field in (*_FIRST, *given)}, indent=2)
 
 
 def _suggest_cap(series: Series[P, G], plan: Plan, epsilon: str) -> dict[str, str]:

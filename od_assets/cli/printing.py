@@ -277,6 +277,10 @@ def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
     say("plan.intervals", "\n", subject=subject, plan=plan)
     if verbose:
         say("plan.errors", "\n", subject=subject)
+    found = plan.find_less_error()
+    if found is not None:
+        other, ratio = found
+        say("plan.choice", "\n", plan=plan, other=other, percent=math.ceil(100 * ratio))
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.texts["name"]
         say("plan.learns", "\n", subject=subject, stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)

@@ -15,7 +15,7 @@ zones become small matrix products.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -269,6 +269,15 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
         nodes = replace(nodes, root=nodes.root + 1 / 12)
     means = nodes.shaped.compute_level_means(nodes.iterate_estimate_variances(rounding=compute_rounding_variance))
     return [means[tree.find_level_in_turn(level)] ** 0.5 for level in range(tree.depth + 1)]
+
+
+def compute_error_ratio(errors: Sequence[float], others: Sequence[float]) -> float:
+    """Return the geometric mean of the ratios of other errors to errors; levels that are exact in either are left out.
+
+    It is 1 if no level is left.
+    """
+    both = [pair for pair in zip(errors, others, strict=True) if min(pair) > 0]
+    return math.exp(sum(math.log(other / error) for error, other in both) / max(1, len(both)))
 
 
 def compute_largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:

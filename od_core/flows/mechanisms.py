@@ -6,7 +6,7 @@ A mechanism says which cells are measured, and how noisy counts become estimates
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -82,6 +82,10 @@ class Mechanism:
             segment_profile=self.segment_profile,
             laplace=self.has_laplace_noise,
         )
+
+    def with_noise(self, _distribution: str) -> Mechanism:
+        """Return the mechanism with another distribution of its noise, or as it is if it has one only."""
+        return self
 
     @property
     def has_laplace_noise(self) -> bool:
@@ -236,6 +240,10 @@ class InfTDARefined(InfTDA):
         if self.noise_distribution != "gaussian":
             options["noise_distribution"] = self.noise_distribution
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
+
+    def with_noise(self, distribution: str) -> Mechanism:
+        """Return the mechanism with another distribution of its noise."""
+        return replace(self, noise_distribution=distribution)
 
 
 NOISE_DISTRIBUTIONS = ("gaussian", "laplace")

@@ -144,6 +144,7 @@ class Budget(Shown):
             "delta": self.delta > 0,
             "no_delta": self.delta == 0,
             "minimise": isinstance(self.shares, MinimiseRule),
+            "conversion": self.conversion is not None,
         }
         return frozenset(name for name, is_so in has.items() if is_so)
 

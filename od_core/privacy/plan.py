@@ -362,6 +362,10 @@ class Plan(Shown, ABC):
         """Return the plan as an earlier version reserved it, given its facts, if that version planned it otherwise."""
         return self
 
+    def find_less_error(self) -> tuple[Any, float] | None:
+        """Return another plan that is expected to have less error, with the ratio of the errors; None without one."""
+        return None
+
     def with_earlier_evidence(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
         """Return the plan with what earlier releases of its series showed, if it depends on that; see :data:`EARLIER`.
 

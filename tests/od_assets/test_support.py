@@ -57,9 +57,10 @@ def budget_of(features: set[str], *, pure: bool) -> od_core.Budget:
     if "rho" in features:
         return od_core.Budget(rho="1/10", delta="1e-8")
     shares = {"minimise": ["region x all"]} if "minimise" in features else None
+    conversion = "tight" if "conversion" in features else None
     if "no_delta" in features or ((pure or "laplace" in features) and "delta" not in features):
-        return od_core.Budget(epsilon=1, shares=shares)
-    return od_core.Budget(epsilon=1, delta="1e-8", shares=shares)
+        return od_core.Budget(epsilon=1, shares=shares, conversion=conversion)
+    return od_core.Budget(epsilon=1, delta="1e-8", shares=shares, conversion=conversion)
 
 
 def mechanism_of(features: set[str]) -> od_core.Mechanism:
@@ -145,6 +146,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         amount = {"rho": "0.05"} if "rho" in features else {"epsilon": "1"}
         changes["privacy"] = amount | ({"delta": str(budget.delta)} if budget.delta else {})
         changes["privacy"] |= {"shares": {"minimise": ["region x all"]}} if "minimise" in features else {}
+        changes["privacy"] |= {"conversion": "tight"} if "conversion" in features else {}
         mechanism = mechanism_of(features)
         options = {"empirical_bayes": ("leaves", "empirical_bayes"), "shrunk": ("estimate", "shrunk"), "u": ("u", 2)}
         options |= {"segment_profile": ("segment_profile", 1), "laplace": ("noise_distribution", "laplace")}

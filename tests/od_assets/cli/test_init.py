@@ -1,6 +1,7 @@
 """A first declaration: what is asked, what is shown, what is written; and nothing where it does not fit."""
 
 import itertools
+import math
 import shlex
 import shutil
 import sys
@@ -75,19 +76,95 @@ def test_two_files_are_written_that_say_what_is_not_default(empty):
     assert not empty.var.exists()
 
 
+def list_zones(project: Project, zones: int) -> None:
+    """Make so many zones of the listed ones, in a third region."""
+    further = pd.DataFrame({"region": "Z", "zone": [f"Z{number:03}" for number in range(zones - 6)]})
+    listed = pd.read_csv(project.root / "zones.csv", dtype=str)
+    pd.concat([listed, further]).to_csv(project.root / "zones.csv", index=False)
+
+
+FEW_LEVELS = {"tree": "both", "area_totals": {"share": "1/10"}}
+LAPLACE = {"mechanism_options": {"noise_distribution": "laplace"}}
+
+
 @pytest.mark.representatives
 @pytest.mark.parametrize(
-    ("zones", "field", "declared"), [(100, None, {"share": "1/10"}), (99, None, None), (100, "mechanism=inftda", None)]
+    ("zones", "changes", "declared"),
+    [
+        pytest.param(100, {}, LAPLACE | {"tree": "both", "area_totals": {"share": "31/100"}}, id="many zones"),
+        pytest.param(99, {}, {}, id="fewer"),
+        pytest.param(100, {"set": "mechanism=inftda"}, {"mechanism": "inftda"}, id="another mechanism"),
+        pytest.param(100, {"cap": "0.5", "reason": "ours"}, FEW_LEVELS, id="a cap in rho"),
+        pytest.param(100, {"set": "estimate=least_squares"}, FEW_LEVELS | {"estimate": "least_squares"}, id="estimate"),
+        pytest.param(
+            100, {"set": "tree=origin"}, {"tree": "origin", "area_totals": FEW_LEVELS["area_totals"]}, id="tree"
+        ),
+        pytest.param(100, {"set": "area_totals.share=1/5"}, {"area_totals": {"share": "1/5"}}, id="area totals"),
+    ],
 )
-def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(empty, zones, field, declared):
-    further = pd.DataFrame({"region": "Z", "zone": [f"Z{number:03}" for number in range(zones - 6)]})
-    listed = pd.read_csv(empty.root / "zones.csv", dtype=str)
-    pd.concat([listed, further]).to_csv(empty.root / "zones.csv", index=False)
-    result = init(set=field)
+def test_levels_and_noise_of_the_least_expected_error_are_proposed_unless_they_are_stated(
+    empty, zones, changes, declared
+):
+    list_zones(empty, zones)
+    result = init(**changes)
     assert result.exit_code == 0, result.exception
-    attributes = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
-    assert attributes.get("area_totals") == declared
-    assert ("zone x all" in result.stdout) == (declared is not None)
+    text = written(empty)["mine/defs.yaml"]
+    attributes = yaml.safe_load(text)["attributes"]
+    names = {"tree", "area_totals", "mechanism", "mechanism_options", "estimate"}
+    assert {name: attributes[name] for name in attributes.keys() & names} == declared
+    assert ("zone x all" in result.stdout) == ("area_totals" in declared)
+    pure = declared.get("mechanism_options") is not None
+    assert attributes["privacy"] == {"epsilon": "1"} | ({} if pure else {"delta": "1e-8"})
+    assert text.count("#") == ("tree: both" in text) + pure + ("tree: origin" in text)
+    cap = yaml.safe_load(written(empty)["domains/mine.yaml"])["cap"]
+    if pure:
+        assert (cap["epsilon"], cap["delta"]) == (str(ROOM), "1e-8")
+        other = read_declared_series("mine").require_valid()
+        plan = other.plan(other.read_geography(), "2001-01")
+        gaussian = plan.with_levels_and_noise("both", "gaussian")
+        pairs = zip(plan.expected_errors[1:], gaussian.expected_errors[1:], strict=True)
+        ratio = math.prod(own / error for own, error in pairs) ** (1 / plan.tree.depth)
+        assert f"is {round(100 * ratio)} % of that of Gaussian noise with delta 1e-8" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_pure"),
+    [
+        pytest.param({"unit": "user_period", "column": "rider", "max-trips": "1"}, True, id="one trip"),
+        pytest.param(
+            {"unit": "user_period", "column": "rider", "max-trips": "4", "max-trips-pair": "1"}, False, id="pair"
+        ),
+        pytest.param({"unit": "user", "column": "rider", "max-trips": "1"}, False, id="all periods"),
+        pytest.param(OF_YEAR | {"column": "rider"}, False, id="year"),
+    ],
+)
+def test_of_users_laplace_noise_is_proposed_without_a_pair_cap_and_period_by_period(empty, changes, is_pure):
+    empty.write_records(records().assign(rider="r1"))
+    list_zones(empty, 100)
+    result = init(**changes)
+    assert result.exit_code == 0, result.exception
+    declared = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
+    assert declared["tree"] == "both"
+    assert ("mechanism_options" in declared) == is_pure
+
+
+def test_plan_says_in_one_sentence_what_has_less_error(empty):
+    """And says no more once it is declared; the percentage is that of the expected errors."""
+    list_zones(empty, 100)
+    assert init(set="tree=origin").exit_code == 0
+    text = " ".join(printed("plan", "mine").split())
+    assert (
+        "With tree: both, mechanism_options: {noise_distribution: laplace} and privacy: {epsilon: 1} without delta"
+        in text
+    )
+    series = read_declared_series("mine").require_valid()
+    plan = series.plan(series.read_geography(), "2001-01")
+    other = plan.with_levels_and_noise("both", "laplace")
+    errors = [plan.expected_errors[level] for level in (2, 4)]
+    ratio = math.prod(own / error for own, error in zip(other.expected_errors[1:], errors, strict=True)) ** 0.5
+    assert f"the expected error is {math.ceil(100 * ratio)} % of that of this plan" in text
+    assert init(name="other").exit_code == 0
+    assert "expected error is" not in printed("plan", "other")
 
 
 def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty):

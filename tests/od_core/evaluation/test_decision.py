@@ -2,12 +2,23 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release
+from od_core import (
+    Budget,
+    Cap,
+    Geography,
+    InfTDARefined,
+    Plan,
+    PrivacyDomain,
+    PrivacyUnit,
+    plan_group_sizes,
+    plan_release,
+)
 from od_core.evaluation.decision import Option, compute_risks, iterate_options, select_example_flows
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
@@ -59,7 +70,8 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
     for option in found.values():
         assert option.plan is not None
         facts = option.plan.facts()
-        assert (facts["origin_geography"], facts["delta"]) == (GEOGRAPHY.digest, str(Fraction(1, 10**8)))
+        delta = "0" if "Laplace noise" in option.choice else str(Fraction(1, 10**8))
+        assert (facts["origin_geography"], facts["delta"]) == (GEOGRAPHY.digest, delta)
     assert found["a budget of epsilon 0.5"].guess < found["the decision"].guess < found["a budget of epsilon 2"].guess
     own = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("3", "1e-8"))
     (_, given, *others) = iterate_options(plan, ["3"])
@@ -68,6 +80,34 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
     assert not [option for option in others if option.choice.startswith("epsilon")]
     shares = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("1", "1e-8", shares=("1/2", *["1/8"] * 4)))
     assert all(option.plan is not None for option in iterate_options(shares))
+
+
+def test_a_pure_plan_is_compared_with_gaussian_noise_and_the_other_way_round() -> None:
+    """At the same epsilon. Nothing else of the promise changes, but for the delta that Gaussian noise needs."""
+    areas = partial(plan_release, GEOGRAPHY, unit=TRIP, area_totals="1/10")
+    gaussian = areas(budget=Budget("0.5", "1e-6"))
+    laplace = InfTDARefined(noise_distribution="laplace")
+    pure = areas(budget=Budget("0.5"), mechanism=laplace, tree="both", area_totals="31/100")
+    usual = Budget("0.5", "1e-8")
+
+    found = {option.choice: option.plan for option in iterate_options(gaussian)}
+    expected = {
+        "tree both, Laplace noise, epsilon alone": pure,
+        "tree both": areas(budget=gaussian.budget, tree="both"),
+    }
+    assert {name: found[name].digest for name in expected} == {name: plan.digest for name, plan in expected.items()}  # type: ignore[union-attr]
+
+    found = {option.choice: option.plan for option in iterate_options(pure)}
+    expected = {
+        "Gaussian noise, delta 1e-8": areas(budget=usual, tree="both"),
+        "tree destination, Gaussian noise, delta 1e-8": areas(budget=usual),
+    }
+    assert {name: found[name].digest for name in expected} == {name: plan.digest for name, plan in expected.items()}  # type: ignore[union-attr]
+    others = [name for name in found if name.startswith("mechanism")]
+    assert others == [
+        f"mechanism {name}, Gaussian noise, delta 1e-8"
+        for name in ("inftda", "inftda_refined, estimate auto", "tda_l2")
+    ]
 
 
 def test_simulated_errors_are_of_flows_with_trips() -> None:
