@@ -5,8 +5,8 @@
 
 Every variant is released at equal (epsilon, delta), or with Laplace noise at epsilon alone, and every run is an
 independent draw of the certified noise. Errors are of the released table, against the true flows: the total error of
-the flows between zones, the mean over the square levels of the largest error, those of the totals of zones, and false
-discoveries among the flows between zones.
+the flows between zones, the mean over the square levels of the largest error, those of the totals of zones and of the
+number of all trips, and false discoveries among the flows between zones.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
     rows = compute_area_total_errors(sum_trips_by_zone(tree, truth), sum_trips_by_zone(tree, leaves))
     for side, row in zip(("from", "to"), rows, strict=True):
         found[f"error_{side}"] = row["root_mean_square_error"]
+    found["error_of_all"] = abs(float(leaves.trips.sum() - truth.trips.sum()))
     found["false_discoveries_percent"] = 100 * levels[-1]["false_discovery_rate"]
     return found
 
