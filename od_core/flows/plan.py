@@ -392,7 +392,7 @@ class ReleasePlan(Plan):
         largest = [float(variances[depth])]
         for level in range(depth - 1, -1, -1):  # an unmeasured level has the counts of the level below
             noise = float(variances.get(level, math.inf))
-            largest.insert(0, noise if noise < math.inf else largest[0] * self.tree.largest_fan_out(level))
+            largest.insert(0, noise if noise < math.inf else largest[0])
         if self.publishes_total and 0 not in variances:
             largest[0] = 0.0
         return largest

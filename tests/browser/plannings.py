@@ -131,8 +131,8 @@ class Case:
         return self._plan(setting.levels, unit, budget, segments=setting.segments)
 
     def _declared_level(self, kept: tuple[int, ...], level: int) -> int:
-        """The level of the tree over all levels that refines the same side to the same level of areas."""
-        if level == 0 or self.has_one_side:
+        """The level of the tree over all levels that refines the same sides to the same level of areas."""
+        if level == 0 or self.has_one_side or self.options.get("tree") == "both":
             return level and kept[level - 1]
         return 2 * kept[(level + 1) // 2 - 1] - level % 2
 
@@ -182,6 +182,8 @@ class Case:
                 setting = replace(setting, yearly=int(random.integers(setting.trips, most)))
             if setting.unit != "trip" and setting.trips > 1 and random.random() < 0.7:
                 setting = replace(setting, pair=int(random.integers(1, min(setting.trips, 8))))
+            if len(setting.levels) == 1 and len(self.plan(setting)._list_measured_levels()) == 1:
+                setting = replace(setting, weights=None)  # the only level has the whole budget
             yield setting
 
     def fragment(self, setting: Setting) -> str:
@@ -233,6 +235,10 @@ CASES = {
     ),
     "area totals": case(UNEVEN, OTHER, area_totals="1/7", segments=MODES),
     "area totals, exactly": case(UNEVEN, area_totals="1/10", tree="origin"),
+    "both sides": case(UNEVEN, OTHER, tree="both", area_totals="1/7", unit=PrivacyUnit("trip", "unbounded")),
+    "both sides, segments": case(FOUR, tree="both", segments=BY_MODE, acceptance=Acceptance()),
+    "both sides, dropped": case(OTHER, tree="both", mechanism=InfTDARefined(keep_all_cap=0)),
+    "both sides, not refined": case(UNEVEN, tree="both", mechanism="inftda"),
     "lost records": case(FOUR, acceptance=Acceptance(), budget=Budget(20, "1e-3")),
     "deep": case(DEEP, budget=Budget(5, **TIGHT, shares=["geometric", "6/5"])),
     "a year": case(

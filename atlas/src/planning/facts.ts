@@ -79,7 +79,7 @@ export interface Facts {
   logInverseDelta: number;
   /** `isPlain` is false if options change estimates in ways that depend on the records. */
   mechanism: { measures: "every_level" | "all_leaves"; refines: boolean; isPlain: boolean };
-  order: "destination" | "origin";
+  order: "destination" | "origin" | "both";
   /** Names of the levels of the origins and of the destinations; counts by one hierarchy have no destinations. */
   levels: string[][];
   /** Equally likely values that approximate a standard normal variable. */

@@ -4,7 +4,7 @@ import { halfWidth } from "../confidence";
 import { number } from "../dom";
 import { largestSquares, pairCap, type Bounds } from "./bounds";
 import type { Breakdown, BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
-import { Tree, type Variances } from "./tree";
+import { levelsPerArea, Tree, type Variances } from "./tree";
 
 /** Variance of a root that was not measured, as a multiple of the largest variance of the noise. */
 const UNMEASURED = 1e12;
@@ -53,7 +53,7 @@ const trees = new Map<LevelSet, Tree>();
 
 /** The levels that have a share of the budget if a reader gives their weights. */
 export function weightedLevels(facts: Facts, setting: Setting): number[] {
-  const depth = facts.levels.length * facts.sets[setting.set].kept.length;
+  const depth = levelsPerArea(facts) * facts.sets[setting.set].kept.length;
   if (facts.mechanism.measures === "all_leaves") return [depth];
   const first = !setting.segments && facts.units[setting.unit].publishesTotal[0] ? 1 : 0;
   return Array.from({ length: depth + 1 - first }, (_, place) => first + place);
@@ -61,8 +61,8 @@ export function weightedLevels(facts: Facts, setting: Setting): number[] {
 
 /** The level of the tree with all levels that a level of the tree of a set corresponds to. */
 export function declaredLevel(facts: Facts, set: LevelSet, level: number): number {
-  const sides = facts.levels.length;
-  return level === 0 ? 0 : sides * set.kept[Math.ceil(level / sides) - 1] - (level % sides);
+  const steps = levelsPerArea(facts);
+  return level === 0 ? 0 : steps * set.kept[Math.ceil(level / steps) - 1] - (level % steps);
 }
 
 /** The name of a level of the areas of both sides, or of the only one. */

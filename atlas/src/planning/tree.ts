@@ -120,6 +120,8 @@ export class Tree {
   readonly names: string[];
   /** Number of public nodes of each level. */
   readonly cells: number[];
+  /** Levels of the tree that divides one side at a time, for each level of this one; see `FlowTree.in_turn` in Python. */
+  private readonly stride: number;
   private readonly steps: Step[] = [];
   private readonly nodes: [origin: number[], destination: number[]][];
 
@@ -128,21 +130,27 @@ export class Tree {
     readonly set: LevelSet,
   ) {
     const sides = [set.origin, set.destination ?? set.origin];
-    this.depth = facts.levels.length * set.kept.length;
-    const pairs = Array.from({ length: this.depth + 1 }, (_, level) => levelPair(level, facts));
+    this.depth = levelsPerArea(facts) * set.kept.length;
+    this.stride = (facts.levels.length * set.kept.length) / this.depth;
+    const pairs = Array.from({ length: this.stride * this.depth + 1 }, (_, level) => levelPair(level, facts));
     const name = (side: 0 | 1, level: number): string => (level ? facts.levels[side][set.kept[level - 1] - 1] : "all");
-    const isOfOneSide = this.depth === set.kept.length;
-    this.names = pairs.map(([origin, destination]) =>
+    const isOfOneSide = facts.levels.length === 1;
+    this.names = this.ofLevels(pairs).map(([origin, destination]) =>
       isOfOneSide ? name(0, origin) : `${name(0, origin)} x ${name(1, destination)}`,
     );
     this.nodes = pairs.map(([origin, destination]) => [sides[0].areas[origin], sides[1].areas[destination]]);
-    this.cells = this.nodes.map(([origin, destination]) => total(origin) * total(destination));
-    for (let level = 1; level <= this.depth; level++) {
+    this.cells = this.ofLevels(this.nodes).map(([origin, destination]) => total(origin) * total(destination));
+    for (let level = 1; level < pairs.length; level++) {
       const split = pairs[level][0] !== pairs[level - 1][0] ? 0 : 1;
       const [above, below] = [this.nodes[level - 1], this.nodes[level]];
       const counted = sides[split].pairs[pairs[level - 1][split]];
       this.steps.push(new Step(split === 0, counted, above[split], below[split], below[1 - split]));
     }
+  }
+
+  /** What there is of the levels of this tree, among all levels that divide one side at a time. */
+  private ofLevels<T>(all: T[]): T[] {
+    return all.filter((_, level) => level % this.stride === 0);
   }
 
   /** The expected root-mean-square error of each level, root first. */
@@ -171,9 +179,9 @@ export class Tree {
           sum += number * other * estimate.values[row * destinations.length + column];
         }
       }
-      errors.push(Math.sqrt(sum / this.cells[above + 1]));
+      errors.push(Math.sqrt(sum / (total(origins) * total(destinations))));
     }
-    return errors;
+    return this.ofLevels(errors);
   }
 
   /** The largest variance of the least-squares estimate of a node of each level, root first. */
@@ -187,7 +195,7 @@ export class Tree {
       estimate = own[above + 1].map((value, place) => Math.max(value + value ** 2 * passed.values[place], 0));
       largest.push(estimate.max);
     }
-    return largest;
+    return this.ofLevels(largest);
   }
 
   /** The expected error of each level, root first, if noisy leaf pairs are added up. */
@@ -197,12 +205,12 @@ export class Tree {
 
   /** Variances of the estimates of nodes from themselves and the levels below, and of sums of siblings; root first. */
   private ownVariances(variances: Variances, refines: boolean): { own: Matrix[]; siblings: Matrix[] } {
-    const [origins, destinations] = this.nodes[this.depth];
+    const [origins, destinations] = this.nodes[this.nodes.length - 1];
     const own = [new Matrix(origins.length, destinations.length, variances.get(this.depth)!)];
     const siblings: Matrix[] = [];
-    for (let level = this.depth - 1; level >= 0; level--) {
+    for (let level = this.steps.length - 1; level >= 0; level--) {
       const below = this.steps[level].overChildren(own[0]);
-      const noise = variances.get(level) ?? Infinity;
+      const noise = variances.get(level / this.stride) ?? Infinity;
       siblings.unshift(below);
       own.unshift(below.map((value) => (noise === Infinity ? value : refines ? 1 / (1 / noise + 1 / value) : noise)));
     }
@@ -210,7 +218,12 @@ export class Tree {
   }
 }
 
-/** Numbers of the levels of the origin and of the destination at a level of the tree. */
+/** Number of levels of the tree for each level of the areas: two if it divides one side at a time. */
+export function levelsPerArea({ levels, order }: Facts): number {
+  return order === "both" ? 1 : levels.length;
+}
+
+/** Numbers of the levels of the origin and of the destination at a level of the tree that divides one side at a time. */
 function levelPair(level: number, { levels, order }: Facts): [origin: number, destination: number] {
   if (levels.length === 1) return [level, 0];
   const [first, second] = [Math.floor((level + 1) / 2), Math.floor(level / 2)];
