@@ -25,7 +25,17 @@ import numpy as np
 import pytest
 
 import od_core.ledger.measurements
-from od_core import Budget, Ledger, OdError, PrivacyUnit, StabilityHistogram, Uncounted, release_flows, release_stops
+from od_core import (
+    Budget,
+    InfTDARefined,
+    Ledger,
+    OdError,
+    PrivacyUnit,
+    StabilityHistogram,
+    Uncounted,
+    release_flows,
+    release_stops,
+)
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
@@ -107,7 +117,7 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "ride_pairs": "riders", "people": "riders"}
-DATA_SETS |= {"trains": "trains", "walks": "walkers"}
+DATA_SETS |= {"trains": "trains", "walks": "walkers", "pure": "riders"}
 
 
 def release_all(var: Path) -> None:
@@ -139,6 +149,10 @@ def release_all(var: Path) -> None:
     flows("wide_pairs/2001-05/r1", "commuters", TRIP, budget, mechanism=StabilityHistogram("bun_nissim_stemmer"))
     flows("rides/2001-06/r1", "riders", USER, Budget(epsilon=1, delta="1e-6"))
     flows("rides/2001-08/r1", "riders", USER, BY_EPSILON)
+    few = {"geography": GEOGRAPHY, "tree": "both", "area_totals": "1/5"}
+    flows(
+        "pure/2001-09/r1", "riders", USER, Budget("1/4"), mechanism=InfTDARefined(noise_distribution="laplace"), **few
+    )
     flows("ride_pairs/2001-07/r1", "riders", USER, budget, mechanism="stability_histogram")
     modes = {"segments": {"mode": ["car", "bus"]}, "geography": GEOGRAPHY, "area_totals": "1/5"}
     by_mode = FLOWS.assign(mode=["car", "bus", "bus", "car"])
