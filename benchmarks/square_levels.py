@@ -47,6 +47,12 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
     "both sides, area totals, auto": {"tree": "both", "area_totals": "1/10", "estimate": "auto"},
     "Laplace": {"tree": "both", "noise_distribution": "laplace"},
     "Laplace, area totals": {"tree": "both", "noise_distribution": "laplace", "area_totals": "18/100"},
+    "Laplace, area totals, auto": {
+        "tree": "both",
+        "noise_distribution": "laplace",
+        "area_totals": "18/100",
+        "estimate": "auto",
+    },
 }
 """Options of each variant; the errors of all are divided by those of the first."""
 

@@ -249,7 +249,7 @@ def choose_release_rule(last: Release, earlier_flows: Nodes | None) -> Rule:
     """Return the rule with the least held-out error for a release, given the leaves of the release before it."""
     if last.measured[len(last.plan.steps) - 1].parents is None:  # one node a level: nothing to learn
         return LEAST_SQUARES
-    return choose_rule_given_earlier_flows(last.plan, last.fit_levels(), earlier_flows)
+    return choose_rule_given_earlier_flows(last.plan, last.fit_levels(), earlier_flows, last.measured)
 
 
 def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier_flows: Nodes | None = None) -> Nodes:

@@ -151,7 +151,7 @@ class Release(ReleasedFlows, PlannedRelease):
             return None
         levels = build_measured_levels(self.plan, self.exact_trips, combine_totals(self.plan, self.measured))
         refuse_large_levels(levels)
-        return choose_rule_with_evidence(self.plan, levels)
+        return choose_rule_with_evidence(self.plan, levels, self.measured)
 
     @cached_property
     def fitted(self) -> FittedTree:

@@ -113,6 +113,7 @@ def _mechanism_of(row: Row) -> Any:
     name, _, rest = row["mechanism"].partition(" ")
     options = {"auto": {"estimate": "auto"}, "shrunk": {"estimate": "shrunk", "leaves": "empirical_bayes"}}
     options["laplace"] = {"noise_distribution": "laplace"}
+    options["auto laplace"] = options["auto"] | options["laplace"]
     if row["kind"] == "group sizes":
         return None if name == "by" else name
     return OF_FLOWS.make(name, **options[rest]) if rest else name

@@ -21,6 +21,7 @@ ROWS = Path(__file__).with_name("rows.tsv")
 FLOW_MECHANISMS = (
     *("inftda_refined", "inftda_refined auto", "inftda_refined shrunk", "inftda_refined laplace"),
     *("inftda", "tda_l2", "tda_linf"),
+    "inftda_refined auto laplace",
 )
 MECHANISMS = {
     "flows": FLOW_MECHANISMS,

@@ -138,9 +138,9 @@ def _of_plan(made: Made) -> Iterator[Page]:
     if (table := known_table(made)) is not None:
         compared = [option.with_simulated_errors(table, 1) for option in compared[:2]] + compared[2:]
         facts |= {"flows": [*select_example_flows(plan, table)], "source": "The table is synthetic."}  # type: ignore[arg-type]
-    page = render_decision_page(
-        series, plan, compared, periods, published=[], paid=1, left=domain.cap.allowed_rho(), **facts
-    )
+    allowed = domain.cap.allowed_rho()
+    left = SimpleNamespace(measure="rho", cap=allowed, left=allowed, spent=0)
+    page = render_decision_page(series, plan, compared, periods, published=[], paid=1, left=left, **facts)
     yield Page("plan", "decide", tuple(prose.of_html(page)[0]))
     try:
         with patch.object(planning, "EPSILONS", ("1", "2")):  # each takes a second, and has the same words

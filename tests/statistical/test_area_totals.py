@@ -7,6 +7,7 @@ import numpy as np
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.least_squares import build_measured_levels
+from od_core.flows.estimation.levels import select_area_totals
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
@@ -31,7 +32,9 @@ def test_totals_have_no_bias_and_the_variance_that_is_stated():
     for _ in range(RUNS):
         release = run_plan(plan, trips, noise, MemoryMeasurements())
         _, totals = include_area_totals(
-            plan, build_measured_levels(plan, trips.total, release.measured[:2]), release.measured
+            plan,
+            build_measured_levels(plan, trips.total, release.measured[:2]),
+            select_area_totals(release.measured),
         )
         found.append(totals[1].trips[0])
 

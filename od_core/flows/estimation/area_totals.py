@@ -33,7 +33,7 @@ import numpy as np
 
 from od_core.flows.arrays import Reals
 from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, combine_bottom_up, has_no_dropped_nodes
-from od_core.flows.estimation.levels import Measurement, SideTotals, select_area_totals
+from od_core.flows.estimation.levels import SideTotals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import FlowTree, sum_runs
@@ -101,21 +101,20 @@ class _LeafSide:
 
 
 def include_area_totals(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], measured: Sequence[Measurement]
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], by_side: SideTotals
 ) -> tuple[list[MeasuredLevel], dict[int, EstimatedTotals]]:
     """Return levels whose least-squares fit is that of all measurements, and the estimated totals of areas.
 
     Args:
         levels: The levels of the flow tree, as :func:`od_core.flows.estimation.least_squares.build_measured_levels`
             returns.
-        measured: The measurements of a release, of which those of area totals are used.
+        by_side: The measured area totals, as :func:`od_core.flows.estimation.levels.select_area_totals` returns them.
 
     Returns:
         The levels, of which the last one differs and, if nodes were dropped, one more; and the totals of the areas into
         which the children of a level divide others, by the position of the level. Without measured area totals, the
         levels as they are, and none.
     """
-    by_side = select_area_totals(measured)
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
     system = TotalsSystem(plan.tree, levels, by_side)

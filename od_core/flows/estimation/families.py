@@ -70,6 +70,7 @@ class Families:
             that was dropped has its noisy value, as leaves have, for which these are empty.
         parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
         of_areas: Estimated totals of the areas from their measurements, if there are some.
+        has_laplace_noise: True for leaves with Laplace noise. What other levels combine is nearly normal.
     """
 
     offsets: Integers
@@ -87,6 +88,7 @@ class Families:
     parent_h: Reals
     parent_variance: Reals
     of_areas: EstimatedTotals | None = None
+    has_laplace_noise: bool = False
 
     @property
     def sigma(self) -> float:
@@ -229,6 +231,7 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
             v=v,
             parent_h=parents[0],
             parent_variance=parents[1],
+            has_laplace_noise=plan.mechanism.has_laplace_noise and level is levels[-1],
         )
 
 

@@ -216,7 +216,7 @@ def shrink_levels_if_needed(
     refuse_large_levels(levels)
     rule = LEAST_SQUARES
     if plan.mechanism.estimator.key == "auto":
-        rule = choose_rule_with_evidence(plan, levels).rule  # which knows no area totals
+        rule = choose_rule_with_evidence(plan, levels, areas).rule
     elif plan.mechanism.shrinks:
         rule = Rule(u=plan.mechanism.leaf_dial)
     if not rule.learns and plan.area_totals is None:

@@ -29,9 +29,9 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.flows.arrays import Reals
 from od_core.flows.estimation.fitted_tree import FittedTree
+from od_core.flows.estimation.held_out import compute_normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, compute_dropped_bounds
 from od_core.flows.estimation.least_squares import FamilyFit
-from od_core.flows.estimation.rule_choice import compute_normal_quantiles
 from od_core.geography.flow_tree import sum_runs
 from od_core.geography.geography import Numbers
 from od_core.parallel import map_in_order, read_memory_limit

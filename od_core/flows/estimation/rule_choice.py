@@ -1,13 +1,8 @@
 """Choose between rules of estimation by held-out noise, which shows which of them has less error on a table.
 
-If y is a measurement and W is new public noise of the same variance, then y + W and y - W are two independent
-measurements of twice the variance, whose mean is y. A table is estimated from the first and compared with the second,
-and the other way round, for each rule (``docs/explanation/estimator.md``).
-
-The total absolute error of a table s is the sum of E|s - n| over the leaves, where n is the true number of trips.
-Leaves are grouped by their sizes in both tables that are compared. The second measurement is independent of this
-grouping given n. In each group, it gives the distribution of n by expectation-maximisation
-(:mod:`od_core.flows.estimation.empirical_bayes`), and so E|s - n| and the probability of n = 0.
+Public noise divides every measurement into two parts (:mod:`od_core.flows.estimation.held_out`). For each rule, a table
+is estimated from one part, and judged by the other, and the other way round (``docs/explanation/estimator.md``): by its
+total error, its false discoveries, and where it differs most from least squares.
 
 If there are more than two million leaves, those of some families are compared, which are drawn by fixed pseudo-random
 words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
@@ -20,7 +15,14 @@ is the difference of the two tables in a cell, and y the held-out measurement wi
     (r - y)^2 - (b - y)^2
 
 has the expectation (r - n)^2 - (b - n)^2, the increase of the squared error, and the variance 4 d^2 v. A rule is not
-chosen if these increases add up to more than two standard deviations at any level.
+chosen if these increases add up to more than two standard deviations at any level. With Laplace noise, the expectation
+and the variance are those of other estimates.
+
+Plans with Laplace noise, or of a tree that refines both sides at once, choose more carefully. Their tables are made
+with area totals, as the released ones are, and all leaves are compared. A rule is also refused if the squared error
+increases so clearly over all cells of a level, or over the totals of zones. Where the expected error of a flow between
+zones is below one trip, or no level has enough cells to learn from, least squares are used. Other plans are of earlier
+versions, whose published choices stay.
 
 If there is an earlier table, a rule is first chosen without it. With the table, the same rule is kept unless another
 one is better by the same conditions. Each choice has noise of its own, so two free choices would often differ where
@@ -35,26 +37,25 @@ another rule must save more. A rule that was chosen before is refused only beyon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.empirical_bayes import GridNoise, maximise_likelihood
+from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.families import (
-    assign_bins,
     find_return_positions,
     iterate_families,
     sum_leaves_by_node,
     sum_trips_by_node,
     take_trips,
 )
+from od_core.flows.estimation.held_out import HALVES, Shown, iterate_halves, show_trips
 from od_core.flows.estimation.least_squares import MeasuredLevel
+from od_core.flows.estimation.levels import Measurement, SideTotals, select_area_totals
 from od_core.flows.estimation.shrinkage import (
     LEAST_SQUARES,
     Prediction,
@@ -64,7 +65,7 @@ from od_core.flows.estimation.shrinkage import (
     predict_by_gravity,
 )
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes, sum_runs
+from od_core.geography.flow_tree import Nodes
 from od_core.privacy.plan import EARLIER
 
 RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
@@ -97,20 +98,8 @@ _MOST_SHOWN = 1e9
 _MOST_COMPARED = 1 << 21
 """Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random."""
 
-_EDGES = (0.0, 0.25, 1.0, 4.0)
-"""Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
-
-_LEAST_CELLS = 300
-"""Smallest number of leaves of a group, unless there are fewer in all. Neighbouring sizes with fewer share a group."""
-
-_BLOCK = 1 << 18
-"""Number of noisy values to which W is added at once, which limits the memory."""
-
-_ITERATIONS = 150
-"""Number of iterations of expectation-maximisation."""
-
-_SEED = 20010101
-"""Seed of the public noise. It decides no released number, only between rules that are close."""
+_SAMPLE_SEED = 20010102
+"""Seed of the words that draw families."""
 
 
 class _Losses(NamedTuple):
@@ -119,6 +108,7 @@ class _Losses(NamedTuple):
     errors: Reals  # estimated total error of the leaves by the base rule and by the rule; shape (rules, 2)
     false: Reals  # shares of false discoveries of both; shape (rules, 2)
     increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
+    #                  If rules are chosen more carefully, more columns follow, with a variance each: see _judge_tables.
 
     def choose_best_rule(self, base: Rule) -> Rule:
         """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
@@ -137,7 +127,8 @@ class Evidence:
         releases: Number of releases. Once it is ``_MOST_POOLED``, all releases so far count half.
         sums: Sums over the releases, in millionths, for each rule: the part of the error of least squares that it
             saves, the shares of false discoveries by least squares and by the rule, and the increase of the squared
-            error in the largest cells of each level, in standard deviations; shape (rules, 3 + levels).
+            error in the largest cells of each level, and all else that is compared in standard deviations; shape
+            (rules, 3 + levels) or more.
     """
 
     releases: int
@@ -225,12 +216,17 @@ def read_earlier_evidence(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[
     return {name: stated[name] for name in ("release", "estimation", "evidence")}
 
 
-def choose_rule_with_evidence(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
+def choose_rule_with_evidence(
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], measured: Sequence[Measurement] = ()
+) -> Choice:
     """Return the rule with the least held-out error, :data:`LEAST_SQUARES` or one of :data:`RULES`, and the evidence.
 
     If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
+
+    Args:
+        measured: Measurements, of which those of area totals are used if rules are chosen carefully.
     """
-    losses = _compare_rules(plan, levels, LEAST_SQUARES, None)
+    losses = _compare_rules(plan, levels, LEAST_SQUARES, None, select_area_totals(measured))
     own = Evidence.from_losses_of_one_release(losses)
     if plan.earlier is None:
         return Choice(losses.choose_best_rule(LEAST_SQUARES), own)
@@ -244,42 +240,92 @@ def choose_rule_with_evidence(plan: ReleasePlan, levels: Sequence[MeasuredLevel]
 
 
 def choose_rule_given_earlier_flows(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier_flows: Nodes | None = None
+    plan: ReleasePlan,
+    levels: Sequence[MeasuredLevel],
+    earlier_flows: Nodes | None = None,
+    measured: Sequence[Measurement] = (),
 ) -> Rule:
     """Return the rule of :func:`choose_rule_with_evidence`, or a better one that learns from ``earlier_flows``, too.
 
     These are the leaves of the release of an earlier period, with their trips.
     """
-    alone = choose_rule_with_evidence(plan, levels).rule
+    alone = choose_rule_with_evidence(plan, levels, measured).rule
     if earlier_flows is None or not len(earlier_flows):
         return alone
     others = sum_trips_by_node(plan, levels, earlier_flows)
-    return _compare_rules(plan, levels, alone, others).choose_best_rule(alone)
+    return _compare_rules(plan, levels, alone, others, select_area_totals(measured)).choose_best_rule(alone)
+
+
+def _chooses_carefully(plan: ReleasePlan) -> bool:
+    """Return whether the choice sees tables as they are released: in plans that no tagged version has published."""
+    return plan.tree.refines_both or plan.mechanism.has_laplace_noise
 
 
 def _compare_rules(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None, totals: SideTotals
 ) -> _Losses:
     """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
+    careful, distribution = _chooses_carefully(plan), plan.mechanism.noise_distribution
+    no_loss = np.zeros((len(RULES), 2))
+    nothing = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), len(levels))))
+    if careful and plan.expected_errors[-1] < 1:
+        return nothing
+    if not careful:
+        totals = {}
     errors, false = np.zeros((2, len(RULES), 2))
-    increase = np.zeros((2, len(RULES), len(levels)))
+    increases: list[Reals] = []
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
-    sample = _sample_families(levels, turn)
+    sample = np.arange(len(levels[-1].offsets) - 1) if careful else _sample_families(levels, turn)
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
-    for half in _iterate_halves(levels, turn):
-        families = list(iterate_families(plan, half))
-        held_out = _make_held_out_levels(levels, half, families[-1].list_child_positions(sample))
-        noise, y = GridNoise.from_variance(Fraction(held_out[-1].noise)), held_out[-1].noisy
-        first = predict_by_gravity(half, families, others)
-        by_base = _estimate_sampled_trips(plan, half, first, base, back, sample)
+    for half, totals_of_half in iterate_halves(levels, totals, distribution, turn):
+        fitted, of_areas = include_area_totals(plan, half, totals_of_half)
+        families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, fitted))]
+        if careful and not any(own.learns for own in families):
+            return nothing
+        leaves = families[-1].list_child_positions(sample)
+        x = [*(level.noisy for level in half[:-1]), half[-1].noisy[leaves]]
+        y = [*(level.noisy for level in levels[:-1]), levels[-1].noisy[leaves]]
+        shown = [show_trips(distribution, *of) for of in zip((level.noise for level in levels), y, x, strict=True)]
+        shown_areas = {
+            side: show_trips(distribution, noise, noisy, totals_of_half[side][0])
+            for side, (noisy, noise) in totals.items()
+        }
+        halves = HALVES[distribution](levels[-1].noise)
+        first = predict_by_gravity(fitted, families, others)
+        by_base = _estimate_sampled_trips(plan, fitted, first, base, back, sample)
+        columns: list[list[tuple[float, float]]] = []
         for number, rule in enumerate(RULES):
-            tables = _estimate_sampled_trips(plan, half, first, rule, back, sample)
-            errors_of_both, false_of_both = _estimate_table_losses(noise, y, (by_base[-1], tables[-1]))
+            tables = _estimate_sampled_trips(plan, fitted, first, rule, back, sample)
+            both = list(zip(by_base, tables, strict=True))
+            errors_of_both, false_of_both = halves.estimate_losses(y[-1], x[-1], both[-1])
             errors[number] += errors_of_both
             false[number] += false_of_both
-            for at, level in enumerate(held_out):
-                increase[:, number, at] += _estimate_error_increase(level, by_base[at], tables[at])
-    return _Losses(errors, false, increase)
+            columns.append([own.estimate_error_increase(of, _LARGEST) for own, of in zip(shown, both, strict=True)])
+            if careful:
+                columns[-1] += _judge_tables(plan, levels[-1], shown, shown_areas, both)
+        increases.append(np.array(columns))
+    return _Losses(errors, false, np.moveaxis(sum(increases[1:], start=increases[0]), -1, 0))
+
+
+def _judge_tables(
+    plan: ReleasePlan,
+    leaves: MeasuredLevel,
+    shown: Sequence[Shown],
+    shown_areas: Mapping[int, Shown],
+    tables: Sequence[tuple[Integers, Integers]],
+) -> list[tuple[float, float]]:
+    """Return what else may not clearly increase from the base table to another, each with its variance.
+
+    This is the squared error over all cells of each level, and over the totals of the zones of each side.
+    """
+    found = [own.estimate_error_increase(of_level) for own, of_level in zip(shown, tables, strict=True)]
+    for side, zone in enumerate((leaves.nodes.origin, leaves.nodes.destination)):
+        geography = (plan.tree.origin, plan.tree.destination)[side]
+        zones = geography.size(geography.depth)
+        own = shown_areas.get(side) or shown[-1].sum_by_area(zone, zones)
+        base, table = (np.bincount(zone, trips, minlength=zones).astype(np.int64) for trips in tables[-1])
+        found.append(own.estimate_error_increase((base, table)))
+    return found
 
 
 def _estimate_sampled_trips(
@@ -315,123 +361,5 @@ def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
     if leaves <= _MOST_COMPARED:
         return np.arange(families)
-    words = np.random.Philox(_SEED + 1).jumped(turn).random_raw(families) >> np.uint64(32)  # the upper 32 bits
+    words = np.random.Philox(_SAMPLE_SEED).jumped(turn).random_raw(families) >> np.uint64(32)  # the upper 32 bits
     return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
-
-
-def _iterate_halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[MeasuredLevel]]:
-    """Yield the levels measured with y + W, and then those measured with y - W.
-
-    ``turn`` is the number of earlier releases of the series; each release has a W of its own.
-    """
-    for sign in (1, -1):
-        words, half = np.random.Philox(_SEED).jumped(turn), []
-        for level in levels:
-            noisy = level.noisy.copy()
-            has_noise = 0 < level.noise < math.inf
-            for first in range(0, len(noisy) if has_noise else 0, _BLOCK):
-                block = noisy[first : first + _BLOCK]
-                quantiles = compute_normal_quantiles()[words.random_raw(len(block)) >> np.uint64(48)]
-                block += sign * np.rint(quantiles * math.sqrt(level.noise))
-            half.append(MeasuredLevel(level.nodes, level.offsets, level.divided, noisy, 2 * level.noise))
-        yield half
-
-
-def _make_held_out_levels(
-    levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers
-) -> list[MeasuredLevel]:
-    """Return the levels of a half with the measurements that it lacks; of the last level, only those of some leaves.
-
-    They are y - W for y + W: 2 y - (y + W), which is exact for whole numbers. Combined totals are not whole: rounded.
-    """
-    above = [replace(own, noisy=2 * y.noisy - own.noisy) for y, own in zip(levels[:-1], half[:-1], strict=True)]
-    y, used = levels[-1].noisy[leaves], half[-1].noisy[leaves]
-    return [*above, replace(half[-1], noisy=2 * y - used)]
-
-
-def _estimate_error_increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
-    """Return how much the squared error of ``table`` exceeds that of ``base``, estimated from a held-out measurement.
-
-    The sums are over the cells of a level that differ most. The second number is the variance of the estimate.
-    """
-    differences = table - base
-    cells = np.flatnonzero(differences)
-    sizes, left_out = np.abs(differences[cells]), len(cells) - _LARGEST
-    if left_out > 0:
-        cells = cells[sizes >= np.partition(sizes, left_out)[left_out]]
-    d, ends = differences[cells].astype(np.float64), np.array([0, len(cells)])
-    (increase,) = sum_runs(d * (table[cells] + base[cells] - 2.0 * held_out.noisy[cells]), ends)
-    (squares,) = sum_runs(d * d, ends)
-    variance = 4 * held_out.noise * float(squares) if squares > 0 else 0.0  # noise may be infinite
-    return float(increase), variance
-
-
-@cache
-def compute_normal_quantiles() -> Reals:
-    """Return 65,536 quantiles of the normal distribution, rounded so that they are the same on every machine."""
-    law = NormalDist()
-    return np.array([round(law.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])
-
-
-def _estimate_table_losses(
-    noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]
-) -> tuple[list[float], list[float]]:
-    """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
-    code, point = _classify_cells(noise, y, *tables)
-    group = assign_bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
-    known, groups = point < noise.points, int(group.max(initial=0)) + 1
-    counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
-    counts = counts.reshape(groups, noise.points)
-    by_x = np.ascontiguousarray(noise.likelihood.T)
-    start = maximise_likelihood(noise, counts.sum(axis=0), None, _ITERATIONS)
-    losses, zeros = [], []
-    for of_group in counts:
-        prior = maximise_likelihood(noise, of_group, start, _ITERATIONS)
-        loss, zero = _compute_posterior_losses(by_x, prior, of_group)
-        losses.append(loss)
-        zeros.append(zero)
-    errors, false = [], []
-    for trips in tables:
-        error, share = _compute_expected_losses(noise.step, y, trips, group, point, np.array(losses), np.array(zeros))
-        errors.append(error)
-        false.append(share)
-    return errors, false
-
-
-def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
-    """Return the class of each cell, by its sizes in two tables, and its point on the grid of noisy values."""
-    by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
-    point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low
-    return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
-
-
-def _compute_expected_losses(
-    step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
-) -> tuple[float, float]:
-    """Return a table's expected error, the distance from y beyond the grid, and its share of false discoveries."""
-    error, false = np.abs(trips - y), np.zeros(len(y))
-    on_grid = np.flatnonzero(point < zero.shape[1])
-    at, place = (group[on_grid], point[on_grid]), trips[on_grid] / float(step)
-    below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)
-    loss_below = loss[*at, below]
-    error[on_grid] = (loss_below + (place - below) * (loss[*at, below + 1] - loss_below)) * step  # interpolated
-    false[on_grid] = np.where(trips[on_grid] > 0, zero[at], 0.0)
-    ends = np.array([0, len(y)])
-    (total_error,), (false_discoveries,) = sum_runs(error, ends), sum_runs(false, ends)
-    return float(total_error), float(false_discoveries) / max(int(np.count_nonzero(trips > 0)), 1)
-
-
-def _compute_posterior_losses(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:
-    """Return what a table loses by stating s where x was measured: E|s - n| in steps, and the probability of n = 0.
-
-    Both are of the true count n given x, and 0 where ``counts`` has no x; shapes (points of x, points of s) and (points
-    of x,).
-    """
-    weight = prior * by_x
-    below = np.cumsum(weight, axis=1)
-    whole, mean = below[:, -1:], np.cumsum(np.arange(len(prior)) * weight, axis=1)[:, -1:]
-    # From E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others.
-    error = np.cumsum(np.hstack((mean, 2.0 * below[:, :-1] - whole)), axis=1)
-    known = (counts[:, np.newaxis] > 0) & (whole > 0.0)
-    loss = np.divide(error, whole, out=np.zeros_like(error), where=known)
-    return loss, np.divide(weight[:, :1], whole, out=np.zeros_like(whole), where=known)[:, 0]

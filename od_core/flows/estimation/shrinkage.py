@@ -45,6 +45,9 @@ of n is then
 
     q + (z - q) g(t),   g(t) = sum_j omega_j lambda_j / (1 + lambda_j),   omega_j ~ pi_j N(t; 0, 1 + lambda_j).
 
+Leaves with Laplace noise have t of other distributions: those of the sum of a normal number with the variance lambda_j
+and a Laplace number with the variance 1, of which lambda_j / (1 + lambda_j) becomes the part that is expected given t.
+
 Where most nodes are as predicted, g is small for small t: what is near q is noise. A node far from q keeps its
 measurement, because only a wide component explains it. The posterior mean moves at most 1 standard deviation of z, or
 1.5 in the leaves, from the linear estimate z_i + (c - sum z) v_i / sum v.
@@ -92,7 +95,7 @@ from od_core.flows.estimation.families import (
     take_trips,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
-from od_core.flows.estimation.levels import Measurement
+from od_core.flows.estimation.levels import Measurement, select_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, project_to_area_totals
 from od_core.flows.projection.onto_parents import project_to_total
@@ -103,8 +106,14 @@ _VARIANCES = ("0.001", "0.02", "0.06", "0.15", "0.4", "1", "2.5", "6", "16", "50
 _LAMBDAS = tuple(map(Decimal, _VARIANCES))
 """Variances of the components, in variances of z."""
 
+_EDGES = ("0", "0.01", "0.03", "0.06", "0.1", "0.2", "0.3", "0.5", "0.75", "1", "1.5", "2", "3", "4", "6", "8", "11")
+"""Where the variances of the normal distributions that make up a Laplace distribution are divided."""
+
 LOWEST, STEPS, _HIGHEST = -7, 10, 14
 """Smallest and largest t of the grid, and the number of its cells per unit of t."""
+
+_PLACES = 2 * _HIGHEST * STEPS + 1
+"""Number of distances from 0 at which densities are computed: multiples of half the distance of the points."""
 
 _LEAST_CELLS = 100
 """Smallest number of nodes by which weights are estimated. Neighbouring sizes with fewer nodes share a bin."""
@@ -155,9 +164,9 @@ class Deviations:
         for counts in self.families.map_blocks(tabulate_block):
             table += counts
         bin_of = assign_bins(table.sum(axis=1), _LEAST_CELLS)
-        at_centres, at_points = _compute_densities(1), _compute_densities(0)
+        at_centres, _ = _compute_densities(1, self.families.has_laplace_noise)
+        at_points, part = _compute_densities(0, self.families.has_laplace_noise)
         remaining_parts = np.empty((int(bin_of[-1]) + 1, len(at_points)))
-        part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
         for number in range(len(remaining_parts)):
             own = table[bin_of == number].sum(axis=0)
             each = at_points * _estimate_weights(at_centres, own)
@@ -166,15 +175,50 @@ class Deviations:
 
 
 @cache
-def _compute_densities(half: int) -> Reals:
-    """Return the densities, up to a factor, on or (``half``) between points of the grid; shape (points, components)."""
+def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals]:
+    """Return the densities and the remaining parts of t of each component, on or (``half``) between points of the grid.
+
+    The densities, up to a factor, have the shape (points, components). The remaining parts have that shape, too, with
+    Laplace noise, and else (components,): they do not depend on t.
+    """
+    noise = _list_laplace_variances() if has_laplace_noise else [(Decimal(1), Decimal(1))]
+    points = range((_HIGHEST - LOWEST) * STEPS + 1 - half)
+    place = np.abs(2 * (LOWEST * STEPS + np.array(points)) + half)
+    densities, parts = np.empty((2, len(place), len(_LAMBDAS)))
+    for j, own in enumerate(_LAMBDAS):
+        whole, kept = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
+        for one, weight in noise:
+            for k, density in enumerate(_compute_normal_densities(one + own)):
+                whole[k] += weight * density
+                kept[k] += weight * density * own / (one + own)
+        densities[:, j] = np.array(list(map(float, whole)))[place]
+        parts[:, j] = np.array([float(part / density) for part, density in zip(kept, whole, strict=True)])[place]
+    return densities, parts if has_laplace_noise else np.array([float(one / (1 + one)) for one in _LAMBDAS])
+
+
+def _compute_normal_densities(variance: Decimal) -> list[Decimal]:
+    """Return the density of a normal distribution, up to a factor, at ``_PLACES`` distances from 0."""
     exact = Context(prec=40)
-    rows = []
-    for k in range((_HIGHEST - LOWEST) * STEPS + 1 - half):
-        t = LOWEST + (Decimal(k) + Decimal(half) / 2) / STEPS
-        spreads = [1 + one for one in _LAMBDAS]
-        rows.append([float(exact.exp(-t * t / (2 * spread)) / exact.sqrt(spread)) for spread in spreads])
-    return np.array(rows)
+    first = exact.exp(-1 / exact.multiply(2 * variance, Decimal((2 * STEPS) ** 2)))
+    density, factor, change = exact.divide(Decimal(1), exact.sqrt(variance)), first, exact.multiply(first, first)
+    densities = []
+    for _ in range(_PLACES):
+        densities.append(density)
+        density, factor = exact.multiply(density, factor), exact.multiply(factor, change)
+    return densities
+
+
+def _list_laplace_variances() -> list[tuple[Decimal, Decimal]]:
+    """Return variances and weights of normal distributions whose mixture is nearly the Laplace distribution.
+
+    That has the variance 1, and is a mixture of normal distributions whose variances have the exponential distribution.
+    Each part of it is replaced by its mean.
+    """
+    edges = [Decimal(edge) for edge in _EDGES]
+    above = [(-edge).exp() for edge in edges] + [Decimal(0)]  # the probability of a larger variance
+    sums = [(edge + 1) * tail for edge, tail in zip(edges, above, strict=False)] + [Decimal(0)]
+    parts = [(above[k] - above[k + 1], sums[k] - sums[k + 1]) for k in range(len(edges))]
+    return [(of_variances / weight, weight) for weight, of_variances in parts]
 
 
 @kernel
@@ -450,7 +494,7 @@ def shrink(
         earlier_flows: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
-    levels, of_areas = include_area_totals(plan, levels, areas)
+    levels, of_areas = include_area_totals(plan, levels, select_area_totals(areas))
     families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, levels))]
     if not rule.learns:
         return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)

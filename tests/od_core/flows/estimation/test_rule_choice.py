@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from od_core.flows.estimation import families, rule_choice
+from od_core.flows.estimation import families, held_out, rule_choice
 from od_core.flows.estimation.empirical_bayes import GridNoise
 from od_core.flows.estimation.families import assign_bins
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit_least_squares, fit_measured_levels
@@ -75,7 +75,7 @@ def halves(levels, turn=0):
     for level in levels:
         noise = np.zeros(len(level.noisy))
         if 0 < level.noise < math.inf:
-            quantiles = rule_choice.compute_normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
+            quantiles = held_out.compute_normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
             noise = np.rint(quantiles * math.sqrt(level.noise))
         for half, sign in zip(made, (1, -1), strict=True):
             given = level.nodes, level.offsets, level.divided, level.noisy + sign * noise, 2 * level.noise

@@ -11,15 +11,15 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from od_core import InfTDARefined, OdError
-from od_core.flows.estimation import families
+from od_core import Budget, InfTDARefined, OdError, plan_release
+from od_core.flows.estimation import families, shrinkage
 from od_core.flows.estimation.families import compute_gravity_shares, iterate_families, sum_trips_by_node
 from od_core.flows.estimation.least_squares import fit_least_squares
 from od_core.flows.estimation.shrinkage import Division, Rule, shrink, shrink_children
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import SeededLaplace, SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import GRID, counts_of, dense, lumped, plan_of_world
 from tests.od_core.strategies import World
 
@@ -367,3 +367,36 @@ def test_levels_too_small_to_learn_from_leave_least_squares_as_they_are(monkeypa
 def test_what_it_cannot_be_combined_with_is_refused():
     with pytest.raises(OdError, match="OD-MECHANISM-OPTION: there is no estimate 'shrunken'"):
         InfTDARefined(estimate="shrunken")
+
+
+def test_leaves_with_laplace_noise_keep_the_part_that_is_expected():
+    """Of the sum of a normal deviation and Laplace noise of variance 1, against sums over a fine grid; within 0.01."""
+    deviation = np.linspace(-100, 100, 400_001)
+    t = np.arange(-70, 141) / 10
+    densities, kept = shrinkage._compute_densities(0, has_laplace_noise=True)
+    at_centres, _ = shrinkage._compute_densities(1, has_laplace_noise=True)
+    for j, variance in enumerate(map(float, shrinkage._LAMBDAS)):
+        if not 0.1 < variance < 300:
+            continue
+        prior = np.exp(-(deviation**2) / (2 * variance))
+        exact = np.array([prior * np.exp(-math.sqrt(2) * np.abs(one - deviation)) for one in t[70::5]])
+        expected = exact @ deviation / exact.sum(axis=1)
+        np.testing.assert_allclose(kept[70::5, j][1:], expected[1:] / t[70::5][1:], atol=0.01)
+        near = t[70::5] <= 6
+        ratio = densities[70::5, j][near] / exact.sum(axis=1)[near]
+        np.testing.assert_allclose(ratio / ratio[0], 1, atol=0.1)
+        between = np.sqrt(densities[70:90, j] * densities[71:91, j])
+        np.testing.assert_allclose(at_centres[70:90, j], between, rtol=0.02)
+
+
+def test_only_leaves_with_laplace_noise_are_estimated_with_it():
+    """Also at levels of other noise, and of Gaussian noise, everything is normal."""
+    plan = plan_of_world(GRAVITY, estimate="shrunk", epsilon="0.5")
+    release = run_plan(plan, counts_of(plan, GRAVITY), SeededNoise(1), MemoryMeasurements())
+    fitted = fit_least_squares(plan, counts_of(plan, GRAVITY).total, release.measured)
+    assert [own.has_laplace_noise for own in iterate_families(plan, fitted)] == [False] * (len(fitted) - 1)
+    laplace = InfTDARefined(noise_distribution="laplace")
+    plan = plan_release(plan.tree.origin, unit=plan.unit, budget=Budget(1), mechanism=laplace, tree="both")
+    release = run_plan(plan, counts_of(plan, GRAVITY), SeededLaplace(1), MemoryMeasurements())
+    fitted = fit_least_squares(plan, release.exact_trips, release.measured)
+    assert [own.has_laplace_noise for own in iterate_families(plan, fitted)] == [False] * (len(fitted) - 2) + [True]
