@@ -63,13 +63,16 @@ _GUESSED = re.compile(
 def guesses(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each page on which a best guess about a release is right more or less often than its promise says.
 
-    Of Gaussian noise, the bounds are those of a normal distribution and of Pinsker.
+    Of Gaussian noise, the bounds are those of a normal distribution and of Pinsker. Of a pure epsilon, the limit is the
+    least of those by epsilon, Pinsker, and Bretagnolle and Huber.
     """
     spent, normal = made.main.facts["spent"], NormalDist()
     deviations = math.sqrt(spent["rho"] / 2)
     low, high = 100 * normal.cdf(deviations), 50 + 50 * deviations
     if not spent["delta"]:
-        low = high = 100 / (1 + math.exp(-spent["epsilon"]))
+        low = high = min(
+            high, 100 / (1 + math.exp(-spent["epsilon"])), 50 + 50 * math.sqrt(1 - math.exp(-spent["rho"]))
+        )
     for page in pages:
         if page.of == "release":
             for found in _GUESSED.findall(page.text):
