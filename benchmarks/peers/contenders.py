@@ -96,6 +96,8 @@ _BOUNDED = "another promise: one trip is replaced, the total is exact"
 _CENSORED = "a query for each level, Laplace noise, equal shares of epsilon and delta; pairs below a threshold are cut"
 _PUBLIC = "counts by pandas, Laplace noise for all public pairs, no threshold, equal shares of epsilon; delta is 0"
 
+_FEW = "tree both, discrete Laplace noise; delta is 0"
+
 CONTENDERS = (
     Contender(
         "ours",
@@ -119,6 +121,27 @@ CONTENDERS = (
     ),
     Contender(
         "ours_auto", "ours", "od-release", None, "as ours, with the estimate auto, an option", "auto", True, True
+    ),
+    Contender("ours_laplace", "ours", "od-release", None, f"as ours; {_FEW}", "laplace", True, True),
+    Contender(
+        "ours_laplace_totals",
+        "ours",
+        "od-release",
+        None,
+        f"as ours; {_FEW}, and area totals with 18 % of epsilon, as od-release init declares from 100 zones on",
+        "laplace_totals",
+        True,
+        True,
+    ),
+    Contender(
+        "ours_laplace_auto",
+        "ours",
+        "od-release",
+        None,
+        "as ours_laplace_totals, with the estimate auto, an option",
+        "laplace_auto",
+        True,
+        True,
     ),
     Contender("ours_bounded", "ours", "od-release", None, f"as ours; {_BOUNDED}", "bounded", True, True),
     Contender("opendp_gaussian", "opendp_levels", "opendp", "opendp", _GAUSSIAN, "gaussian"),

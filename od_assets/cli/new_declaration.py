@@ -596,6 +596,9 @@ _FIRST = ("name", "owners", "trips", "geography", "periods", "domain", "privacy"
 _MANY_ZONES = 100
 """Smallest number of zones with which area totals pay: sums of as many noisy flows have several times their noise."""
 
+_MOST_LEARNING_PAIRS = 1 << 21
+"""Largest number of pairs of zones for which ``estimate: auto`` is proposed: it then takes a minute and 0.5 GB."""
+
 _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the plan of the release is known."""
 
@@ -755,7 +758,11 @@ def _draft_release(name: str, component: str, answers: Answers, fields: Fields) 
         return draft
     area_totals = {"area_totals": {"share": "1/10"}}
     if {"tree", "segments"}.isdisjoint(attributes):
-        return draft.with_attributes(format_sentence("init.both"), {"tree": "both"} | area_totals)
+        draft = draft.with_attributes(format_sentence("init.both"), {"tree": "both"} | area_totals)
+        pairs = len(geography.origin.zones) * len(geography.destination.zones)
+        if "estimate" in attributes or pairs > _MOST_LEARNING_PAIRS:
+            return draft
+        return draft.with_attributes(format_sentence("init.auto"), {"estimate": "auto"})
     return draft.with_attributes(format_sentence("init.area_totals"), area_totals)
 
 

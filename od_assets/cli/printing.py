@@ -284,7 +284,7 @@ def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.texts["name"]
         say("plan.learns", "\n", subject=subject, stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)
-    elif plan.mechanism.refines and plan.charges_rho and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
+    elif plan.mechanism.refines and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
         say("plan.auto", "\n", subject=subject)
 
 

@@ -10,7 +10,15 @@ from given import given, is_check
 
 from od_core import Budget, Cap, Geography, InfTDARefined, Ledger, OdError, PrivacyDomain, PrivacyUnit, release_flows
 
-OPTIONS = {"totals": {"area_totals": "1/10"}, "auto": {"mechanism": InfTDARefined(estimate="auto")}}
+LAPLACE = {"mechanism": InfTDARefined(noise_distribution="laplace"), "tree": "both"}
+LAPLACE_AUTO = InfTDARefined(noise_distribution="laplace", estimate="auto")
+OPTIONS = {
+    "totals": {"area_totals": "1/10"},
+    "auto": {"mechanism": InfTDARefined(estimate="auto")},
+    "laplace": LAPLACE,
+    "laplace_totals": LAPLACE | {"area_totals": "18/100"},
+    "laplace_auto": LAPLACE | {"area_totals": "18/100", "mechanism": LAPLACE_AUTO},
+}
 
 
 def main():
@@ -25,7 +33,7 @@ def main():
         columns={"origin": f"origin_{levels[-1]}", "destination": f"destination_{levels[-1]}"},
         one_row_a_trip=True,
         unit=PrivacyUnit("trip", neighbours="bounded" if choice == "bounded" else "unbounded"),
-        budget=Budget(settings["epsilon"], settings["delta"]),
+        budget=Budget(settings["epsilon"], 0 if "laplace" in choice else settings["delta"]),
         **OPTIONS.get(choice, {}),
         fault_threshold=0,
     )

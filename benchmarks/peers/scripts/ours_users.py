@@ -13,7 +13,8 @@ from od_core import Budget, Geography, PrivacyUnit, release_flows
 def main():
     """Release the flows of all levels."""
     folder, output, settings = given()
-    levels, most_of_pair = settings["levels"], 1 if settings["noise"] == "pairs" else None
+    levels, choice = settings["levels"], settings["noise"]
+    most_of_pair = 1 if choice == "pairs" else None
     # user code begins
     columns = [f"origin_{levels[-1]}", f"destination_{levels[-1]}", "user"]
     trips = pd.read_parquet(folder / "trips.parquet", columns=columns)
@@ -22,7 +23,8 @@ def main():
         trips.set_axis(["origin", "destination", "user"], axis=1),
         geography,
         unit=PrivacyUnit("user", "unbounded", "user", settings["max_trips"], max_trips_pair=most_of_pair),
-        budget=Budget(settings["epsilon"], settings["delta"]),
+        budget=Budget(settings["epsilon"], 0 if "laplace" in choice else settings["delta"]),
+        **ours.OPTIONS.get(choice, {}),
         fault_threshold=0,
     )
     for level in levels:

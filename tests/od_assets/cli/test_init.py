@@ -83,7 +83,7 @@ def list_zones(project: Project, zones: int) -> None:
     pd.concat([listed, further]).to_csv(project.root / "zones.csv", index=False)
 
 
-FEW_LEVELS = {"tree": "both", "area_totals": {"share": "1/10"}}
+FEW_LEVELS = {"tree": "both", "area_totals": {"share": "1/10"}, "estimate": "auto"}
 LAPLACE = {"mechanism_options": {"noise_distribution": "laplace"}}
 
 
@@ -91,7 +91,14 @@ LAPLACE = {"mechanism_options": {"noise_distribution": "laplace"}}
 @pytest.mark.parametrize(
     ("zones", "changes", "declared"),
     [
-        pytest.param(100, {}, LAPLACE | {"tree": "both", "area_totals": {"share": "31/100"}}, id="many zones"),
+        pytest.param(100, {}, FEW_LEVELS | LAPLACE | {"area_totals": {"share": "31/100"}}, id="many zones"),
+        pytest.param(
+            1450,
+            {},
+            LAPLACE | {"tree": "both", "area_totals": {"share": "31/100"}},
+            id="too many zones to learn",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(99, {}, {}, id="fewer"),
         pytest.param(100, {"set": "mechanism=inftda"}, {"mechanism": "inftda"}, id="another mechanism"),
         pytest.param(100, {"cap": "0.5", "reason": "ours"}, FEW_LEVELS, id="a cap in rho"),
@@ -115,7 +122,8 @@ def test_levels_and_noise_of_the_least_expected_error_are_proposed_unless_they_a
     assert ("zone x all" in result.stdout) == ("area_totals" in declared)
     pure = declared.get("mechanism_options") is not None
     assert attributes["privacy"] == {"epsilon": "1"} | ({} if pure else {"delta": "1e-8"})
-    assert text.count("#") == ("tree: both" in text) + pure + ("tree: origin" in text)
+    own = pure + ("estimate: auto" in text) + ("tree: both" in text or "tree: origin" in text)
+    assert text.count("#") == own
     cap = yaml.safe_load(written(empty)["domains/mine.yaml"])["cap"]
     if pure:
         assert (cap["epsilon"], "delta" in cap) == (str(ROOM), False)

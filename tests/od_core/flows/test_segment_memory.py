@@ -68,7 +68,7 @@ def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_
         ({"estimate": "shrunk"}, 150, "without estimate: shrunk"),
         ({"segment_profile": 1}, 3 * 2 * 24, "without segment_profile"),
         ({"estimate": "shrunk", "segments": True}, 3 * 24 + 150, "without estimate: shrunk"),
-        ({"estimate": "auto", "segments": True}, 3 * 24 + 210, "without estimate: auto"),
+        ({"estimate": "auto", "segments": True}, 3 * 24 + 230, "without estimate: auto"),
         ({"area_totals": "1/10"}, 120, "release a revision without area_totals"),
     ],
     ids=str,
