@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import dagster as dg
 
-from od_assets.interrupts import refuse_if_received
+from od_assets.interrupts import refuse_if_interrupted
 from od_core.errors import STAYS_CHARGED, OdError, raise_without_context
 from od_core.files.durable import can_write, choose_writing_advice, describe_rights
 from od_core.ledger.confidential import ConfidentialFolder, lock_folder
@@ -41,15 +41,15 @@ def convert_errors_without_values(confidential: ConfidentialFolder) -> Iterator[
 
 @contextmanager
 def convert_errors_to_failures() -> Iterator[None]:
-    """Replace an OdError by a Dagster Failure with its text. Use this only for steps without confidential data."""
-    refuse_if_received()
-    failed: OdError | None = None
+    """Replace an OdError by a Dagster Failure with its text. Use this only for steps without confidential data.
+
+    Raises Interrupted if this process was asked to end before the context.
+    """
+    refuse_if_interrupted()
     try:
         yield
     except OdError as error:
-        failed = error
-    if failed is not None:
-        raise dg.Failure(description=str(failed), allow_retries=False) from None
+        raise dg.Failure(description=str(error), allow_retries=False) from None
 
 
 _UNPUBLISHED = (

@@ -88,7 +88,7 @@ def get_received_signal() -> int | None:
     return _RECEIVED[0] if _RECEIVED else None
 
 
-def refuse_if_received() -> None:
+def refuse_if_interrupted() -> None:
     """Raise :class:`Interrupted` if this process was asked to end."""
     number = get_received_signal()
     if number is not None:
@@ -109,7 +109,7 @@ def iterate_until_interrupt(items: Sequence[T], left: str) -> Iterator[Iterator[
     def iterate_items() -> Iterator[T]:
         nonlocal finished
         for item in items:
-            refuse_if_received()
+            refuse_if_interrupted()
             yield item
             finished += 1
 

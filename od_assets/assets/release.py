@@ -71,7 +71,7 @@ def load_period(
     """
     origins = destinations = None
     if geography is not None and series.has_unknown_zone:
-        origins, destinations = series.sides(geography)
+        origins, destinations = series.split_sides(geography)
     parts = [target]
     if len(files) > 1:
         parts = [target.with_name(f"{number}.{target.name}") for number in range(len(files))]
@@ -224,7 +224,7 @@ def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
 def _write_lists(series: Series[P, G], geography: G, folder: Path) -> None:
     """Write the lists of zones or places of a series, with all columns that it declares, to a folder."""
     make_folder(folder)
-    for (file, zones), side in zip(series.zone_lists.items(), series.sides(geography), strict=False):
+    for (file, zones), side in zip(series.zone_lists.items(), series.split_sides(geography), strict=False):
         table = side.to_frame()
         stored = zones.with_geography_file(file)
         declared = (*stored.names.values(), *(stored.coordinates or ()))

@@ -344,7 +344,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     folders = project_folders()
     series, faults = _read_all_series()
     with folders.open_ledger_or_empty() as ledger, ledger.one_look():
-        states = ledger.states()
+        states = ledger.read_states()
         rows = list_release_statuses(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)

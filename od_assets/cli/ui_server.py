@@ -233,7 +233,7 @@ def _list_published_releases() -> set[str]:
     folders = Folders()
     if not folders.ledger_chain.exists():
         return set()
-    return {key for key, state in folders.ledger.states().items() if state.is_published}
+    return {key for key, state in folders.ledger.read_states().items() if state.is_published}
 
 
 def _lock_ui(home: Path) -> AbstractContextManager[None]:

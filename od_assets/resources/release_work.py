@@ -147,10 +147,17 @@ class ReleaseWork(Generic[P, G]):
             lambda: self._find_earlier_evidence(plan) if reserved is None else reserved.get(EARLIER)
         )
 
-    def _find_earlier_evidence(self, plan: Any) -> Mapping[str, Any] | None:
-        """Return the evidence of the newest release of an earlier period, which has the same plan.
+    def _find_earlier_evidence(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
+        """Return what the newest comparable release of an earlier period showed of the rules of estimation.
 
-        Another revision of the period is about the same records, and would spend its budget, too.
+        See :func:`od_core.flows.estimation.rule_choice.read_earlier_evidence`. Releases with another plan, or without
+        this evidence, are passed over. So are other revisions of this period, which are about the same records.
+
+        Returns:
+            The evidence; None if there is none.
+
+        Raises:
+            OdError: an earlier bundle is missing or changed.
         """
         ledger = self.warehouse.ledger
         for key in select_earlier_releases(self.key, ledger.list_published_releases(series=self.key.release)):

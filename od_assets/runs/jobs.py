@@ -24,7 +24,7 @@ from od_assets.code_location import load_definitions, make_unloadable_error
 from od_assets.compatibility import suppress_beta_warnings
 from od_assets.components.project import build_comparison_definitions, refuse_unloadable
 from od_assets.failures import describe_failures, name_asset_of_step, open_dagster_instance
-from od_assets.interrupts import refuse_if_received
+from od_assets.interrupts import refuse_if_interrupted
 from od_assets.project import find_current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.comparison import Comparison
@@ -164,7 +164,7 @@ def execute_job(
             tags={"od/launched_by": "od-release", MAX_RETRIES_TAG: "0"},  # only its caller repeats it
         )
     if not result.success:
-        refuse_if_received()
+        refuse_if_interrupted()
     return result
 
 

@@ -438,7 +438,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Return a level of the flow tree with its name, such as ``2 (state)``; for pairs, ``3 (state x region)``."""
         return f"{level} ({(WHOLE_SPACE, *self.geography.levels)[level]})"
 
-    def sides(self, geography: Sides) -> tuple[Geography, Geography]:
+    def split_sides(self, geography: Sides) -> tuple[Geography, Geography]:
         """Return the geographies of origins and of destinations, which are one if there is one list."""
         return geography.origin, geography.destination
 

@@ -303,7 +303,11 @@ class Declaration(Section):
     _project: Project | None = PrivateAttr(None)
 
     def require_valid(self) -> Self:
-        """Return the declaration, whose values are valid. Raises OdError if one is wrong or does not fit others."""
+        """Return the declaration if its values are valid. Raises OdError if one is wrong or does not fit others.
+
+        By default, the types of the fields are the only check. Override this if values of a kind of declaration can be
+        wrong although they have these types.
+        """
         return self
 
     def with_project(self, project: Project) -> Self:

@@ -678,8 +678,11 @@ class Series(Named, Generic[P, G]):
     def list_allowed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes allowed for origins and for destinations. Both are the same if there is one list."""
 
-    def sides(self, geography: G) -> tuple[Any, Any]:
-        """Return the geographies of origins and of destinations, which are one if there is one list."""
+    def split_sides(self, geography: G) -> tuple[Any, Any]:
+        """Return the geographies of origins and of destinations, as the reading of records takes them.
+
+        By default, both are the given one. Series whose geography has two sides override this.
+        """
         return geography, geography
 
     def describe_geography(self, geography: G, _describe: Callable[[Geography], Geography]) -> G:

@@ -37,6 +37,7 @@ from od_core.flows.step import (
     Segments,
     SegmentStep,
     TotalStep,
+    compute_uncounted_step_number,
     count_shifted_cells,
     has_one_trip,
     list_area_total_sides,
@@ -240,12 +241,16 @@ class ReleasePlan(Plan):
 
     @cached_property
     def uncounted_step(self) -> UncountedStep | None:
-        """See :attr:`od_core.privacy.plan.Plan.uncounted_step`. Its number follows on those of all other steps."""
+        """Step that measures the number of uncounted trips; None if it is not measured.
+
+        Its number is that of :func:`od_core.flows.step.compute_uncounted_step_number`.
+        """
         if self.uncounted is None:
             return None
-        number = (1 + len(self.breakdowns)) * (self.tree.depth + 1)
-        rho = sum((step.rho for step in self._of_table), start=Fraction(0)) / compute_table_share(self.uncounted)
-        return self.uncounted.make_step(number, rho * self.uncounted.share)
+        number = compute_uncounted_step_number(self.tree, len(self.breakdowns))
+        rho_of_table = sum((step.rho for step in self._of_table), start=Fraction(0))
+        rho_of_release = rho_of_table / compute_table_share(self.uncounted)  # the table has only its share
+        return self.uncounted.make_step(number, rho_of_release * self.uncounted.share)
 
     @cached_property
     def totals(self) -> tuple[TotalStep, ...]:

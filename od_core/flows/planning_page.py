@@ -251,8 +251,12 @@ class _Choices:
         return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
 
     def _make_share_facts(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, object]:
-        """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them."""
-        neighbours, mechanism = self._make_neighbours(unit, segments), self.plan.mechanism
+        """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them.
+
+        ``rho`` and ``promise`` are those of :meth:`_compute_promises`; None if the exact privacy loss is not defined or
+        depends on what readers choose, so that the page takes the rho of each budget and computes what it promises.
+        """
+        neighbours = self._make_neighbours(unit, segments)
         declared, shares = self._choose_fitting_shares(tree, neighbours, segments)
         queries = [(level, by is not None) for level, by, _ in list_level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals
@@ -262,23 +266,9 @@ class _Choices:
         queries += [(tree.depth, False)] * len(sides)
         # Readers choose the bound of a user's trips, on which the exact privacy loss depends.
         cells = None if unit.max_trips == _TRIPS else count_shifted_cells(neighbours, declared, queries)
-        rhos: list[list[object]] | None = None
-        promises: list[list[float] | None] | None = None
+        rhos, promises = None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
-            is_exact = declared.choose_conversion(mechanism.default_conversion, ()) == "exact"
-            rhos, promises = [], []
-            for budget in self.budgets:
-                if not is_exact and budget is not self.plan.budget:
-                    promises.append(None)  # the privacy loss takes some hundredths of a second
-                    continue
-                shared = replace(budget, shares=declared.shares)
-                steps = plan_steps(tree, neighbours, mechanism, shared, segments, area_totals)
-                spent = Spent(tuple(step.rho for step in steps), budget.delta, cells, shift=unit.contribution_bound)
-                right_guesses = Guarantee.from_spent(spent).bound_guess_probability()
-                promises.append([round_up_to_float(spent.epsilon), round_up_to_float(right_guesses)])
-                rhos.append([float(spent.rho), format_rounded_up(spent.rho)])
-            if not is_exact:
-                rhos = None
+            rhos, promises = self._compute_promises(tree, neighbours, segments, declared, area_totals, cells)
         return {
             "shares": [[level, float(share)] for level, share in shares.items()],
             "ofTree": float(1 - (area_totals or 0)),
@@ -286,6 +276,44 @@ class _Choices:
             "rho": rhos,
             "promise": promises,
         }
+
+    def _compute_promises(
+        self,
+        tree: FlowTree,
+        neighbours: Neighbours,
+        segments: Segments | None,
+        declared: Budget,
+        area_totals: Fraction | None,
+        cells: tuple[int, ...],
+    ) -> tuple[list[list[object]] | None, list[list[float] | None]]:
+        """Return the rho of each budget and what it promises, by the exact privacy loss with the declared shares.
+
+        Args:
+            declared: the budget with the shares of levels.
+            cells: of each step, the number of cells that differ between neighbours.
+
+        Returns:
+            For each budget, the rho by the exact conversion, as a number and as text; None if the declared conversion
+            is another, and the page then takes the rho of the budget. And for each budget, epsilon and the probability
+            of right guesses; None where the page computes them from rho.
+        """
+        mechanism = self.plan.mechanism
+        is_exact = declared.choose_conversion(mechanism.default_conversion, ()) == "exact"
+        rhos: list[list[object]] = []
+        promises: list[list[float] | None] = []
+        for budget in self.budgets:
+            if not is_exact and budget is not self.plan.budget:
+                promises.append(None)  # the privacy loss takes some hundredths of a second
+                continue
+            with_shares = replace(budget, shares=declared.shares)
+            steps = plan_steps(tree, neighbours, mechanism, with_shares, segments, area_totals)
+            shift = neighbours.unit.contribution_bound
+            spent = Spent(tuple(step.rho for step in steps), budget.delta, cells, shift=shift)
+            right_guesses = Guarantee.from_spent(spent).bound_guess_probability()
+            promises.append([round_up_to_float(spent.epsilon), round_up_to_float(right_guesses)])
+            if is_exact:
+                rhos.append([float(spent.rho), format_rounded_up(spent.rho)])
+        return rhos if is_exact else None, promises
 
     def _choose_fitting_shares(
         self, tree: FlowTree, neighbours: Neighbours, segments: Segments | None

@@ -340,6 +340,15 @@ def list_level_queries(
     return queries
 
 
+def compute_uncounted_step_number(tree: FlowTree, breakdowns: int) -> int:
+    """Return the number of the step of uncounted trips, given the number of breakdowns.
+
+    It is the first after the steps of the flow tree and its segments. Those of area totals follow it, even if uncounted
+    trips are not measured.
+    """
+    return (1 + breakdowns) * (tree.depth + 1)
+
+
 def plan_steps(
     tree: FlowTree,
     neighbours: Neighbours,
@@ -376,14 +385,13 @@ def plan_steps(
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, query_shares, strict=True):
         steps.append(_plan_level_step(neighbours, tree, segments, level, breakdown, rho * share))
-    tables = 1 if segments is None else 1 + len(segments.breakdowns)
+    last_number = compute_uncounted_step_number(tree, 0 if segments is None else len(segments.breakdowns))
     for place, (side, share) in enumerate(zip(sides, side_shares, strict=True), start=1):
         level = tree.depth + place
         sensitivity = neighbours.sensitivity_squared(level)
         variance = Fraction(sensitivity) / (2 * rho * share)
-        number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
         sizes = neighbours.list_node_sizes(level)
-        steps.append(AreaTotalStep(level, sensitivity, variance, side, number, node_sizes=sizes))
+        steps.append(AreaTotalStep(level, sensitivity, variance, side, last_number + place, node_sizes=sizes))
     return tuple(steps)
 
 
@@ -413,9 +421,10 @@ def _plan_laplace_steps(
     steps: list[GaussianStep] = []
     for level, share in share_of_level.items():
         steps.append(LaplaceLevelStep(**make_common_arguments(level, share)))
+    last_number = compute_uncounted_step_number(tree, 0)
     for place, (side, share) in enumerate(share_of_side.items(), start=1):
         arguments = make_common_arguments(tree.depth + place, share)
-        steps.append(LaplaceAreaTotalStep(**arguments, side=side, step_number=tree.depth + 1 + place))
+        steps.append(LaplaceAreaTotalStep(**arguments, side=side, step_number=last_number + place))
     return tuple(steps)
 
 

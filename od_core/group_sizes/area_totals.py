@@ -123,7 +123,10 @@ def _update_total_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
 
 
 def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
-    """Update t (see :class:`Prices`) of level k."""
+    """Update t (see :class:`Prices`) of the areas of level k, in ``prices.children[k - 1]``.
+
+    Their children, whose noisy values are ``noisy[k]``, are the areas of level k + 1.
+    """
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
@@ -131,15 +134,20 @@ def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
 
     def update_prices(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
-            target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
-            below = slice(first_child[area], first_child[area + 1])
-            own = prices.children[k] if leaves else prices.children[k][below]
+            own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
+            children = slice(first_child[area], first_child[area + 1])
+            prices_of_children = prices.children[k] if leaves else prices.children[k][children]
             _compute_child_prices(
-                target, noisy[k][below], prices.totals[k][below], own, leaves, prices.children[k - 1][area]
+                own,
+                noisy[k][children],
+                prices.totals[k][children],
+                prices_of_children,
+                leaves,
+                prices.children[k - 1][area],
             )
 
-    children = -(-len(noisy[k]) // len(noisy[k - 1]))
-    process_all(update_prices, iterate_row_ranges(len(noisy[k - 1]), children * (frame.top_code + 1)))
+    mean_children = -(-len(noisy[k]) // len(noisy[k - 1]))
+    process_all(update_prices, iterate_row_ranges(len(noisy[k - 1]), mean_children * (frame.top_code + 1)))
 
 
 def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
@@ -182,11 +190,14 @@ def compute_total_prices(noisy, above, parents, own, leaves, totals, prices):  #
 
 
 @kernel
-def _compute_child_prices(own: Reals, noisy: Counts, totals: Reals, below: Reals, leaves: bool, prices: Reals) -> None:
+def _compute_child_prices(
+    own: Reals, noisy: Counts, totals: Reals, prices_of_children: Reals, leaves: bool, prices: Reals
+) -> None:
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
     The sum is over the children c. z_c is the y of :func:`compute_real_solution` of c without t, and ``own`` - t that
-    of the area.
+    of the area. ``noisy`` has the noisy values of the children, ``totals`` their m, and ``prices_of_children`` their t,
+    one row of zeros if the children are ``leaves``.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
@@ -197,9 +208,9 @@ def _compute_child_prices(own: Reals, noisy: Counts, totals: Reals, below: Reals
                 over[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
-                m, own_prices = totals[child], below[0 if leaves else child]
+                m, t_of_child = totals[child], prices_of_children[0 if leaves else child]
                 for i in range(np.uint64(width)):
-                    value = noisy[child, first + i] + m + prices[first + i] - own_prices[first + i]
+                    value = noisy[child, first + i] + m + prices[first + i] - t_of_child[first + i]
                     over[i] += max(value, 0.0)
                     active[i] += 1.0 if value > 0 else 0.0
             farthest = 0.0

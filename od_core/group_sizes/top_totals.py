@@ -325,8 +325,9 @@ class _Tree:
     def iterate_root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
         """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
 
-        def compute_tables(piece: Counts) -> tuple[Counts, Counts, Counts]:
-            return compute_root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
+        def compute_tables(columns: Counts) -> tuple[Counts, Counts, Counts]:
+            cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
+            return compute_root_tables(self.first_child, self.columns[columns], cut, self.total)
 
         pieces = [chosen[piece] for piece in _split_by_cut(self.cuts[chosen])]
         for piece, (low, size, slopes) in zip(pieces, map_in_order(compute_tables, pieces), strict=True):
@@ -334,11 +335,15 @@ class _Tree:
                 yield column, first, table[:length].copy()
 
     def iterate_leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
-        """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end."""
+        """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end.
+
+        ``pairs`` has one pair a row; shape (pairs, 2).
+        """
 
         def compute_leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
-            cut = self.cuts[piece[0, 0]]
-            return compute_leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
+            columns, root_values = piece.T  # a piece has one pair a row
+            cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
+            return compute_leaf_values(self.first_child, self.columns[columns], root_values, cut, self.total)
 
         pieces = [pairs[piece] for piece in _split_by_cut(self.cuts[pairs[:, 0]])]
         for piece, (histograms, at_cut) in zip(pieces, map_in_order(compute_leaves, pieces), strict=True):

@@ -259,7 +259,7 @@ class LevelState:
 
 @dataclass(frozen=True)
 class ReleaseState:
-    """What a release has done so far; see :meth:`Ledger.states`.
+    """What a release has done so far; see :meth:`Ledger.read_states`.
 
     Attributes:
         kinds: newest state of each reserved level, as :meth:`Ledger.list_level_kinds` returns it.
@@ -585,7 +585,7 @@ class Ledger:
         with self._open_read_only() as entries:
             return [row["kind"] for row in _index_newest_by_level(entries, key).values()]
 
-    def states(self) -> dict[str, ReleaseState]:
+    def read_states(self) -> dict[str, ReleaseState]:
         """Return the state of every release that the ledger knows, by its key as text, from one pass over the entries.
 
         Content is not read. For one release, :meth:`list_level_kinds`, :meth:`list_charges` and :meth:`is_published`
@@ -596,7 +596,7 @@ class Ledger:
         kind_of_level: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
         rho = dict.fromkeys(kind_of_level, Fraction(0))
         publication: dict[str, str] = {}
-        for row in groups:
+        for row in groups:  # oldest first, so that the newest kind of each level and of the publication remains
             name, kind = row["release"], row["kind"]
             if kind in (PUBLISHED, WITHDRAWN):
                 publication[name] = kind

@@ -106,11 +106,14 @@ def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction, shif
 def find_rho_by_loss(
     epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...], shift: int = 1
 ) -> Fraction:
-    """Return the largest rho that a search finds for which the release is (epsilon, delta)-differentially private.
+    """Return a rho for which the release is (epsilon, delta)-differentially private; the next one on the grid is not.
 
-    The rho is a multiple of 2^-64. A level with share s is measured with variance c m^2 / (2 rho s), and neighbours
-    differ by m, the ``shift``, in at most c of its cells. :func:`compute_exact_delta` is at most delta for these
-    variances.
+    The grid has the multiples of a power of 2, at least 2^-64, with about ``_BITS_OF_RHO`` significant bits, so that
+    different machines find the same rho. By :func:`compute_exact_delta`, delta is kept at this rho, and exceeded at the
+    next one.
+
+    A level with share s is measured with variance c m^2 / (2 rho s), and neighbours differ by m, the ``shift``, in at
+    most c of its cells.
 
     The ``shares`` are above 0 and sum to 1. In ``cells``, c is 2 for bounded neighbours, and 1 for unbounded neighbours
     and for the root. Raises OdError if :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or
@@ -128,7 +131,8 @@ def find_rho_by_loss(
             variances += differing * [differing * shift**2 / (2 * units * unit * share)]
         return compute_exact_delta(variances, lowered_epsilon, shift)
 
-    slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # d ln delta / d ln rho in a Gaussian's tail
+    # d ln delta / d ln rho at the tight rho, with the tail of a Gaussian: delta ~ exp(-(epsilon - rho)^2 / (4 rho))
+    slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)
     return _find_last_within_delta(delta_at, delta, slope, int(tight / unit)) * unit
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -141,30 +141,45 @@ def make_public_table(
 ) -> Table:
     """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
 
-    ``nouns`` are those of the release, and ``facts`` the values of names in braces that only this table has.
+    With ``interval``, a table has either the columns that its definition lists under ``intervals`` or, if its
+    definition says ``bounds``, two bounds after every column but the key. ``nouns`` are those of the release, and
+    ``facts`` the values of names in braces that only this table has.
     """
     definition = _DATA["tables"][key]
-    intervals = definition.get("intervals", {}) if interval else {}
-    distances = definition.get("distances", ()) if distance else ()
-    listed = (*definition["columns"], *intervals.get("columns", ()), *distances)
-    key_columns = tuple(_format_text(name, nouns, **facts) for name in definition["key"])
-    columns = []
-    for column_definition in listed:
+    format_text = partial(_format_text, nouns=nouns, **facts)
+    key_columns = tuple(map(format_text, definition["key"]))
+    columns: list[Column] = []
+    for column_definition in _list_columns(definition, interval=interval, distance=distance):
         column = _make_column(column_definition, nouns, **facts)
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
             columns += map(column.make_bound_column, _ENDS)
+    absent = definition["absent"]
+    if interval:
+        absent = definition.get("intervals", {}).get("absent", absent)
     code_lists = definition.get("code_lists", ())
     return Table(
-        _format_text(definition.get("name", key), nouns, **facts),
-        _format_text(definition["title"], nouns, **facts),
-        _format_text(definition.get("file", ""), nouns, **facts),
-        _format_text(definition["row"], nouns, **facts),
-        _format_text(intervals.get("absent", definition["absent"]), nouns, **facts),
-        tuple(columns),
-        key_columns,
-        tuple(CodeList(tuple(codes["columns"]), codes["table"], tuple(codes["listed"])) for codes in code_lists),
+        name=format_text(definition.get("name", key)),
+        title=format_text(definition["title"]),
+        file=format_text(definition.get("file", "")),
+        row=format_text(definition["row"]),
+        absent=format_text(absent),
+        columns=tuple(columns),
+        key=key_columns,
+        code_lists=tuple(
+            CodeList(columns=tuple(codes["columns"]), table=codes["table"], listed=tuple(codes["listed"]))
+            for codes in code_lists
+        ),
     )
+
+
+def _list_columns(
+    definition: Mapping[str, Any], *, interval: bool, distance: bool
+) -> tuple[str | Mapping[str, Any], ...]:
+    """Return the columns that the definition of a table lists, as :func:`_make_column` takes them."""
+    of_intervals = definition.get("intervals", {}).get("columns", ()) if interval else ()
+    of_distances = definition.get("distances", ()) if distance else ()
+    return (*definition["columns"], *of_intervals, *of_distances)
 
 
 ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_make_column, ("origin", "destination", "trips", "lower", "upper"))

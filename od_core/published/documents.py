@@ -143,10 +143,11 @@ class Facts:
         return int(trips) if self.subject.counts_all and trips is not None else None
 
     @property
-    def rho(self) -> Fraction | None:
-        """Rho of the first loss, if its epsilon follows from that.
+    def rho_of_whole(self) -> Fraction | None:
+        """Rho of :attr:`whole`, not of this release; None unless the epsilon of :attr:`whole` is converted from rho.
 
-        None if it holds aside from some outcomes, or is not what derived flows promise.
+        None, too, if the cap covers charges with a delta, for which its rho does not hold (``Guarantee.aside``), or if
+        the release is derived and its certificate states no cap.
         """
         is_stated = not self.is_derived or "account" in self.certificate
         return self.whole.rho if is_stated and self.whole.is_converted and not self.whole.aside else None

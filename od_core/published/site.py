@@ -122,12 +122,13 @@ class SiteDescription:
         """The address of the site with a slash at its end; None if it is unknown."""
         return None if self.url is None else self.url.rstrip("/") + "/"
 
-    def make_address(self, file: str, *, within: str = "") -> str:
+    def make_address(self, file: str, *, page_folder: str = "") -> str:
         """Return the address of a file of the site: absolute if the site has an address, and otherwise relative.
 
-        ``within`` is the folder of the file that states a relative address, with a slash at its end.
+        ``page_folder`` is the folder of the page that states the address, with a slash at its end; empty for the root
+        of the site. For a relative address, the file must be in this folder.
         """
-        return file.removeprefix(within) if self.base is None else self.base + file
+        return file.removeprefix(page_folder) if self.base is None else self.base + file
 
 
 def _refuse_invalid_address(url: str) -> None:
@@ -708,8 +709,8 @@ def render_catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> 
 
 def render_croissant(site: SiteDescription, release: SiteRelease) -> str:
     """Return the description of a release as JSON-LD, with all files of its bundle and the records of its tables."""
-    within = release.folder.rpartition("/")[0] + "/"
-    return _format_json(render_data("site/croissant.json", site=site, release=release, within=within))
+    page_folder = release.folder.rpartition("/")[0] + "/"
+    return _format_json(render_data("site/croissant.json", site=site, release=release, page_folder=page_folder))
 
 
 def _format_json(value: object) -> str:

@@ -160,8 +160,12 @@ class RecordQuery(ABC):
         """Return a text as an SQL literal."""
 
     @abstractmethod
-    def _refuse_unclear_times(self, found: str, kind: str) -> None:
-        """Raise OdError if nothing says whether the times of a column are instants or local times."""
+    def _refuse_unclear_times(self, own_name: str, column_type: str) -> None:
+        """Raise OdError if nothing says whether the times of a column are instants or local times.
+
+        Otherwise, and for a column of another type, do nothing. ``own_name`` is the name of the column as the table
+        writes it, and ``column_type`` its type in the dialect of SQL.
+        """
 
     def make_match_sql(self, text: str, pattern: str) -> str:
         """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
@@ -330,10 +334,10 @@ class FileQuery(RecordQuery):
 
     _quote_name, _make_text_sql = staticmethod(quote_identifier), staticmethod(quote_literal)
 
-    def _refuse_unclear_times(self, found: str, kind: str) -> None:
+    def _refuse_unclear_times(self, own_name: str, column_type: str) -> None:
         """Raise OdError if neither the file nor its format says whether times are instants or local times."""
-        if kind == UNSTATED_TIME:
-            raise self._file.make_unstated_time_error(found)
+        if column_type == UNSTATED_TIME:
+            raise self._file.make_unstated_time_error(own_name)
 
 
 TimePart = Literal["time", "day", "hour"]

@@ -100,16 +100,18 @@ class SparkQuery(RecordQuery):
         """Return a text as SQL: by its bytes, since the session's settings decide whether a quoted text has escapes."""
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
-    def _refuse_unclear_times(self, found: str, kind: str) -> None:
+    def _refuse_unclear_times(self, own_name: str, column_type: str) -> None:
         """Raise OdError if Spark cannot tell whether a column holds instants or local times as declared."""
-        if kind != "timestamp" or self._time_zone is None:
+        if column_type != "timestamp" or self._time_zone is None:
             return
         if self._form.timestamps == "local":
-            message = f"column {found!r} holds timestamp, which Spark reads as instants, but they are declared as local"
+            message = (
+                f"column {own_name!r} holds timestamp, which Spark reads as instants, but they are declared as local"
+            )
             step = "give a view in which the column has type TIMESTAMP_NTZ"
             raise self._make_column_error("OD-TRIPS-DATE", message, step)
         if self._form.timestamps is None and self._is_file:
-            message = f"column {found!r} holds timestamp; in Parquet files, these may be instants or local times"
+            message = f"column {own_name!r} holds timestamp; in Parquet files, these may be instants or local times"
             step = "write timestamps: utc if they are instants, as Spark writes them; else give a view with local times"
             raise self._make_column_error("OD-TRIPS-DATE", message, step)
 

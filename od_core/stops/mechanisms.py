@@ -209,14 +209,20 @@ class EqualGrid(StopsMechanism, ABC):
         refuse_too_many(self.name, math.prod(parts))
         return draw_equal_boxes(points, grid, parts, path)
 
-    def compute_parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
+    def compute_parts(self, total: int, inverse_scale: Fraction, grid: Grid) -> Parts:
         """Return the number of parts of each dimension of a grid for N and the inverse of the boxes' noise scale."""
-        m = 1.0 if total <= 1 else self.compute_unrounded_parts(float(total), float(rate), grid.dimensions)
+        m = 1.0 if total <= 1 else self.compute_unrounded_parts(float(total), float(inverse_scale), grid.dimensions)
         return tuple(max(1, math.floor(min(m, size) + 0.5)) for size in grid.sizes)
 
     @abstractmethod
-    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the unrounded m for N, which is above 1, and the inverse of the noise scale of the boxes."""
+    def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
+        """Return m, the unrounded number of parts of each dimension.
+
+        Args:
+            total: N, the noisy total number of trips, above 1.
+            inverse_scale: inverse of the noise scale of the boxes, above 0.
+            dimensions: number of dimensions of the grid.
+        """
 
 
 class FixedGrid(StopsMechanism, ABC):
@@ -334,10 +340,10 @@ class EUG(EqualGrid):
                 message = "the size of the queries is a share of the space, above 0 and at most 1"
                 raise OdError("OD-STOPS-QUERY-SIZE", message, next_step="correct the mechanism's options")
 
-    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
         d = dimensions
-        base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
+        base = 2 * (d - 1) / d * total * inverse_scale / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
         if self.query_size is None:
             factor = (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2)
@@ -356,9 +362,9 @@ class EBP(EqualGrid):
 
     name: ClassVar[str] = "ebp"
 
-    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
-        return float(compute_unrounded_fan_out(np.array(total), rate, dimensions))
+        return float(compute_unrounded_fan_out(np.array(total), inverse_scale, dimensions))
 
 
 @dataclass(frozen=True)
@@ -371,7 +377,7 @@ class MKM(EqualGrid):
 
     name: ClassVar[str] = "mkm"
 
-    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
         return float((total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2)))
 

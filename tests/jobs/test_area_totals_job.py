@@ -56,7 +56,7 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(project, monke
 
     for changes in ({}, {"area_totals": {"share": "1/5"}}):
         changed = project.component(**declared, **changes)
-        row, _ = list_release_statuses([changed], ledger, ledger.states())
+        row, _ = list_release_statuses([changed], ledger, ledger.read_states())
         assert row["settings_changed"] == ["area_totals", "steps"]
     assert project.run(changed).success  # with the settings of the certificate
     assert (public_bytes(project.var), drawn(project)) == (published, first)

@@ -96,9 +96,9 @@ def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(publi
         ("mixture", 3, "trips/2001-02/r1", "trips/2001-02/r1"),
     ]
     ledger = Ledger(months.var / "ledger.sqlite")
-    assert [row["settings_changed"] for row in list_release_statuses([component(months)], ledger, ledger.states())] == [
-        []
-    ] * 3
+    assert [
+        row["settings_changed"] for row in list_release_statuses([component(months)], ledger, ledger.read_states())
+    ] == [[]] * 3
     assert inspect_budget(component(months).require_valid(), "2001-03").fault is None
 
 

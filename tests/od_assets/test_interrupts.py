@@ -10,7 +10,7 @@ import pytest
 
 from od_assets.cli import ExitCode
 from od_assets.cli import app as cli
-from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts, refuse_if_received
+from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts, refuse_if_interrupted
 from od_assets.resources import warehouse
 from od_assets.runs import jobs, period_status
 from od_assets.series import reading
@@ -114,5 +114,5 @@ def test_a_signal_in_a_finalizer_is_kept_and_nothing_is_printed_of_it(capsys):
         Ended()
         assert get_received_signal() == signal.SIGTERM
         with pytest.raises(Interrupted):
-            refuse_if_received()
+            refuse_if_interrupted()
     assert capsys.readouterr().err == ""

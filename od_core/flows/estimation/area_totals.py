@@ -161,7 +161,7 @@ class TotalsSystem:
     """
 
     def __init__(self, tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> None:
-        self._levels, self._totals = levels, by_side
+        self._levels, self._totals_by_side = levels, by_side
         self._families = FamilyFit(levels)
         self._changes = self._families
         """Fit of what totals change, which is below the fixed level if there is one."""
@@ -184,7 +184,7 @@ class TotalsSystem:
         """The multipliers m of the measurements, as one vector; see :meth:`split_by_side`."""
         noisy, offsets = self._levels[-1].noisy, self._levels[-1].offsets
         h = self._families.estimate_families(sum_runs(noisy, offsets), lambda at: self._levels[at].noisy)
-        return self.compute_multipliers(noisy, h, {side: y for side, (y, _) in self._totals.items()})
+        return self.compute_multipliers(noisy, h, {side: y for side, (y, _) in self._totals_by_side.items()})
 
     def compute_multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
         """Return m of some measurements with these variances, as one vector.
@@ -212,18 +212,22 @@ class TotalsSystem:
         return _compute_dot_product(c, self.solution), _compute_dot_product(c, self._solve(c))
 
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
-        """Return numbers of the measured totals by side; 0 for a side without measured totals."""
-        by_side = [np.zeros(len(side.area_of_zone)) for side in self._sides]
+        """Return a vector with one entry per measured total, such as the multipliers m, cut by side.
+
+        Both parts have the shape (zones,); that of a side that is not measured has zeros. This is the inverse of
+        :meth:`_concatenate_sides`.
+        """
+        by_side = [np.zeros(len(leaf_side.area_of_zone)) for leaf_side in self._sides]
         first = 0
-        for side in self._totals:
-            last = first + len(by_side[side])
-            by_side[side] = values[first:last]
+        for number in self._totals_by_side:
+            last = first + len(by_side[number])
+            by_side[number] = values[first:last]
             first = last
         return by_side[0], by_side[1]
 
     def _concatenate_sides(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
-        """Return the numbers of the measured sides as one vector; the inverse of :meth:`split_by_side`."""
-        return np.concatenate([values[side] for side in self._totals])
+        """Return the values of the measured sides as one vector; the inverse of :meth:`split_by_side`."""
+        return np.concatenate([values[number] for number in self._totals_by_side])
 
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""

@@ -24,7 +24,7 @@ from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import map_in_order, read_memory_limit
 from od_core.privacy.plan import GaussianStep
-from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
+from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, Breakdown, find
 
 LIMIT = 1 << 61
 """Smallest sum of noisy values that is too large for 64-bit arithmetic."""
@@ -354,7 +354,14 @@ def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], se
     return combined
 
 
+_MOST_TERMS = 1 + MOST_BREAKDOWNS
+"""Largest number of terms of a weighted sum of totals: the measured total, and the sum of each breakdown."""
+
+
 def _multiply_by_weight(values: Integers, weight: int) -> Integers:
-    """Return values times a weight. Raises OdError if they are too large."""
-    refuse_large(values, LIMIT // max(1, 4 * weight))
+    """Return values times a weight, a term of a weighted sum of totals.
+
+    Raises OdError if a product may be ``LIMIT / _MOST_TERMS`` or larger. Below it, the sum of all terms fits 64 bits.
+    """
+    refuse_large(values, LIMIT // max(1, _MOST_TERMS * weight))
     return values * weight

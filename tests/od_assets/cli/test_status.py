@@ -23,14 +23,14 @@ def test_before_the_first_release_nothing_is_written(project):
 def test_changed_settings_are_named_and_the_state_stays(project, capsys):
     key, ledger = charge(project.component().require_valid()), Warehouse().ledger
 
-    same, later = list_release_statuses([project.component()], ledger, ledger.states())
+    same, later = list_release_statuses([project.component()], ledger, ledger.read_states())
     assert (same["state"], same["settings_changed"]) == ("begun", [])
     assert (later["state"], later["settings_changed"]) == ("waits", None)
     print_status([same, later])
     assert "other settings" not in capsys.readouterr().out
 
     changed = project.component(privacy__epsilon="1/2", tree="origin")
-    other, _ = list_release_statuses([changed], ledger, ledger.states())
+    other, _ = list_release_statuses([changed], ledger, ledger.read_states())
     assert other["settings_changed"] == ["epsilon", "rho", "steps", "tree"]
     assert other | {"settings_changed": []} == same
     print_status([other | {"state": "published"}])
@@ -39,7 +39,7 @@ def test_changed_settings_are_named_and_the_state_stays(project, capsys):
     assert f"{key} was published with other settings than those declared now: epsilon, rho, steps, tree." in said
 
     (project.root / "zones.csv").unlink()
-    unplanned, _ = list_release_statuses([project.component()], ledger, ledger.states())
+    unplanned, _ = list_release_statuses([project.component()], ledger, ledger.read_states())
     assert (unplanned["state"], unplanned["settings_changed"]) == ("begun", None)
     assert read_release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
 

@@ -349,7 +349,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
     assert ledger.list_published_releases(series="commuter") == {}
     left = {period: ledger.balance(data_set, period).left for period in periods}
     assert left == {period: found.left for period, found in ledger.find_balances(data_set, periods).items()}
-    assert {name: (state.kinds, state.rho, state.is_published) for name, state in ledger.states().items()} == {
+    assert {name: (state.kinds, state.rho, state.is_published) for name, state in ledger.read_states().items()} == {
         str(key): (["MEASURED"] * len(levels), plan.charge.as_rho, True) for key in ledger.list_published_releases()
     }
 
