@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from od_assets.failures import convert_errors_without_values
 from od_assets.resources.arrivals import store_source_state
@@ -144,7 +144,10 @@ class ReleaseWork(Generic[P, G]):
         if reserved is not None:
             plan = plan.as_reserved(reserved)
         return plan.with_earlier_evidence(
-            lambda: self._find_earlier_evidence(plan) if reserved is None else reserved.get(EARLIER)
+            # only plans of flows call this
+            lambda: (
+                self._find_earlier_evidence(cast("ReleasePlan", plan)) if reserved is None else reserved.get(EARLIER)
+            )
         )
 
     def _find_earlier_evidence(self, plan: ReleasePlan) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -146,7 +146,10 @@ def make_public_table(
     ``facts`` the values of names in braces that only this table has.
     """
     definition = _DATA["tables"][key]
-    format_text = partial(_format_text, nouns=nouns, **facts)
+
+    def format_text(text: str) -> str:
+        return _format_text(text, nouns, **facts)
+
     key_columns = tuple(map(format_text, definition["key"]))
     columns: list[Column] = []
     for column_definition in _list_columns(definition, interval=interval, distance=distance):
