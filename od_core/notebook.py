@@ -26,7 +26,7 @@ class Shown:
         return {name.replace("_", " "): value for name, value in vars(self).items() if value is not None}
 
     def _render_picture(self) -> str:
-        """Return markup to show below the table; empty without a picture."""
+        """Return markup of a picture to show below the table; by default, an empty text."""
         return ""
 
     def _repr_html_(self) -> str:

@@ -371,7 +371,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
-        """Asset keys of the measurements of area totals, by side; empty if they are not measured beside the tree."""
+        """Asset keys of the measurements of area totals, by side; by default, none, as they are not measured."""
         return {}
 
     def _pad_level(self, level: int) -> str:
@@ -485,7 +485,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def _two_sided_options(self) -> dict[str, Any]:
-        """Options of the plan that a table of origins and destinations alone has."""
+        """Options of the plan that a table of origins and destinations alone has; by default, none."""
         return {}
 
 

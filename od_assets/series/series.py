@@ -608,27 +608,27 @@ class Series(Named, Generic[P, G]):
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
-        """Breakdowns by which trips are also counted."""
+        """Breakdowns by which trips are also counted; by default, none."""
         return ()
 
     @property
     def bands(self) -> Any:
-        """Cuts of a tree into bands, for a release that is processed part by part; None if there are none."""
+        """Cuts of a tree into bands, for a release that is processed part by part; by default None, which is none."""
         return None
 
     @property
     def states_intervals(self) -> bool:
-        """Whether releases are published with their intervals, if they have any."""
+        """Whether releases are published with their intervals, if they have any; by default, they are."""
         return True
 
     @property
     def checked_estimates(self) -> Sequence[tuple[list[str], Sequence[int]]]:
-        """Key of each asset with estimates of levels that is checked, and these levels."""
+        """Key of each asset with estimates of levels that is checked, and these levels; by default, none."""
         return ()
 
     @property
     def records_are_here(self) -> bool:
-        """True if this machine reads the files of records. Otherwise Spark reads them where they are stored."""
+        """True, the default, if this machine reads the files of records. Otherwise Spark reads them where they are."""
         return True
 
     def locate_records_file(self, period: str) -> Path:
@@ -686,12 +686,19 @@ class Series(Named, Generic[P, G]):
         return geography, geography
 
     def describe_geography(self, geography: G, _describe: Callable[[Geography], Geography]) -> G:
-        """Return a geography of which the areas of each side are described by a function, if they are described."""
+        """Return the geography with the descriptions that a function gives to its areas, such as their names.
+
+        By default, it is returned as it is, for places on a map. Series with areas override this, and call
+        ``_describe`` for the geography of each side; it returns that geography with the descriptions.
+        """
         return geography
 
     @abstractmethod
     def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> G:
-        """Read the geography from one or two lists below a folder. Raises OdError if a list is missing or faulty."""
+        """Read the geography from one or two lists below a folder. Raises OdError if a list is missing or faulty.
+
+        ``lists`` are those of :attr:`zone_lists`, in their order, with paths relative to ``folder``.
+        """
 
     def read_geography(self) -> G:
         """Read the public geography from the declared lists. Raises OdError if a list is missing or faulty."""
@@ -738,7 +745,10 @@ class Series(Named, Generic[P, G]):
 
     @abstractmethod
     def plan_without_cap(self, geography: G, period: str) -> P:
-        """Return the plan, also if the release exceeds the cap. Raises OdError if the plan is refused."""
+        """Return the plan of a period over a geography, also if the release exceeds the cap; see :meth:`plan`.
+
+        Raises OdError if the plan is refused.
+        """
 
 
 class TableSeries(Series[P, G]):

@@ -66,7 +66,7 @@ class Mechanism:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text, for the plan and the certificate."""
+        """Options by name, as public text, for the plan and the certificate; by default, none."""
         return {}
 
     @property
@@ -115,8 +115,9 @@ class Mechanism:
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
-        If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
-        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`.
+        By default, they are the noisy counts, for mechanisms that measure the leaves alone. If the mechanism measures
+        every level, they are integers of at least 0, and the children of each parent sum to the parent's total. For the
+        arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`.
         """
         return noisy
 

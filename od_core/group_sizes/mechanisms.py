@@ -64,12 +64,12 @@ class GroupSizeMechanism(Mechanism, Protocol):
 
     @property
     def adds_up(self) -> bool:
-        """True if the mechanism guarantees that every area's histogram is the sum of its children's."""
+        """True if the mechanism guarantees that every area's histogram is the sum of its children's, the default."""
         return True
 
     @property
     def keeps_totals(self) -> bool:
-        """True if the mechanism guarantees that every area's histogram sums to its public number of groups."""
+        """True if the mechanism guarantees that every area's histogram sums to its number of groups, the default."""
         return True
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:

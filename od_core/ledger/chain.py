@@ -320,11 +320,11 @@ class Chain(ABC):
 
     @abstractmethod
     def _make_database_error(self, error: Any) -> OdError:
-        """Return the OdError for an error of the database: the ledger cannot be used now, or is damaged."""
+        """Return the OdError for an error of the database's driver: the ledger cannot be used now, or is damaged."""
 
     @abstractmethod
     def _make_entries(self, connection: Any) -> Entries:
-        """Return the entries that a connection reads and adds."""
+        """Return the entries that a connection reads and adds, in the SQL of this database."""
 
     @abstractmethod
     def _connect(self) -> Session:
@@ -332,7 +332,10 @@ class Chain(ABC):
 
     @abstractmethod
     def _read_circumstances(self) -> object:
-        """Return what the shared connection depends on, such as the thread. If it changes, a new one is opened."""
+        """Return what the connection of :meth:`keep_open` depends on, such as the thread, as a value to compare.
+
+        Where the value differs from that at the opening, each transaction opens a connection of its own.
+        """
 
     def _find_shared_connection(self) -> Any:
         """Return the connection of :meth:`keep_open` if it can still be used here, otherwise None."""

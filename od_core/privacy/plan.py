@@ -247,7 +247,7 @@ class Plan(Shown, ABC):
     @property
     @abstractmethod
     def table(self) -> Table:
-        """What the release has."""
+        """What the release has: one of the words by which ``od_core/meaning/support.yaml`` lists what is supported."""
 
     @property
     def neighbours(self) -> Neighbours:
@@ -256,7 +256,10 @@ class Plan(Shown, ABC):
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them.
+
+        By default, they are those of the unit and of the budget. Plans with options of their own add theirs.
+        """
         return self.unit.features | self.budget.features
 
     @property
@@ -266,7 +269,10 @@ class Plan(Shown, ABC):
 
     @property
     def uncounted_step(self) -> UncountedStep | None:
-        """Step that measures the number of trips that are not counted; None if it is not measured."""
+        """Step that measures the number of trips that are not counted; None if it is not measured.
+
+        By default, it is never measured.
+        """
         return None
 
     @property
@@ -340,26 +346,46 @@ class Plan(Shown, ABC):
 
     @property
     def compared_levels(self) -> dict[int, str]:
-        """Names, by level, of up to three levels at which releases are simulated; empty if they cannot be."""
+        """Names, by level, of up to three levels at which releases are simulated.
+
+        By default, there are none. Plans of which releases can be simulated override this.
+        """
         return {}
 
     @property
     def compared_widths(self) -> tuple[float, ...]:
-        """What the noise of one number of the most detailed table exceeds at most 1 time in 10, if it is known."""
+        """Widths of the noise by which plans are compared: each is exceeded by the noise at most 1 time in 10.
+
+        By default, there is one: of a number of the most detailed table, if its noise is known before the first draw.
+        """
         noise = self.detail_noise()
         return (float(compute_laplace_reach(noise.scale)),) if noise.is_known else ()
 
     @property
     def known_to_within(self) -> dict[str, float]:
-        """Half width of the 90 % interval of the flows of each level, by names of levels; empty if there are none."""
+        """Half width of the 90 % interval of the flows of each level, by names of levels.
+
+        By default, it is empty. Plans whose numbers have intervals that follow from the plan alone override this.
+        """
         return {}
 
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
-        """Yield choices that only plans of this class have: in words, with the function that plans it, and a note."""
+        """Yield the choices that only plans of this class have, such as another mechanism; by default, none.
+
+        Choices of the unit and of the budget are not among them, since all plans have these.
+
+        Yields:
+            The choice in words; a function that returns its plan, and raises OdError if the library has no such
+            release; and a note to the reader, or an empty text.
+        """
         yield from ()
 
     def as_reserved(self, _reserved: Mapping[str, Any]) -> Self:
-        """Return the plan as an earlier version reserved it, given its facts, if that version planned it otherwise."""
+        """Return the plan of a release that the ledger has reserved, given the facts of the plan in the reservation.
+
+        By default, it is this plan. Override this if an earlier version planned the same declaration otherwise: its
+        releases then keep the plan with which they began.
+        """
         return self
 
     def find_less_error(self) -> tuple[Any, float] | None:
@@ -367,9 +393,10 @@ class Plan(Shown, ABC):
         return None
 
     def with_earlier_evidence(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
-        """Return the plan with what earlier releases of its series showed, if it depends on that; see :data:`EARLIER`.
+        """Return the plan with what earlier releases of its series showed; see :data:`EARLIER`.
 
-        ``_found`` is called only if it does.
+        By default, a plan does not depend on that, and is returned as it is. Plans that do override this. ``_found``
+        returns what was found, None if nothing was; it reads bundles, so it is called only by plans that depend on it.
         """
         return self
 
@@ -407,7 +434,10 @@ class Plan(Shown, ABC):
 
     @abstractmethod
     def _list_own_facts(self) -> dict[str, Any]:
-        """Return the facts that only plans of this class have, ready for JSON; see :meth:`facts`."""
+        """Return the facts that only plans of this class have, ready for JSON. :meth:`facts` adds them to its own.
+
+        With them, the facts decide the release: plans with equal facts give equal releases from the same draws.
+        """
 
     @property
     def digest(self) -> str:
@@ -490,7 +520,7 @@ class PlannedRelease(Shown, ABC):
 
     @abstractmethod
     def _describe_contents(self) -> tuple[str, str, str]:
-        """Return three texts: what the release is, its levels, and the calls that read it."""
+        """Return three texts for a notebook: what the release is, its levels, and the calls that read it."""
 
     @property
     def has_guarantee(self) -> bool:

@@ -77,7 +77,7 @@ class BundleKind(ABC, Generic[T]):
         """Return the bundle files with the tables of a release."""
 
     def list_notes(self, _release: T, _certificate: Certificate) -> Sequence[str]:
-        """Return further paragraphs of the codebook that users of the files must read."""
+        """Return further paragraphs of the codebook that users of the files must read; by default, none."""
         return ()
 
     @abstractmethod
@@ -85,7 +85,10 @@ class BundleKind(ABC, Generic[T]):
         """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
 
     def refuse_comparison(self, key: ReleaseKey) -> None:
-        """Raise OdError unless releases of this kind are compared with earlier ones; ``key`` is in the message."""
+        """Raise OdError if two releases of this kind cannot be compared; ``key``, one of them, is in the message.
+
+        By default, they cannot. Kinds that can be compared override this and do nothing.
+        """
         message = f"{key} is neither a release of flows nor of counts; only those can be compared"
         raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows, or of counts by one hierarchy")
 
@@ -103,7 +106,11 @@ class Kind(BundleKind[R]):
 
     @abstractmethod
     def describe_guarantee(self, plan: Any, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences on the guarantee of a plan for the spent budget, by name. Numbers are rounded up."""
+        """Return the sentences on the guarantee of a plan, by the names that a certificate gives them.
+
+        ``spent`` is what the release has spent, with lost draws, and ``subject`` what it is about. Numbers are rounded
+        up.
+        """
 
     @abstractmethod
     def facts(self, release: R, subject: Subject) -> dict[str, object]:
@@ -115,7 +122,10 @@ class Kind(BundleKind[R]):
 
     @abstractmethod
     def render_report(self, release: R, certificate: Certificate, context: ReleaseContext[R]) -> str:
-        """Return the HTML text of the page that presents a release to its readers."""
+        """Return the HTML text of the page that presents a release to its readers.
+
+        ``context`` has what the page shows beside the release: the remaining budget and the release before it.
+        """
 
     @abstractmethod
     def render_pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
@@ -128,7 +138,10 @@ class Kind(BundleKind[R]):
     def list_published_metadata(
         self, _release: R, _certificate: Certificate, _context: ReleaseContext[R]
     ) -> dict[str, object]:
-        """Return what Dagster shows of a published release, beside :meth:`list_metadata` or in place of it."""
+        """Return what Dagster shows, by name, only once a release is published; by default, nothing.
+
+        It is shown beside what :meth:`list_metadata` returns, and in place of what has the same name there.
+        """
         return {}
 
     @abstractmethod
@@ -136,7 +149,12 @@ class Kind(BundleKind[R]):
         """Return each step of a release with its noisy values."""
 
     def recompute_release(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
-        """Return the release to compare, by default as :meth:`open` computed it, and the examinations of it by name."""
+        """Return the release that the files of a bundle must show, and the examinations of the published one, by name.
+
+        ``release`` is what :meth:`open` returned. By default, that was computed from the measurements, so it is
+        returned as it is, and the examination is that of the invariants. Override this if :meth:`open` reads published
+        numbers: return a release computed again from its measurements, and an examination that compares the two.
+        """
         return release, {"invariants": lambda: self.check_invariants(release)}
 
     @abstractmethod
@@ -151,15 +169,24 @@ class Kind(BundleKind[R]):
         """Return the values that only this kind has in its table with one row per release, by column."""
 
     def list_geographies(self, _release: R) -> Sequence[Geography]:
-        """Return the geographies whose areas the tables of a release name."""
+        """Return the geographies whose areas the tables of a release name; by default, none.
+
+        The database stores the areas of each.
+        """
         return ()
 
     @abstractmethod
     def make_tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
-        """Return the rows of published numbers, by table of the database, without the column ``release``."""
+        """Return the rows of published numbers, by table of the database, without the column ``release``.
+
+        If the database has the release already, its rows must be equal to these.
+        """
 
     def derive_tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
-        """Return the rows of further tables, by table. They are computed from public data."""
+        """Return the rows of further tables that are computed from public data, by table; by default, none.
+
+        They are as :meth:`make_tables` returns them. If the database has the release already, they are not compared.
+        """
         return {}
 
 

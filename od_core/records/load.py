@@ -149,15 +149,18 @@ class RecordQuery(ABC):
 
     @abstractmethod
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        """Return the OdError for a column of a wrong type."""
+        """Return the OdError for a column of a wrong type.
+
+        ``next_step`` is what the reader can do; None for the usual step, to correct the declaration or the file.
+        """
 
     @abstractmethod
     def _quote_name(self, name: str) -> str:
-        """Return a name of a column, quoted for SQL."""
+        """Return a name of a column, quoted for the dialect of SQL."""
 
     @abstractmethod
     def _make_text_sql(self, value: str) -> str:
-        """Return a text as an SQL literal."""
+        """Return a text as a literal of the dialect of SQL."""
 
     @abstractmethod
     def _refuse_unclear_times(self, own_name: str, column_type: str) -> None:

@@ -124,7 +124,10 @@ class StopsMechanism(Mechanism, Protocol):
         return list(self.compute_noise_scales(epsilon, sensitivity).values())[-1]
 
     def compute_widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
-        """Return an upper bound of the scale of all noise that a draw may need, from public facts alone."""
+        """Return an upper bound of the scale of all noise that a draw may need, from public facts alone.
+
+        By default, all scales are those of :meth:`compute_noise_scales`. Override this if scales depend on a draw.
+        """
         return max(self.compute_noise_scales(epsilon, sensitivity).values())
 
     def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
@@ -230,7 +233,7 @@ class FixedGrid(StopsMechanism, ABC):
 
     @abstractmethod
     def compute_parts(self, grid: Grid) -> Parts:
-        """Return the number of parts of each dimension."""
+        """Return the number of parts of each dimension, from 1 to its number of cells."""
 
     def refuse_grid(self, grid: Grid) -> None:
         """Raise OdError if there would be more than ``MAX_BOXES`` boxes. The message states how many."""
@@ -613,7 +616,8 @@ class DAFEntropy(StopsMechanism):
     def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
 
-        By default, there is no choice, and the counts cost the whole share.
+        By default, where to cut is not chosen by the trips, and the counts cost the whole share. Override this together
+        with :meth:`choose_cuts`.
         """
         return share, Fraction(0)
 

@@ -330,10 +330,17 @@ class DerivedKind(BundleKind[D]):
 
     @abstractmethod
     def derive_flows(self, named: Mapping[str, Release], /) -> D:
-        """Return the flows that follow from releases, given by the names that messages use."""
+        """Return the flows that follow from releases, in the order of :meth:`sort_releases`.
+
+        ``named`` has each release by the name that messages use. Raises OdError if no such flows follow from them.
+        """
 
     def derive_by_stated_rule(self, named: Mapping[str, Release], _certificate: Certificate, /) -> D:
-        """Return these flows by the rule that their certificate states: an earlier version may have chosen another."""
+        """Return these flows by the rule of estimation that their certificate states.
+
+        By default, there is one rule, that of :meth:`derive_flows`. Override this if the rule is chosen, since an
+        earlier version may have chosen another.
+        """
         return self.derive_flows(named)
 
     @abstractmethod
@@ -359,11 +366,11 @@ class DerivedKind(BundleKind[D]):
         raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
 
     def facts(self, _flows: D) -> dict[str, object]:
-        """Return the fields of the certificate that only these flows have."""
+        """Return the fields of the certificate that only these flows have; by default, none."""
         return {}
 
     def make_page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, object]:
-        """Return the facts that only the page of these flows shows, by name."""
+        """Return the facts that only the page of these flows shows, by name; by default, none."""
         return {}
 
     def open(self, bundle: Path) -> D:
