@@ -236,7 +236,10 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
 
 
 def compute_gravity_shares(families: Families) -> Reals:
-    """Return the gravity share p of each child; shape (children,). The shares of a family sum to 1."""
+    """Return the gravity share p of each child, as the module defines it; shape (children,).
+
+    The shares of a family sum to 1.
+    """
     rows = [np.zeros(areas) for areas in families.areas]
     cells = [np.bincount(area, minlength=areas) for area, areas in zip(families.area, families.areas, strict=True)]
     shares = np.empty(len(families.noisy))

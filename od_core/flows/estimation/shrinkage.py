@@ -12,7 +12,7 @@ where p_i is the predicted share of the child (:mod:`od_core.flows.estimation.fa
 variance d_i. Let z_i be the estimate of n_i from itself and the levels below it, with the variance v_i, and let h_i
 be the least-squares estimate from all levels. The steps are:
 
-1.  Compute the shares p.
+1.  Compute the shares p (:func:`od_core.flows.estimation.families.compute_gravity_shares`).
 2.  Estimate how well they predict: d is the mean of r_i^2 - w_i over the cells of one level and size, divided by
     the mean of 1 - p_i, where r_i = h_i - p_i h and w_i is the variance that noise alone gives to r_i. A cell that the
     shares predict worse has its own d_i = max(d, r_i^2 - w_i), so that no prediction overrules a clear measurement.
