@@ -345,7 +345,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
     assert len(periods) == 5
     assert counted(lambda: ledger.find_balances(data_set, periods))[0] == 3  # the data set, twice, and its cap
     assert counted(lambda: ledger.list_published_releases(series="commuters"))[0] == 0
-    assert counted(ledger.states)[0] == 0
+    assert counted(ledger.read_states)[0] == 0
     assert ledger.list_published_releases(series="commuter") == {}
     left = {period: ledger.balance(data_set, period).left for period in periods}
     assert left == {period: found.left for period, found in ledger.find_balances(data_set, periods).items()}
