@@ -8,8 +8,8 @@ at the delta that remains after all events. If earlier results decide which delt
 
 A cap in epsilon also holds for events that are all charged a pure epsilon, as long as their epsilons sum to at most
 that of the cap, whatever their rho. This does not weaken the cap, even if earlier results decide whether an event of
-another kind follows: outcomes after which all events are pure have a privacy loss of at most epsilon, so they add
-nothing to delta; after all others, the rho of all events is within the cap (``docs/explanation/privacy.md``).
+another kind follows: outcomes after which rho exceeds the cap have a privacy loss of at most epsilon, so they add
+nothing to delta (``docs/explanation/privacy.md``).
 """
 
 from __future__ import annotations

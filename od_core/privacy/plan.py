@@ -505,7 +505,7 @@ class PlannedRelease(Shown, ABC):
         spent = self.spent
         cost = (
             format_promise(spent.epsilon, spent.delta)
-            if self.plan.charge.delta
+            if spent.promise is not None
             else f"rho {format_rounded_up(spent.rho)}"
         )
         return {**self._describe_release(), "Cost": f"{cost} of the cap of its data set"}

@@ -65,7 +65,6 @@ class Guarantee:
             one, too, although its epsilon does not follow from it.
         variances: planned variance of the noise of each cell that differs by ``shift`` between neighbours; None if the
             exact privacy loss is not defined. See :func:`od_core.privacy.privacy_loss.compute_exact_delta`.
-        aside: probability of outcomes for which ``rho`` promises nothing; above 0 if a cap covers charges with a delta.
         shift: largest change of a cell, for ``variances``.
     """
 
@@ -73,7 +72,6 @@ class Guarantee:
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
     variances: tuple[Fraction, ...] | None = None
-    aside: Fraction = Fraction(0)
     shift: int = 1
 
     @classmethod
@@ -92,22 +90,16 @@ class Guarantee:
     def from_cap(cls, cap: Cap, release: Guarantee) -> Guarantee:
         """Return the joint guarantee of all releases that a cap allows; ``release`` is the guarantee of one of them.
 
-        A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
-        a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes
-        but some of probability d. If d is fixed beforehand, the cap promises its epsilon and delta. If ``release`` is
-        charged with a delta, others may follow from results, and the cap promises a delta of 1 - (1 - delta)^2.
-
-        If ``release`` has a pure epsilon, so may all others. Then their epsilons sum to at most that of the cap,
-        whatever their rho, and the cap promises its epsilon and delta alone.
+        A cap in epsilon and delta promises just that. Its rho does not bound all that it allows, because releases with
+        a pure epsilon may exceed it. If ``release`` is charged with a delta, others may follow from results, and the
+        cap promises a delta of 1 - (1 - delta)^2.
 
         For a cap in rho, epsilon is stated at the delta of ``release`` or, if that is 0, at :data:`DELTA_OF_CAP`.
         """
         if cap.epsilon is None:
             return cls.from_rho(cap.allowed_rho(), release.delta or DELTA_OF_CAP)
-        if not release.delta:
-            return cls(cap.epsilon, cap.delta)
-        delta = cap.delta * (2 - cap.delta) if release.rho is None and release.delta else cap.delta
-        return cls(cap.epsilon, delta, cap.allowed_rho(), aside=cap.delta)
+        has_threshold = release.delta > 0 and not release.is_converted
+        return cls(cap.epsilon, cap.delta * (2 - cap.delta) if has_threshold else cap.delta)
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or not 0 <= self.delta < 1 or (self.rho is not None and self.rho <= 0):
@@ -128,7 +120,7 @@ class Guarantee:
 
         The factor is rounded up. None if it is larger than e^``LARGEST_EXPONENT``, which is no promise.
         """
-        if self.rho is not None and self.delta > 0 and not self.aside:
+        if self.rho is not None and self.delta > 0:
             largest_loss = compute_bun_steinke_epsilon(self.rho, self.delta)
             times, exceeded = 1, self.delta
         else:
@@ -168,8 +160,8 @@ class Guarantee:
         bounds = [Fraction(1), self._bound_delta_by_promise(factor)]
         epsilon = _bound_ln_from_below(factor)
         if self.rho is not None:
-            bounds.append(self.aside + _bound_delta_by_divergence(self.rho))
-            bounds.append(self.aside + _bound_delta_by_renyi(self.rho, epsilon))
+            bounds.append(_bound_delta_by_divergence(self.rho))
+            bounds.append(_bound_delta_by_renyi(self.rho, epsilon))
         if self.variances is not None:
             bounds.append(Fraction(privacy_loss.compute_exact_delta(self.variances, epsilon, self.shift)))
         return min(bounds)
@@ -191,7 +183,7 @@ class Guarantee:
 
     def _scale_by_factors(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
         """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
-        rho = None if self.rho is None or self.aside else of_rho * self.rho
+        rho = None if self.rho is None else of_rho * self.rho
         if rho is not None and self.delta > 0:
             return Guarantee.from_rho(rho, self.delta)
         delta = of_delta * self.delta

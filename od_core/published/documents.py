@@ -150,7 +150,7 @@ class Facts:
         the release is derived and its certificate states no cap.
         """
         is_stated = not self.is_derived or "account" in self.certificate
-        return self.whole.rho if is_stated and self.whole.is_converted and not self.whole.aside else None
+        return self.whole.rho if is_stated and self.whole.is_converted else None
 
     @property
     def has_threshold(self) -> bool:

@@ -266,8 +266,8 @@ def _compare_rules(
 ) -> _Losses:
     """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
     careful, distribution = _chooses_carefully(plan), plan.mechanism.noise_distribution
-    no_loss = np.zeros((len(RULES), 2))
-    nothing = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), len(levels))))
+    no_loss, compared = np.zeros((len(RULES), 2)), 2 * len(levels) + 2 if careful else len(levels)
+    nothing = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), compared)))
     if careful and plan.expected_errors[-1] < 1:
         return nothing
     if not careful:

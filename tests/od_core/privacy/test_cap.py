@@ -179,12 +179,15 @@ def test_a_cap_holds_where_results_decide_whether_all_charges_are_pure():
     assert likely * delta_of_rho(1 - loss) + (1 - likely) * delta_of_rho(1 + loss) > cap.delta
 
 
-def test_a_pure_release_leaves_a_cap_its_promise_alone():
-    """The rho of the cap does not bound releases that are counted by their epsilons."""
+def test_a_cap_in_epsilon_promises_its_epsilon_and_delta_alone():
+    """Its rho does not bound pure releases, which are counted by their epsilons, also beside one with a rho."""
     pure, gaussian = Guarantee(ONE, rho=Fraction(1, 8)), Guarantee(ONE, Fraction(1, 10**6), Fraction(1, 50))
     cap = Cap(epsilon=1, delta="1e-6")
     assert Guarantee.from_cap(cap, pure) == Guarantee(ONE, cap.delta)
-    assert Guarantee.from_cap(cap, gaussian).rho == cap.allowed_rho()
+    assert Guarantee.from_cap(cap, gaussian) == Guarantee(ONE, cap.delta)
+    heads = 1 / (1 + np.exp(-1.0))  # of a pure epsilon of 1, which the cap admits in place of the other release
+    assert heads <= Guarantee.from_cap(cap, gaussian).bound_guess_probability()
+    assert heads > 0.5 + np.sqrt(float(cap.allowed_rho()) / 8) + 1e-6
     assert Guarantee.from_cap(Cap(epsilon=1), pure) == Guarantee(ONE)
     assert Guarantee.from_cap(cap, pure).bound_guess_probability() >= 1 / (1 + np.exp(-1.0))
 

@@ -31,7 +31,7 @@ from od_core.privacy.stability import bound_laplace_variance
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
 from tests.od_core.flows.estimation.test_rule_choice import EVEN, SPARSE, assert_is_evidence, best
-from tests.od_core.strategies import World
+from tests.od_core.strategies import World, geography_of
 
 SCALES = [Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(20), Fraction(100)]
 
@@ -387,6 +387,23 @@ def test_a_table_too_small_to_learn_from_is_left_to_least_squares(distribution):
         release, _ = released(world, seed, area_totals="1/2", distribution=distribution)
         assert release.choice.rule == LEAST_SQUARES
         assert not release.choice.evidence.sums.any()
+
+
+def test_evidence_adds_up_if_the_choice_is_asked_in_one_period_alone():
+    """Nodes that are dropped decide whether a level has enough cells to learn from: here in one of two periods."""
+    zones = [(f"r{k // 16}", f"s{k // 4}", f"z{k:02}") for k in range(64)]
+    few = World(zones, zones, {(one, two): 200 for one in zones[:4] for two in zones[:4]})
+    many = World(zones, zones, {(one, two): 3 for one in zones for two in zones})
+    found = []
+    for world in (few, many):
+        mechanism = InfTDARefined(estimate="auto", keep_all_cap=100)
+        unit, budget = PrivacyUnit("trip", "bounded"), Budget("2", "1e-8")
+        geography = geography_of(world.origins)
+        plan = plan_release(geography, unit=unit, budget=budget, mechanism=mechanism, tree="both", acceptance=NO_FAULTS)
+        found.append(run_plan(plan, counts_of(plan, world), SeededNoise(3), MemoryMeasurements()).choice.evidence)
+    asked = [bool(evidence.sums.any()) for evidence in found]
+    assert asked == [False, True]
+    assert (found[0] + found[1]).sums.tolist() == (found[1] + found[0]).sums.tolist() == found[1].sums.tolist()
 
 
 @pytest.mark.parametrize("area_totals", ["1/5", None])
