@@ -29,7 +29,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, find_target_budget
 from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.balance import Balance
+from od_core.ledger.balance import Balance, find_least_balance
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
 from od_core.publication.certificate import Certificate
@@ -314,7 +314,7 @@ def count_payable_periods(series: Series[P, G], plan: Plan, published: Container
         ledger.declare(series.domain)
         balances = ledger.find_balances(series.domain.name, [period.text for period in due or periods], plan)
         paid = ledger.count_payable_periods(series.name, series.domain, plan, due)
-        return PayablePeriods(periods, paid, min(balances.values(), key=lambda balance: balance.left_part))
+        return PayablePeriods(periods, paid, find_least_balance(balances.values()))
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -107,6 +107,11 @@ class Balance:
     def releases(self) -> int:
         """Number of releases that are charged to the period."""
         return len(self.charged)
+
+
+def find_least_balance(balances: Iterable[Balance]) -> Balance:
+    """Return the balance with the least remaining part of its cap. Amounts in rho and in epsilon are not compared."""
+    return min(balances, key=lambda balance: balance.left_part)
 
 
 def read_charge(row: Mapping[str, Any]) -> Charge:
@@ -291,7 +296,7 @@ def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Aske
     ``lost_draw`` states whether they are for drawing a lost level again; it only changes the message.
     """
     found = compute_balances(entries, domain, periods, asked, by_release=False)
-    balance = min(found, key=lambda balance: balance.left_part)
+    balance = find_least_balance(found)
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(

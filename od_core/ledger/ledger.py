@@ -30,6 +30,7 @@ from od_core.ledger.balance import (
     check_cap,
     compute_balances,
     find_charged_periods,
+    find_least_balance,
     read_charge,
 )
 from od_core.ledger.chain import (
@@ -773,7 +774,7 @@ class Ledger:
         with self._open_read_only() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
             found = compute_balances(entries, domain, periods, until=until)
-        return min(found, key=lambda balance: balance.left_part)
+        return find_least_balance(found)
 
     def find_balances(self, domain: str, periods: Iterable[str], plan: Plan | None = None) -> dict[str, Balance]:
         """Return the balance of a domain for a release of each period, as :meth:`balance` does for one.
@@ -788,10 +789,7 @@ class Ledger:
             all_charged = list(dict.fromkeys(part for parts in charged_by.values() for part in parts))
             found = compute_balances(entries, domain, all_charged, asked, by_release=False)
         balance_of = {part: balance for balance in found for part in balance.of}
-        return {
-            period: min((balance_of[part] for part in parts), key=lambda balance: balance.left_part)
-            for period, parts in charged_by.items()
-        }
+        return {period: find_least_balance(balance_of[part] for part in parts) for period, parts in charged_by.items()}
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from od_core.errors import OdError
-from od_core.ledger.balance import Balance
+from od_core.ledger.balance import Balance, find_least_balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
@@ -274,7 +274,7 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
 
 
 def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
-    """Return the balance with the least remaining rho; None if the ledger is not that of the release."""
+    """Return the balance with the least remaining part; None if the ledger is not that of the release."""
     if ledger is None:
         return None
     keys = [ReleaseKey.parse(source["release"]) for source in facts.sources] if facts.sources else [facts.key]
@@ -287,7 +287,7 @@ def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
         balances = [ledger.balance(facts.certificate["data_set"], key.period) for key in keys]
     except OdError:  # it is the ledger of another project
         return None
-    return min(balances, key=lambda balance: balance.left)
+    return find_least_balance(balances)
 
 
 def _describe_promise(guarantee: Guarantee | None) -> dict[str, float | None]:

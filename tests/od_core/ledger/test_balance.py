@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from od_core import Cap, Charge, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey
-from od_core.ledger.balance import check_cap
+from od_core.ledger.balance import check_cap, find_least_balance
 from od_core.ledger.chain import RESERVED
 from od_core.privacy.accounting import compute_tight_epsilon
 from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, pure_plan, reservations, rows, small_plan
@@ -80,6 +80,18 @@ def test_a_cap_in_epsilon_admits_pure_releases_up_to_its_epsilon(tmp_path):
         ledger.reserve(key("2001-07", 2), "commuters", half)
     ledger.reserve(key("2001-07", 2), "commuters", pure_plan("1/20"))
     assert ledger.balance("commuters", "2001-07").measure == "rho"
+
+
+def test_the_least_balance_is_that_with_the_least_remaining_part(tmp_path):
+    """Of a period whose epsilons add up, half is left; of another one, nine tenths of a much smaller amount of rho."""
+    cap = Cap(epsilon=1, delta="1e-6")
+    ledger = declared(tmp_path, cap)
+    ledger.reserve(key("2001-06"), "commuters", pure_plan("1/2"))
+    ledger.reserve(key("2001-07"), "commuters", small_plan(cap.allowed_rho() / 10, delta="1e-6"))
+    pure, other = ledger.find_balances("commuters", ["2001-06", "2001-07"]).values()
+    assert (pure.measure, pure.left_part, other.measure, other.left_part) == ("epsilon", 0.5, "rho", Fraction(9, 10))
+    assert other.left < pure.left
+    assert find_least_balance([other, pure]) is pure
 
 
 def test_a_cap_without_a_delta_admits_pure_releases_alone(tmp_path):
