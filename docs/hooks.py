@@ -7,10 +7,11 @@ where a page says something else. MkDocs calls :func:`on_page_content` when it b
 
 from __future__ import annotations
 
+import ast
 import csv
 import re
 from collections.abc import Callable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
@@ -251,6 +252,22 @@ def combinations() -> Iterator[str]:
             yield f"| {_cell(refused)} | {_cell(needed)} | `{row.code}` | {_cell(row.reason)} |"
 
 
+def modules() -> Iterator[str]:
+    """Yield each package with its modules, and what they say of themselves first."""
+    root = Path(__file__).parent.parent
+    files = chain.from_iterable((root / top).rglob("__init__.py") for top in ("od_core", "od_assets"))
+    for package in sorted(file.parent for file in files):
+        yield f"\n**`{package.relative_to(root)}`**: {_summary(package / '__init__.py')}\n"
+        for module in sorted(package.glob("[!_]*.py")):
+            yield f"- `{module.name}`: {_summary(module)}"
+
+
+def _summary(module: Path) -> str:
+    told = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    line = told.partition("\n")[0].replace("``", "`")
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", line)
+
+
 def performance() -> Iterator[str]:
     """Yield the rows of ``performance.csv``, and below them which states they are of."""
     file = Path(__file__).parent / "reference" / "tables" / "performance.csv"
@@ -271,6 +288,7 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "errors": errors,
     "estimators": estimators,
     "fioretto": published_group_sizes,
+    "modules": modules,
     "notebook": notebook_cells.page,
     "performance": performance,
     "sources": sources,

@@ -1,4 +1,4 @@
-"""Predict how the trips of a node divide among its children, from other nodes of the level and from another table.
+"""Predict how the trips of a node divide among its children: by gravity, from the level, or as another table does.
 
 A *family* is a node of the flow tree with its measured children. At a level that refines the destination, the children
 of a family are flows from one origin to several destinations. A destination that attracts many trips from other origins
