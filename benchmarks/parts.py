@@ -30,8 +30,8 @@ from benchmarks.injected_noise import NodeNoise
 from benchmarks.measuring import fresh_process, machine, printed, read_peak_memory_gigabytes, reset_peak_memory
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
+from od_core.flows.bands import Bands
 from od_core.flows.parts import Threads, Workers
-from od_core.flows.plan import Bands
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.confidential import ConfidentialFolder

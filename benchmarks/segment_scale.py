@@ -23,8 +23,8 @@ from benchmarks.durable import durable_release
 from benchmarks.measuring import fresh_process, machine, printed, read_peak_memory_gigabytes, reset_peak_memory
 from benchmarks.parts import CUTS, parted_release
 from od_core import Budget, PrivacyUnit, plan_release
+from od_core.flows.bands import Bands
 from od_core.flows.parts import Threads
-from od_core.flows.plan import Bands
 from od_core.flows.staging import StagedRelease
 from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS

@@ -12,9 +12,10 @@ from .errors import (
     StorageError,
 )
 from .evaluation.metrics import evaluate, evaluate_area_totals
+from .flows.bands import Bands
 from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
-from .flows.plan import Bands, ReleasePlan, plan_release
+from .flows.plan import ReleasePlan, plan_release
 from .flows.projection.onto_parents import intopt
 from .flows.release import Release, release_counts, release_flows
 from .flows.step import Segments

@@ -17,8 +17,8 @@ from pydantic import Field
 from od_assets.series.section import Number, Section, note_once
 from od_assets.series.series import OptionValue, Records, ReleaseBounds, TreeSeries, Zones
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
+from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
-from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments, list_measured_levels, parse_area_total_share
 from od_core.geography.codes import WHOLE_SPACE

@@ -9,12 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import (
@@ -27,6 +25,7 @@ from od_core.flows.accuracy import (
     find_most_leaf_pairs,
 )
 from od_core.flows.arrays import Integers
+from od_core.flows.bands import Bands
 from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
@@ -47,7 +46,7 @@ from od_core.flows.step import (
     plan_steps,
     suggest_area_total_share,
 )
-from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
+from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
 from od_core.meaning.features import list_given_options, refuse_unsupported
@@ -70,10 +69,6 @@ from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, check_name, find, has_unknown_categories, make_breakdowns
 
-PART_TRIPS = 1_000_000
-"""Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
-
-
 USUAL_DELTA = Fraction(1, 10**8)
 """Delta of the plan with Gaussian noise that is compared with one without delta."""
 
@@ -83,70 +78,6 @@ NOISE_PROMISES = {"gaussian": "Gaussian noise, delta 1e-8", "laplace": "Laplace 
 WORTHWHILE_RATIO = 0.85
 """Largest ratio of expected errors for which another choice of levels and noise is proposed. In tests, realised ratios
 vary by about 10 % around the expected ones."""
-
-
-@dataclass(frozen=True)
-class Bands:
-    """Cuts of a flow tree into bands.
-
-    A band is a set of consecutive levels. A part of a band consists of consecutive nodes of the level above the band,
-    with everything below them in the band. Each part is processed separately.
-
-    Attributes:
-        cuts: Levels after which the tree is cut, from the top. For example, (4,) makes two bands: levels 0 to 4, and
-            levels 5 to the leaves.
-        part_trips: Approximate number of released trips of a part.
-
-    Examples:
-        >>> banded = plan_release(geography, unit=unit, budget=budget, bands=Bands(cuts=(2,)))
-        >>> banded.bands.facts()
-        {'cuts': [2], 'part_trips': 1000000}
-    """
-
-    cuts: tuple[int, ...]
-    part_trips: int = PART_TRIPS
-
-    def __post_init__(self) -> None:
-        are_whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
-        if not are_whole or not self.cuts or list(self.cuts) != sorted(set(self.cuts)) or self.cuts[0] < 1:
-            raise _make_bands_error("cuts are levels below the root, each once, from the top")
-        if self.part_trips < 1:
-            raise _make_bands_error("part_trips is a number of trips, at least 1")
-
-    def check(self, depth: int) -> None:
-        """Raise OdError if a flow tree with leaves at level ``depth`` does not suit the bands."""
-        if self.cuts[-1] >= depth:
-            raise _make_bands_error(f"the flow tree has {depth} levels; the last cut must be above its leaves")
-
-    def split(self, levels: Sequence[int]) -> list[slice]:
-        """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
-        return _split_into_runs(np.searchsorted(self.cuts, levels, side="left"))
-
-    def split_into_parts(self, frontier: Nodes) -> list[slice]:
-        """Return the parts as slices, in order, of the released nodes of the last level above the band."""
-        before = np.cumsum(frontier.trips) - frontier.trips
-        return _split_into_runs(before // self.part_trips)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the cuts and the size of parts as a dictionary for JSON."""
-        return {"cuts": list(self.cuts), "part_trips": self.part_trips}
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Bands:
-        """Return the bands whose :meth:`facts` are given."""
-        return cls(tuple(facts["cuts"]), facts["part_trips"])
-
-
-def _split_into_runs(numbers: NDArray[np.int64]) -> list[slice]:
-    """Return one slice for each run of equal consecutive numbers, in order."""
-    if not len(numbers):
-        return []
-    changes = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
-    return [slice(start, stop) for start, stop in pairwise([0, *changes, len(numbers)])]
-
-
-def _make_bands_error(message: str) -> OdError:
-    return OdError("OD-BANDS", message, next_step="correct the bands, as cuts [4] of a tree of 10 levels")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,8 +13,9 @@ import pandas as pd
 
 from benchmarks.parted_release import run_in_parts
 from od_core import Budget, Geography, PrivacyUnit, release_flows, release_group_sizes, release_stops
+from od_core.flows.bands import Bands
 from od_core.flows.parts import PartMeasurements, Threads
-from od_core.flows.plan import Bands, plan_release
+from od_core.flows.plan import plan_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
 from od_core.group_sizes.publishing import GROUP_SIZES

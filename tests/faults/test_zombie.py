@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.parted_release import run_in_parts
+from od_core.flows.bands import Bands
 from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.measuring import measure_levels
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import Threads, Work, charge_rounds, read_claimed_rounds, read_first_band_counts
-from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, compute_part_digest, name_part_file
 from od_core.noise.backends import resolve_noise_source

@@ -8,7 +8,7 @@ import pytest
 import od_assets.assets.flows
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.flows.plan import Bands
+from od_core.flows.bands import Bands
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.spark.session import SparkWorkers
 from tests.od_core.flows.parts.passes import counted, digest_of, in_parts, plan_of, small_italy

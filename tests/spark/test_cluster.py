@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core.errors import OdError
+from od_core.flows.bands import Bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import read_claimed_rounds
-from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import name_part_file
 from od_core.records.counts import CountFiles

@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, Ledger, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
+from od_core.flows.bands import Bands
 from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.plan import Bands
 from od_core.flows.step import AreaTotalStep
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Acceptance, Budget, Geography, OdError, PrivacyUnit, plan_release, release_counts, release_flows
-from od_core.flows.plan import Bands
+from od_core.flows.bands import Bands
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise, released
 from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
