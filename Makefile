@@ -75,8 +75,7 @@ SOME_APART := "tests/faults/test_soak.py::test_a_hundred_faults_damage_nothing_a
 	tests/spark/test_spark_counting.py::test_counts_are_those_of_duckdb
 
 test-some: .venv/installed-spark
-	$(IN_FOLDER) $(SLOW) -m slow tests/od_core tests/od_assets
-	$(IN_FOLDER) $(SLOW) $(SOME)
+	$(IN_FOLDER) $(SLOW) -m slow $(SOME) tests/od_core tests/od_assets
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
 # After the fast tests, the generated examples once more, many of them and others at every run; then the slow tests.

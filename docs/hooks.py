@@ -260,11 +260,17 @@ def modules() -> Iterator[str]:
         yield f"\n**`{package.relative_to(root)}`**: {_summary(package / '__init__.py')}\n"
         for module in sorted(package.glob("[!_]*.py")):
             yield f"- `{module.name}`: {_summary(module)}"
+    for folder in ("atlas/src", "atlas/src/planning"):
+        yield f"\n**`{folder}`**\n"
+        for module in sorted((root / folder).glob("*.ts")):
+            yield f"- `{module.name}`: {_summary(module)}"
 
 
 def _summary(module: Path) -> str:
-    told = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-    line = told.partition("\n")[0].replace("``", "`")
+    """Return the first line of what a module of Python or TypeScript says of itself."""
+    source = module.read_text(encoding="utf-8")
+    told = ast.get_docstring(ast.parse(source)) or "" if module.suffix == ".py" else source.removeprefix("/** ")
+    line = told.partition("\n")[0].removesuffix(" */").replace("``", "`")
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", line)
 
 

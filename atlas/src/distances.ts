@@ -1,4 +1,4 @@
-/** Distances between zones, and their bands as `od_core/flows/distances.py` has them.
+/** Distances between zones, and their bands as `od_core/flows/indicators.py` has them.
  *
  * A pair of zones belongs to a band by the square of the chord between its places. It is added up in the same order as
  * in `od_core/geography/places.py`, from the same unit vectors, so the bands are the same.

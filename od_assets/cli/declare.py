@@ -1,4 +1,4 @@
-"""Read the questions of ``od-release init``, one for each option, and write declarations as YAML."""
+"""Read the questions of ``od-release init`` from ``questions.toml``, and write declarations as YAML."""
 
 import math
 import tomllib

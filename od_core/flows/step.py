@@ -1,4 +1,4 @@
-"""Define the steps of a plan of flows. A step measures one level, its segments, or the leaf pairs that have trips."""
+"""Define the steps of a plan of flows, and turn the share of each in the budget into the scale of its noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate the curve of each area from its own noisy values, by isotonic regression or by a Markov chain.
+"""Estimate the curve of each area from its own noisy values, by isotonic regression or a hidden Markov chain.
 
 **Isotonic regression** fits non-decreasing values to the noisy values of many areas (rows), in integer arithmetic. The
 values of a row lie between 0 and an upper bound of the row. The best values within bounds are the best values without

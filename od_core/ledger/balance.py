@@ -1,4 +1,4 @@
-"""Compute the cap and the spending of a domain per elementary period from the ledger, and enforce the cap."""
+"""Compute what a domain has spent in each elementary period and what its cap leaves, and refuse what exceeds it."""
 
 from __future__ import annotations
 

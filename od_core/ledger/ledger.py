@@ -1,4 +1,4 @@
-"""Record the reservations, draws, measurements and publications of releases in the budget ledger.
+"""Record reservations, draws, measurements and publications of releases, and count for how many periods a cap pays.
 
 The entries form an append-only chain (:mod:`od_core.ledger.chain`). The state of a level is the kind of its newest
 entry: RESERVED, DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so

@@ -1,4 +1,4 @@
-"""Define what the plans of all kinds of releases share: steps with their charges, and the count of uncounted trips.
+"""Define the base class of the plans of all kinds of releases, of their steps, and the count of uncounted trips.
 
 A step is one vector query to which noise is added. A plan has the steps of a release, in order, and their cost.
 

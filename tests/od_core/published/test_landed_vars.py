@@ -95,7 +95,6 @@ def test_a_published_release_is_repaired_from_its_own_certificate(var: Path, los
             publish_sum(var / "releases", [FIRST, SECOND])
         else:
             assert repair_release(locations(var, key)) is not None
-        assert [finding.fault for finding in verify_release(locations(var, key))].count(None) >= 3
         assert faults(var, key) == {}
         again = json.loads(certificates[key].read_text(encoding="utf-8"))
         assert again | {"software": None} == stated[key] | {"software": None}
