@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,14 @@ CASES = ("flights", "norway", "taxis", "uk")
 VARIANTS: Mapping[str, dict[str, Any]] = {
     "one side at a time": {},
     "both sides": {"tree": "both"},
-    "both sides, area totals": {"tree": "both", "area_totals": "1/10"},
-    "both sides, area totals, auto": {"tree": "both", "area_totals": "1/10", "estimate": "auto"},
+    "both sides, area totals": {"tree": "both", "area_totals": "usual"},
+    "both sides, area totals, auto": {"tree": "both", "area_totals": "usual", "estimate": "auto"},
     "Laplace": {"tree": "both", "noise_distribution": "laplace"},
-    "Laplace, area totals": {"tree": "both", "noise_distribution": "laplace", "area_totals": "18/100"},
+    "Laplace, area totals": {"tree": "both", "noise_distribution": "laplace", "area_totals": "usual"},
     "Laplace, area totals, auto": {
         "tree": "both",
         "noise_distribution": "laplace",
-        "area_totals": "18/100",
+        "area_totals": "usual",
         "estimate": "auto",
     },
 }
@@ -60,14 +61,15 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
 def planned(data: KnownFlows, relation: str, epsilon: str, delta: str, options: Mapping[str, Any]) -> ReleasePlan:
     """Return the plan of a variant."""
     of_mechanism = {name: options[name] for name in ("estimate", "noise_distribution") if name in options}
-    return plan_release(
+    plan = plan_release(
         data.geography,
         unit=PrivacyUnit("trip", relation),  # type: ignore[arg-type]  # one of the choices of the command
         budget=Budget(epsilon, 0 if "noise_distribution" in options else delta),
         mechanism=InfTDARefined(**of_mechanism),
         acceptance=NO_FAULTS,
-        **{name: value for name, value in options.items() if name not in of_mechanism},
+        tree=options.get("tree", "destination"),
     )
+    return replace(plan, area_totals=plan.usual_area_total_share) if "area_totals" in options else plan
 
 
 def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:

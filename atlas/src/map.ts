@@ -1,4 +1,4 @@
-/** Draw areas and flows on a map, and let the reader choose areas on it. */
+/** Draw areas and flows on a map: widths of lines, sizes of circles, labels and key. The reader chooses areas on it. */
 
 import { counted } from "./nouns";
 import { geoAzimuthalEqualArea, geoGraticule, geoPath, type GeoProjection } from "d3-geo";

@@ -541,7 +541,7 @@ class ReleasePlan(Plan):
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
         """Yield the plan with area totals, or without, with other levels or noise, and with other mechanisms."""
         if self.mechanism.refines and list_area_total_sides(self.tree):
-            other = suggest_area_total_share(self.tree, self.mechanism) if self.area_totals is None else None
+            other = self.usual_area_total_share if self.area_totals is None else None
             choice = (
                 "area totals not measured" if other is None else f"area totals measured, with {other} of the budget"
             )
@@ -580,7 +580,13 @@ class ReleasePlan(Plan):
         plan = self.replan(self.unit, budget, self.mechanism.with_noise(noise), order)
         if plan.area_totals is None:
             return plan
-        return replace(plan, area_totals=suggest_area_total_share(plan.tree, plan.mechanism))
+        return replace(plan, area_totals=plan.usual_area_total_share)
+
+    @property
+    def usual_area_total_share(self) -> Fraction:
+        """Share of the budget that area totals have by default; see :func:`suggest_area_total_share`."""
+        alone = self if self.area_totals is None else replace(self, area_totals=None)
+        return suggest_area_total_share(self.tree, self.mechanism, alone.step(self.tree.depth).variance)
 
     def find_less_error(self) -> tuple[ReleasePlan, float] | None:
         """Return the plan with fewer levels or with Laplace noise that has the least expected error, and its ratio.

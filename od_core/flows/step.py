@@ -154,14 +154,16 @@ def parse_area_total_share(share: Number) -> Fraction:
     return exact
 
 
-def suggest_area_total_share(tree: FlowTree, mechanism: Mechanism) -> Fraction:
-    """Return the share of the budget for area totals that pays.
+def suggest_area_total_share(tree: FlowTree, mechanism: Mechanism, leaf_variance: Fraction) -> Fraction:
+    """Return the share of the budget for area totals that pays, given the variance of the noise of leaves without them.
 
-    It is 1/10 of rho, or of epsilon what each side measures with 0.45 of the mean share of at least two levels.
+    It is 1/10 of rho, or of epsilon what each side measures with 0.45 of the mean share of at least two levels. If the
+    noise of a leaf is below one trip, it is half of that, because errors then grow exponentially as epsilon falls.
     """
     if not mechanism.has_laplace_noise:
         return Fraction(1, 10)
-    return Fraction(round(900 / (10 * max(2, tree.depth) + 9)), 100)
+    share = Fraction(round(900 / (10 * max(2, tree.depth) + 9)), 100)
+    return share if leaf_variance >= 1 else share / 2
 
 
 def list_area_total_sides(tree: FlowTree) -> tuple[int, ...]:

@@ -19,10 +19,11 @@ chosen if these increases add up to more than two standard deviations at any lev
 and the variance are those of other estimates.
 
 Plans with Laplace noise, or of a tree that refines both sides at once, choose more carefully. Their tables are made
-with area totals, as the released ones are, and all leaves are compared. A rule is also refused if the squared error
-increases so clearly over all cells of a level, or over the totals of zones. Where the expected error of a flow between
-zones is below one trip, or no level has enough cells to learn from, least squares are used. Other plans are of earlier
-versions, whose published choices stay.
+with area totals, as the released ones are, and all leaves are compared; of more than two million leaves, only tables
+that are estimated from the first part. A rule is also refused if the squared error increases so clearly over all cells
+of a level, or over the totals of zones. Where the expected error of a flow between zones is below one trip, or no level
+has enough cells to learn from, least squares are used. Other plans are of earlier versions, whose published choices
+stay.
 
 If there is an earlier table, a rule is first chosen without it. With the table, the same rule is kept unless another
 one is better by the same conditions. Each choice has noise of its own, so two free choices would often differ where
@@ -40,6 +41,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,17 +98,18 @@ _MOST_SHOWN = 1e9
 """Limit of each number that one release shows, so that sums fit 64 bits: rounding may leave an error of 0 at 1e-15."""
 
 _MOST_COMPARED = 1 << 21
-"""Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random."""
+"""Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random, or
+tables are estimated from one half of the measurements alone."""
 
 _SAMPLE_SEED = 20010102
 """Seed of the words that draw families."""
 
 
 class _Losses(NamedTuple):
-    """What held-out noise shows of each of :data:`RULES`, compared with a base rule; sums over the two halves."""
+    """What held-out noise shows of each of :data:`RULES`, compared with a base rule, by one or two halves."""
 
-    errors: Reals  # estimated total error of the leaves by the base rule and by the rule; shape (rules, 2)
-    false: Reals  # shares of false discoveries of both; shape (rules, 2)
+    errors: Reals  # estimated total error of the leaves by the base rule and by the rule, a sum; shape (rules, 2)
+    false: Reals  # shares of false discoveries of both, a mean; shape (rules, 2)
     increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
     #                  If rules are chosen more carefully, more columns follow, with a variance each: see _judge_tables.
 
@@ -141,7 +144,7 @@ class Evidence:
         spread = np.sqrt(losses.increase[1])
         increase = np.divide(losses.increase[0], spread, out=np.zeros_like(spread), where=spread > 0)
         saved = np.divide(base - errors, base, out=np.zeros_like(base), where=base > 0)
-        shown = np.clip(np.column_stack((saved, losses.false / 2, increase)), -_MOST_SHOWN, _MOST_SHOWN)
+        shown = np.clip(np.column_stack((saved, losses.false, increase)), -_MOST_SHOWN, _MOST_SHOWN)
         return cls(1, np.rint(shown * _UNIT).astype(np.int64))
 
     @classmethod
@@ -277,7 +280,8 @@ def _compare_rules(
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
     sample = np.arange(len(levels[-1].offsets) - 1) if careful else _sample_families(levels, turn)
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
-    for half, totals_of_half in iterate_halves(levels, totals, distribution, turn):
+    halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
+    for half, totals_of_half in islice(iterate_halves(levels, totals, distribution, turn), halves_used):
         fitted, of_areas = include_area_totals(plan, half, totals_of_half)
         families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, fitted))]
         if careful and not any(own.learns for own in families):
@@ -299,7 +303,7 @@ def _compare_rules(
             both = list(zip(by_base, tables, strict=True))
             errors_of_both, false_of_both = halves.estimate_losses(y[-1], x[-1], both[-1])
             errors[number] += errors_of_both
-            false[number] += false_of_both
+            false[number] += np.array(false_of_both) / halves_used
             columns.append([own.estimate_error_increase(of, _LARGEST) for own, of in zip(shown, both, strict=True)])
             if careful:
                 columns[-1] += _judge_tables(plan, levels[-1], shown, shown_areas, both)

@@ -1,6 +1,7 @@
 """Which levels and which noise have the least expected error: a choice from public facts alone."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -76,6 +77,26 @@ def test_laplace_noise_is_only_proposed_where_its_promise_is_kept_as_well(change
 )
 def test_nothing_is_proposed_beside_what_is_best_refused_or_nearly_as_good(changes):
     assert planned(**changes).find_less_error() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({"tree": "both"}, "1/10"),
+        (PURE, "31/100"),  # of each side 0.45 of a level's: 0.9 / (2 + 0.9)
+        (PURE | {"budget": Budget(4)}, "31/200"),
+        ({"budget": Budget(10, "1e-6"), "tree": "both"}, "1/10"),
+    ],
+)
+@pytest.mark.parametrize("area_totals", [None, "1/2"])
+def test_area_totals_have_half_the_share_where_the_laplace_noise_of_a_leaf_is_below_one_trip(
+    changes, share, area_totals
+):
+    """Whether they are measured already has no part in it: with what they leave, the noise is above one trip."""
+    plan = planned(**changes, area_totals=area_totals)
+    assert plan.usual_area_total_share == Fraction(share)
+    other = planned(budget=Budget(changes.get("budget", Budget(1)).epsilon, "1e-6"), area_totals="1/10")
+    assert other.with_levels_and_noise("both", plan.mechanism.noise_distribution).area_totals == Fraction(share)
 
 
 def test_counts_by_one_hierarchy_have_other_noise_on_the_same_levels():

@@ -406,6 +406,22 @@ def test_evidence_adds_up_if_the_choice_is_asked_in_one_period_alone():
     assert (found[0] + found[1]).sums.tolist() == (found[1] + found[0]).sums.tolist() == found[1].sums.tolist()
 
 
+@pytest.mark.parametrize("distribution", ["gaussian", "laplace"])
+def test_of_very_many_leaves_one_half_shows_what_both_show_on_average(distribution, monkeypatch):
+    release, levels = released(SPARSE, 7, area_totals="1/5", distribution=distribution)
+
+    def show_false_discoveries():
+        return choose_rule_with_evidence(release.plan, levels, release.measured).evidence.sums[:, 1:3]
+
+    both = show_false_discoveries()
+    monkeypatch.setattr(rule_choice, "_MOST_COMPARED", 1)
+    first = show_false_discoveries()
+    monkeypatch.setattr(rule_choice, "iterate_halves", lambda *of: reversed(list(iterate_halves(*of))))
+    second = show_false_discoveries()
+    assert not np.array_equal(first, second)
+    assert np.abs(2 * both - first - second).max() <= 2  # each is rounded to millionths
+
+
 @pytest.mark.parametrize("area_totals", ["1/5", None])
 def test_a_release_with_laplace_noise_is_estimated_by_the_chosen_rule(area_totals):
     chosen = set()
