@@ -5,8 +5,8 @@
 
 Every variant is released at equal (epsilon, delta), or with Laplace noise at epsilon alone, and every run is an
 independent draw of the certified noise. Errors are of the released table, against the true flows: the total error of
-the flows between zones, the mean over the square levels of the largest error, those of the totals of zones and of the
-number of all trips, and false discoveries among the flows between zones.
+the flows between zones, the largest ratio of a square level, the mean over these levels of the largest error, those of
+the totals of zones and of the number of all trips, and false discoveries among the flows between zones.
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
 }
 """Options of each variant; the errors of all are divided by those of the first."""
 
+LEVEL = "error_of_level_"
+"""Begins the names of the mean absolute errors of the square levels, of which the largest ratio is shown."""
+
 
 def planned(data: KnownFlows, relation: str, epsilon: str, delta: str, options: Mapping[str, Any]) -> ReleasePlan:
     """Return the plan of a variant."""
@@ -79,6 +82,8 @@ def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
     pairs = zip(data.truth.levels, sum_trips_by_level(tree, leaves), strict=True)
     levels = [compute_level_errors(*pair, tree.cells(level)) for level, pair in enumerate(pairs)]
     found["leaf_error_percent"] = 100 * levels[-1]["mean_abs_error"] * tree.cells(tree.depth) / data.trips.total
+    for level in range(2, tree.depth + 1, 2):
+        found[f"{LEVEL}{level}"] = levels[level]["mean_abs_error"]
     found["largest_error"] = float(np.mean([level["max_abs_error"] for level in levels[2::2]]))
     rows = compute_area_total_errors(sum_trips_by_zone(tree, truth), sum_trips_by_zone(tree, leaves))
     for side, row in zip(("from", "to"), rows, strict=True):
@@ -119,8 +124,10 @@ def main() -> None:
         found = measured(data, plan, 2 if options.small else options.runs)
         first = found if name == next(iter(VARIANTS)) else first
         ratios = {f"{one}_ratio": found[one] / first[one] if first[one] else None for one in found}
+        of_levels = [ratios.pop(f"{one}_ratio") or 0.0 for one in list(found) if one.startswith(LEVEL)]
+        ratios["largest_level_error_ratio"] = max(of_levels)
         facts = {"data_set": case, "relation": relation, "delta": options.delta, "epsilon": epsilon, "variant": name}
-        rows.append(facts | found | ratios)
+        rows.append(facts | {one: error for one, error in found.items() if not one.startswith(LEVEL)} | ratios)
     if options.csv:
         texts = [{key: f"{v:.3g}" if isinstance(v, float) else v or "" for key, v in row.items()} for row in rows]
         write_csv(options.csv / "square-levels.csv", texts)
