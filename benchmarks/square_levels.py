@@ -61,12 +61,18 @@ LEVEL = "error_of_level_"
 """Begins the names of the mean absolute errors of the square levels, of which the largest ratio is shown."""
 
 
-def planned(data: KnownFlows, relation: str, epsilon: str, delta: str, options: Mapping[str, Any]) -> ReleasePlan:
+def make_unit(relation: str, trips: int) -> PrivacyUnit:
+    """Return the unit of a trip, or of a user with at most a number of trips, who makes all of them."""
+    user = () if trips == 1 else ("user", trips)
+    return PrivacyUnit("user_period" if user else "trip", relation, *user)  # type: ignore[arg-type]  # known relations
+
+
+def planned(data: KnownFlows, unit: PrivacyUnit, epsilon: str, delta: str, options: Mapping[str, Any]) -> ReleasePlan:
     """Return the plan of a variant."""
     of_mechanism = {name: options[name] for name in ("estimate", "noise_distribution") if name in options}
     plan = plan_release(
         data.geography,
-        unit=PrivacyUnit("trip", relation),  # type: ignore[arg-type]  # one of the choices of the command
+        unit=unit,
         budget=Budget(epsilon, 0 if "noise_distribution" in options else delta),
         mechanism=InfTDARefined(**of_mechanism),
         acceptance=NO_FAULTS,
@@ -111,22 +117,24 @@ def main() -> None:
     parser.add_argument("--epsilon", nargs="+", default=["0.1", "1", "2", "5", "10"])
     parser.add_argument("--relation", nargs="+", choices=["bounded", "unbounded"], default=["bounded", "unbounded"])
     parser.add_argument("--delta", default="1e-6")
+    parser.add_argument("--trips", nargs="+", type=int, default=[1], help="of the unit: 1, or those of a user")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the data sets")
     options = parser.parse_args()
     cases = ["random"] if options.small else [case for case in options.case if is_there(case, options.data)]
     rows, first = [], dict[str, float]()
-    for case, relation, epsilon, name in steps(
-        [*product(cases, options.relation, options.epsilon, VARIANTS)], "square_levels"
+    for case, trips, relation, epsilon, name in steps(
+        [*product(cases, options.trips, options.relation, options.epsilon, VARIANTS)], "square_levels"
     ):
         data = data_set(case, options.data, small=options.small)
-        plan = planned(data, relation, epsilon, options.delta, VARIANTS[name])
+        plan = planned(data, make_unit(relation, trips), epsilon, options.delta, VARIANTS[name])
         found = measured(data, plan, 2 if options.small else options.runs)
         first = found if name == next(iter(VARIANTS)) else first
         ratios = {f"{one}_ratio": found[one] / first[one] if first[one] else None for one in found}
         of_levels = [ratios.pop(f"{one}_ratio") or 0.0 for one in list(found) if one.startswith(LEVEL)]
         ratios["largest_level_error_ratio"] = max(of_levels)
-        facts = {"data_set": case, "relation": relation, "delta": options.delta, "epsilon": epsilon, "variant": name}
+        unit = {"trips_of_unit": trips, "relation": relation}
+        facts = {"data_set": case, **unit, "delta": options.delta, "epsilon": epsilon, "variant": name}
         rows.append(facts | {one: error for one, error in found.items() if not one.startswith(LEVEL)} | ratios)
     if options.csv:
         texts = [{key: f"{v:.3g}" if isinstance(v, float) else v or "" for key, v in row.items()} for row in rows]
