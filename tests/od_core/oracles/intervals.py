@@ -240,7 +240,7 @@ def made(
     noise: NoiseSource,
     area_totals: Fraction | None = None,
 ) -> Case:
-    """A release of some true flows, one row an origin, in the order of the zone lists."""
+    """A release of some true flows, one row an origin, in the order of the zone lists, which may differ in depth."""
     given = {"unit": unit, "budget": _with_levels(budget, mechanism), "mechanism": mechanism, "tree": order}
     given |= {"destination_geography": geography_of(destinations), "acceptance": NO_FAULTS}
     plan = plan_release(geography_of(origins), **given, area_totals=area_totals)
@@ -248,7 +248,13 @@ def made(
     pairs = np.array(list(product(o, d)), dtype=np.int32)
     there = truth.ravel() > 0
     counts = TripCounts.from_pairs(plan.tree, pairs[there, 0], pairs[there, 1], truth.ravel()[there])
-    return Case(origins, destinations, run_plan(plan, counts, noise, MemoryMeasurements()), truth)
+    sides = (deepened(zones, max(len(origins[0]), len(destinations[0]))) for zones in (origins, destinations))
+    return Case(*sides, run_plan(plan, counts, noise, MemoryMeasurements()), truth)
+
+
+def deepened(zones: list[Area], depth: int) -> list[Area]:
+    """Zones with their first area repeated, as a tree of this depth has them."""
+    return [zone[:1] * (depth - len(zone)) + zone for zone in zones]
 
 
 def _with_levels(budget: Budget, mechanism: Any) -> Budget:

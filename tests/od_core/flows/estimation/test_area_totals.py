@@ -7,18 +7,19 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from od_core import OdError, ReleasePlan
+from od_core import Budget, OdError, ReleasePlan
 from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.least_squares import build_measured_levels, fit_measured_levels
 from od_core.flows.estimation.levels import select_area_totals
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import (
     GRID,
     UNITS,
@@ -28,14 +29,15 @@ from tests.od_core.flows.estimation.test_empirical_bayes import (
     grid_world,
     plan_of_world,
 )
-from tests.od_core.oracles.intervals import Case, Dense, around, case_of
-from tests.od_core.strategies import TREES, worlds
+from tests.od_core.oracles.intervals import LAPLACE, SHARES, Case, Dense, around, case_of, made, random_zones
+from tests.od_core.oracles.intervals import UNITS as ALL_UNITS
+from tests.od_core.strategies import TREES, text, worlds
 
 # The fit
 
 
 def solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Of a linear system, by elimination with pivots in extended precision."""
+    """Of a linear system for each column of the right side, by elimination with pivots in extended precision."""
     a = np.column_stack([matrix, right]).astype(np.longdouble)
     for k in range(len(a)):
         pivot = k + int(np.argmax(np.abs(a[k:, k])))
@@ -43,7 +45,7 @@ def solution(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
         a[k] /= a[k, k]
         others = np.arange(len(a)) != k
         a[others] -= np.outer(a[others, k], a[k])
-    return a[:, -1].astype(float)
+    return a[:, len(a) :].astype(float)
 
 
 class DenseWithTotals:
@@ -54,6 +56,7 @@ class DenseWithTotals:
     Attributes:
         dense: columns and cells of the tree.
         estimate: of each column, from the tree and the measured totals.
+        covariance: of these.
     """
 
     def __init__(self, case: Case, measured: list[Any], fixed: int | None = None) -> None:
@@ -67,7 +70,7 @@ class DenseWithTotals:
             zones = case.areas(side, plan.tree.origin.depth)
             for zone, noisy in zip(zones, one.noisy.read_values().tolist(), strict=True):
                 rows.append(([case.is_leaf(c) and c[side] == zone for c in columns], noisy, float(one.step.variance)))
-        self.estimate = np.zeros(0)
+        self.estimate, self.covariance = np.zeros(0), np.zeros((0, 0))
         if not columns:
             return
         a, x, s2 = (np.array(part, dtype=np.longdouble) for part in zip(*rows, strict=True))
@@ -80,14 +83,22 @@ class DenseWithTotals:
             sums = np.array([[node == own for own in nodes] for node in sorted(set(nodes))])
             given = sums @ DenseWithTotals(case, []).estimate
         normal = np.block([[normal, sums.T], [sums, np.zeros((len(sums), len(sums)))]])
-        self.estimate = solution(normal, np.append(right, given))[: len(columns)]
+        right = np.append(right, given)
+        found = solution(normal, np.column_stack([right, np.eye(len(right))]))[: len(columns)]
+        self.estimate, self.covariance = found[:, 0], found[:, 1 : len(columns) + 1] * float(s2.min())
 
-    def of_nodes(self, level: Any) -> np.ndarray:
-        """Estimates of the nodes of a level."""
+    def sums_of(self, level: Any) -> np.ndarray:
+        """One row for each node of a level: which columns lie in it."""
         columns = [around(c) for c in self.dense.columns]
         origins, destinations = (self.case.areas(s, n) for s, n in enumerate(self.case.tree.level_pair(level.level)))
         nodes = [(origins[o], destinations[d]) for o, d in zip(level.origin, level.destination, strict=True)]
-        return np.array([sum(self.estimate[[node in areas for areas in columns]]) for node in nodes])
+        return np.array([[node in areas for areas in columns] for node in nodes], float).reshape(
+            len(nodes), len(columns)
+        )
+
+    def of_nodes(self, level: Any) -> np.ndarray:
+        """Estimates of the nodes of a level."""
+        return np.asarray(self.sums_of(level) @ self.estimate)
 
     def of_areas(self, side: int, areas: list[Any]) -> list[float]:
         """Estimated trips of the measured leaves of some areas."""
@@ -156,6 +167,59 @@ def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, t
         both = {(name, there) for name in ("exact root", "unmeasured") for there in (True, False)}
         assert seen >= both | {(order, sides) for order in TREES for sides in (1, 2)}
         assert mechanism is KEPT or seen >= {("drops", True), ("no leaves", True)}
+
+
+def case_of_both_sides(random: Random) -> Case:
+    """A release of zones with different depths on both sides, which are refined at once, with either noise."""
+    while True:
+        sides = [random_zones(random, random.randint(1, 3), side=side) for side in "od"]
+        if len(sides[0]) * len(sides[1]) <= 40:
+            break
+    mechanism = random.choice([KEPT, LAPLACE])
+    budget = Budget(random.choice(["0.1", 1, 10]), 0 if mechanism is LAPLACE else "1e-8", shares=random.choice(SHARES))
+    noise = SeededLaplace(random.randrange(2**32))
+    plan = {"mechanism": mechanism, "unit": random.choice(ALL_UNITS), "budget": budget, "order": "both", "noise": noise}
+    truth = np.array(
+        [[random.randint(0, 9) * random.randint(0, 1) for _ in sides[1]] for _ in sides[0]], dtype=np.int64
+    )
+    has_totals = min(map(len, sides)) > 1 and random.random() < 0.6
+    return made(*sides, truth, **plan, area_totals=Fraction(1, random.choice([2, 10])) if has_totals else None)
+
+
+@pytest.mark.representatives("few")
+@pytest.mark.parametrize("seeds", [range(20), range(20, 200)], ids=["few", "many"])
+def test_trees_of_both_sides_have_the_estimates_and_variances_of_linear_algebra(seeds):
+    """Of each node by the tree alone; and, with area totals, of weighted sums of all pairs of zones, too."""
+    seen = set()
+    for seed in seeds:
+        random = Random(seed)  # noqa: S311
+        case = case_of_both_sides(random)
+        plan, measured = case.release.plan, case.release.measured
+        areas = [m for m in measured if m.step in plan.area_total_steps]
+        levels = build_measured_levels(plan, case.trips, [m for m in measured if m.step in plan.steps])
+        together = include_area_totals(plan, levels, select_area_totals(areas))[0] if areas else levels
+        scale = float(max(step.variance for step in plan.steps))
+        for of_areas, taken in (([], levels), (areas, together)):
+            oracle = DenseWithTotals(case, of_areas)
+            near = 1e-9 * np.abs(oracle.estimate).max(initial=1)
+            for level in fit_measured_levels(taken):
+                sums = oracle.sums_of(level.nodes)
+                np.testing.assert_allclose(level.estimate, sums @ oracle.estimate, rtol=0, atol=near)
+                if not of_areas and level.nodes.level in {step.level for step in plan.steps}:
+                    variances = np.einsum("ij,jk,ik->i", sums, oracle.covariance, sums)
+                    np.testing.assert_allclose(level.variance, variances, rtol=1e-7, atol=1e-9 * scale)
+        columns = oracle.dense.columns
+        weights = np.array([random.uniform(-1, 1) for _ in columns])
+        ends = [text(column[side][-1] for column in columns) for side in (0, 1)]
+        table = pd.DataFrame({"origin": ends[0], "destination": ends[1], "weight": weights})
+        found = case.release.weighted_sum(table)
+        assert found.value == pytest.approx(weights @ oracle.estimate, rel=1e-9, abs=near)
+        variance = weights @ oracle.covariance @ weights
+        assert found.deviation**2 == pytest.approx(variance, rel=1e-7, abs=1e-9 * scale)
+        repeated = [zones[0][:1] == zones[0][1:2] for zones in (case.origins, case.destinations)]
+        seen.add((plan.mechanism is LAPLACE, bool(areas), plan.steps[0].level == 0))
+        seen.add(sum(repeated))
+    assert len(seeds) < 100 or seen == {0, 1, *product([True, False], repeat=3)}
 
 
 # The release
