@@ -24,6 +24,8 @@ def counted(plan: ReleasePlan, rows: Iterable[tuple[Any, ...]]) -> TripCounts:
     names = ["origin", "destination", *(one.name for one in plan.breakdowns)]
     columns = dict(zip([*names, "weight", "id"], zip(*rows, strict=True), strict=True))
     frame = pd.DataFrame({name: text(columns[name]) for name in names})
+    if plan.tree.has_one_side:
+        frame = frame.rename(columns={"origin": "area"}).drop(columns="destination")
     if plan.unit.max_weight is not None:
         frame["weight"] = columns["weight"]
     if plan.unit.kind != "trip":
@@ -39,11 +41,17 @@ def of_one_unit(unit: PrivacyUnit, rows: Sequence[tuple[Any, ...]]) -> Iterator[
     return chain.from_iterable(combinations_with_replacement(rows, size) for size in sizes)
 
 
-def squared_changes(plan: ReleasePlan, inputs: Mapping[Rows, Mapping[Any, np.ndarray]]) -> Iterator[dict[Any, int]]:
-    """Yield by query, for each two neighbours, the squared change of what is answered to them."""
+def changes(plan: ReleasePlan, inputs: Mapping[Rows, Mapping[Any, np.ndarray]]) -> Iterator[dict[Any, np.ndarray]]:
+    """Yield by query, for each two neighbours, the change of what is answered to them."""
     if plan.unit.neighbours == "bounded":
         pairs = combinations([rows for rows in inputs if rows or plan.unit.kind != "trip"], 2)
     else:
         pairs = (((), rows) for rows in inputs)
     for one, other in pairs:
-        yield {query: int(((values - inputs[other][query]) ** 2).sum()) for query, values in inputs[one].items()}
+        yield {query: values - inputs[other][query] for query, values in inputs[one].items()}
+
+
+def squared_changes(plan: ReleasePlan, inputs: Mapping[Rows, Mapping[Any, np.ndarray]]) -> Iterator[dict[Any, int]]:
+    """Yield by query, for each two neighbours, the squared change of what is answered to them."""
+    for changed in changes(plan, inputs):
+        yield {query: int((change**2).sum()) for query, change in changed.items()}

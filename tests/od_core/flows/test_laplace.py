@@ -2,8 +2,12 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from itertools import combinations, product
+from random import Random
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from od_core import (
+    Acceptance,
     Budget,
     FlowTree,
     Geography,
@@ -28,6 +33,7 @@ from od_core.flows.interval_ends import Selection, compute_deviations, compute_l
 from od_core.flows.projection.onto_parents import project_children, project_children_euclidean
 from od_core.flows.release import run_plan
 from od_core.flows.step import list_area_total_sides
+from od_core.geography.flow_tree import equalise_depths
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
@@ -35,6 +41,9 @@ from od_core.privacy.plan import check_charges
 from od_core.privacy.stability import bound_laplace_variance
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import ListedLaplace
+from tests.od_core.flows.neighbours import changes, counted, of_one_unit
+from tests.od_core.oracles.inftda import Area
+from tests.od_core.oracles.intervals import deepened, random_zones
 from tests.od_core.strategies import geography_of, worlds, zone_lists
 
 LAPLACE = InfTDARefined(noise_distribution="laplace")
@@ -60,25 +69,33 @@ def planned(origins=ZONES, destinations=None, unit=UNITS[0], epsilon="1", **chan
     unit=st.sampled_from(UNITS),
     epsilon=st.sampled_from(["1/7", "1", "10"]),
     share=st.sampled_from([None, "1/5"]),
+    rule=st.sampled_from([None, None, "uniform", ("geometric", 3)]),
 )
-def test_the_charges_are_shares_of_epsilon_and_sum_to_it_exactly(zones, others, unit, epsilon, share):
+def test_the_charges_are_shares_of_epsilon_and_sum_to_it_exactly(zones, others, unit, epsilon, share, rule):
     """The weights are w^(2/3) in thousandths, where w is 1 - 1/k for k children, or 3/2 at the leaves.
 
-    A root that is not exact has a tenth of the mean share of the other levels.
+    A root that is not exact has a tenth of the mean share of the other levels. Sides may differ in depth, or one has no
+    levels; and the shares may be declared.
     """
-    destinations = others.draw(zone_lists(depth=len(zones[0])))
-    tree = FlowTree(geography_of(zones), geography_of(destinations), "both")
+    destinations = others.draw(st.none() | zone_lists())
+    destination = Geography.whole() if destinations is None else geography_of(destinations)
+    order = "destination" if destinations is None else "both"
+    tree = FlowTree(*equalise_depths(geography_of(zones), destination), order)
     share = share if list_area_total_sides(tree) else None  # otherwise, the tree measures them
-    plan = planned(zones, geography_of(destinations), unit, epsilon, area_totals=share)
+    budget = Budget(epsilon, shares=rule)
+    plan = planned(zones, destination, unit, budget=budget, tree=order, area_totals=share)
     check_charges(plan)
     assert sum(step.charge.epsilon for step in plan.charged_steps) == Fraction(epsilon) == plan.spent.epsilon
     assert plan.spent.delta == 0
-    has_root = unit != UNITS[0] and plan.tree.largest_fan_out(0) > 1
+    has_root = unit != UNITS[0] and (plan.tree.largest_fan_out(0) > 1 or rule is not None)
     largest = [plan.tree.largest_fan_out(level) for level in range(1, plan.tree.depth)]
     weights = dict(enumerate([*(1 - Fraction(1, k) for k in largest), Fraction(3, 2)], start=1))
     rounded = {level: Fraction(int((float(w**2) * 1e9) ** (1 / 3) + 1e-9), 1000) for level, w in weights.items() if w}
     if has_root:
         rounded = {0: sum(rounded.values()) / len(rounded) / 10} | rounded
+    if rule is not None:
+        first = 0 if has_root else 1
+        rounded = {k: Fraction(1 if rule == "uniform" else 3 ** (k - first)) for k in range(first, tree.depth + 1)}
     of_levels = Fraction(epsilon) * (1 - Fraction(share or 0)) / sum(rounded.values())
     assert {step.level: step.charge.epsilon for step in plan.steps} == {k: w * of_levels for k, w in rounded.items()}
     of_sides = {step.charge.epsilon * len(plan.area_total_steps) for step in plan.area_total_steps}
@@ -89,43 +106,188 @@ def test_the_charges_are_shares_of_epsilon_and_sum_to_it_exactly(zones, others, 
         assert step.noise_facts["sensitivity"] == changed == step.charge.epsilon * Fraction(step.noise_facts["scale"])
 
 
-@pytest.mark.parametrize("unit", UNITS[2:4])
-@pytest.mark.parametrize("one_side", [False, True])
-def test_the_largest_privacy_loss_of_a_unit_is_the_charge(unit, one_side):
-    """Of all that one unit may count, added or replaced: the sum over measured cells of what changes, by scale."""
-    changes = (
-        {"tree": "destination", "destination_geography": Geography.whole()} if one_side else {"area_totals": "1/5"}
-    )
-    plan = planned(unit=unit, **changes)
-    paths = {zone: ("all", area, zone) for area, zone in ZONES}
-    pairs = [(zone, None if one_side else other) for zone, other in product(paths, [None] if one_side else paths)]
+class AskedForScales(ListedLaplace):
+    """No noise; notes the scale of each draw."""
 
-    def cells(trips) -> Counter:
-        found: Counter = Counter()
-        for step in plan.charged_steps:
-            o, d = plan.level_pair(step)
-            for origin, destination in trips:
-                end = "all" if one_side else paths[destination][d]
-                found[step.number, paths[origin][o], end] += 1
-        return found
+    def __init__(self) -> None:
+        super().__init__([0])
+        self.scales: list[Fraction] = []
 
-    cap = unit.max_trips_pair or unit.max_trips
-    counted = [
-        cells(trips)
-        for size in range(unit.max_trips + 1)
-        for trips in combinations_with_replacement(pairs, size)
-        if max(Counter(trips).values(), default=0) <= cap
-    ]
-    scales = {step.number: Fraction(step.noise_facts["scale"]) for step in plan.charged_steps}
-    before = counted if unit.neighbours == "bounded" else [Counter()]
-    losses = set()
-    for one, other in product(before, counted):
-        changed = {cell: abs(one[cell] - other[cell]) for cell in one | other}
-        losses.add(sum((Fraction(number) / scales[cell[0]] for cell, number in changed.items()), start=Fraction(0)))
-    # What is charged for the root of bounded neighbours is not lost: where twice all trips change, n does not.
-    of_root = sum(step.charge.epsilon for step in plan.steps if step.level == 0)
-    assert plan.spent.epsilon == 1 > of_root > 0
-    assert max(losses) == 1 - (of_root if unit.neighbours == "bounded" else 0)
+    def draw_laplace(self, scale, size):
+        self.scales.append(scale)
+        return super().draw_laplace(scale, size)
+
+    def draw(self, variance, level, first, size):
+        raise AssertionError("noise of another distribution was drawn")
+
+
+def answers(plan: ReleasePlan, counts: TripCounts) -> dict[tuple[int, Fraction], np.ndarray]:
+    """What is measured of some counts, by step and by the scale of the noise that is asked for."""
+    noise = AskedForScales()
+    release = run_plan(plan, counts, noise, MemoryMeasurements())
+    assert [one.step for one in release.measured] == list(plan.charged_steps)
+    asked = zip(release.measured, noise.scales, strict=True)
+    return {(one.step.number, scale): one.noisy.read_values() for one, scale in asked}
+
+
+UNITS_OF_RECORDS = [
+    PrivacyUnit("trip"),
+    PrivacyUnit("trip", max_weight=2),
+    PrivacyUnit("user", column="id", max_trips=2),
+    PrivacyUnit("user", column="id", max_trips=2, max_trips_pair=1),
+    PrivacyUnit("user_period", column="id", max_trips=2),
+]
+
+
+def random_records(random: Random) -> tuple[dict[str, Any], list[list[Area]], list[Any], list[Any]]:
+    """The unit and the rules of a plan, zones of both sides, records of one unit, and those of others.
+
+    The records of the unit begin and end in the first zones or in the last zones, or have faults.
+    """
+    one_side = random.random() < 0.2
+    sides = [random_zones(random, random.randint(1, 3), side=side) for side in "od"]
+    while min(map(len, sides)) == 1 or len(sides[0]) * len(sides[1]) > 40:
+        sides = [random_zones(random, random.randint(1, 3), side=side) for side in "od"]
+    sides = [sides[0], [("all",)]] if one_side else sides
+    unit = replace(random.choice(UNITS_OF_RECORDS), neighbours=random.choice(["bounded", "unbounded"]))
+    given_ = {"unit": unit, "acceptance": random.choice([NO_FAULTS, Acceptance(1)])}
+    near, far, *others = ([*(random.choice(zones)[-1] for zones in sides)] for _ in range(4))
+    near, far = ([zones[k][-1] for zones in sides] for k in (0, -1))
+    own = [(*ends, 99.0, "u") for ends in (near, far)]
+    if unit.kind == "trip":
+        weights = [0.2] if unit.max_weight else []
+        faults = [("nowhere", near[1], 1.0, "u")] if given_["acceptance"] is not NO_FAULTS and not one_side else []
+        own += [(*near, weight, "u") for weight in weights] + faults
+    return given_, sides, own, [(*ends, 1.0, f"other {k}") for k, ends in enumerate(others)]
+
+
+def separates(plan: ReleasePlan, step: Any, sides: list[list[Area]]) -> bool:
+    """Whether the first pair of zones and the last one are in different cells of a step."""
+    pair = plan.level_pair(step)
+    deep = (deepened(zones, plan.tree.origin.depth) for zones in sides)
+    return any(zones[0][:level] != zones[-1][:level] for zones, level in zip(deep, pair, strict=True))
+
+
+FEW = (0, 7, 10, 11, 14)
+"""Users and trips, bounded and not, an exact root, one side, area totals, faults and weights."""
+
+
+@pytest.mark.representatives("few")
+@pytest.mark.parametrize("seeds", [FEW, sorted({*range(50)} - {*FEW})], ids=["few", "many"])
+def test_no_neighbours_have_a_larger_privacy_loss_than_the_charge_and_some_have_it(seeds):
+    """Of two plans of each seed: the change of all measured numbers, counted from records, each by its scale.
+
+    That is the largest logarithm of a ratio of probabilities, over all outputs. Where a record or a user is replaced,
+    n changes only if fewer trips are counted, and other counts change less then.
+    """
+    seen = Counter[tuple[str, bool]]()
+    for seed in seeds:
+        random = Random(seed)  # noqa: S311
+        given_, sides, own, others = random_records(random)
+        unit, one_side = given_["unit"], sides[1] == [("all",)]
+        destination = Geography.whole() if one_side else geography_of(sides[1])
+        inputs: dict[Any, TripCounts] = {}
+        for _ in range(2):
+            epsilon = Fraction(random.randint(1, 30), random.randint(1, 9))
+            shares = random.choice([None, "uniform", ("geometric", 3), ("geometric", Fraction(1, 3))])
+            options: dict[str, Any] = {"budget": Budget(epsilon, shares=shares)}
+            plan = planned(sides[0], destination, **given_, **options, tree="destination" if one_side else "both")
+            if list_area_total_sides(plan.tree) and random.random() < 0.7:
+                options |= {"area_totals": Fraction(1, random.randint(2, 9))}
+                plan = planned(sides[0], destination, **given_, **options)
+            inputs = inputs or {some: counted(plan, [*others, *some]) for some in of_one_unit(unit, own)}
+            answered = {some: answers(plan, counts) for some, counts in inputs.items()}
+            losses = [
+                sum(
+                    (Fraction(int(np.abs(change).sum())) / scale for (_, scale), change in changed.items()), Fraction(0)
+                )
+                for changed in changes(plan, answered)
+            ]
+            assert plan.spent.epsilon == epsilon
+            of_root = sum((step.charge.epsilon for step in plan.steps if step.level == 0), Fraction(0))
+            below = [step for step in plan.charged_steps if step.level > 0]
+            if unit.neighbours == "unbounded":
+                assert max(losses) == epsilon
+            elif unit.max_trips_pair is None and all(separates(plan, step, sides) for step in below):
+                assert max(losses) == max(epsilon - of_root, of_root and (epsilon + of_root) / 2)
+            assert max(losses) <= epsilon
+            seen[unit.neighbours, max(losses) == epsilon] += 1
+    assert len(seeds) < 40 or min(seen[one] for one in product(["bounded", "unbounded"], [True])) > 4
+
+
+class Listed(ListedLaplace):
+    """The listed noise, value after value, in as many draws as there are; notes the scale of each value."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        super().__init__(values)
+        self.scales: list[Fraction] = []
+
+    def draw_laplace(self, scale, size):
+        first = len(self.scales)
+        self.scales += [scale] * size
+        if len(self.scales) > len(self.values):
+            raise LookupError
+        return self.values[first : first + size]
+
+
+Output = tuple[tuple[int, ...], ...]
+
+
+def outputs_of(plan: ReleasePlan, counts: TripCounts, reach: int) -> dict[Output, tuple[list[Fraction], Fraction]]:
+    """All that is measured of some counts with noise of up to ``reach``, and the probability of each output.
+
+    It is the product of (1 - a) / (1 + a) a^|k| over all draws k, where a is exp(-1 / scale): the scales, and the sum
+    of |k| / scale. How many numbers are drawn may depend on those that were drawn before.
+    """
+    found, beginnings = {}, [()]
+    while beginnings:
+        begun = beginnings.pop()
+        noise = Listed(np.array(begun, dtype=np.int64))
+        try:
+            release = run_plan(plan, counts, noise, MemoryMeasurements())
+        except LookupError:
+            lacking = len(noise.scales) - len(begun)
+            beginnings += [(*begun, *more) for more in product(range(-reach, reach + 1), repeat=lacking)]
+            continue
+        output = tuple(tuple(one.noisy.read_values().tolist()) for one in release.measured)
+        assert output not in found
+        exponent = sum((abs(k) / scale for k, scale in zip(begun, noise.scales, strict=True)), Fraction(0))
+        found[output] = (noise.scales, exponent)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("relation", "zones", "drops"),
+    [
+        ("unbounded", [("a",), ("b",)], True),
+        ("unbounded", [("a",), ("b",)], False),
+        ("bounded", [("a", "aa"), ("a", "ab"), ("b", "ba")], True),
+    ],
+)
+def test_no_output_is_more_probable_by_more_than_the_charge(relation, zones, drops):
+    """Of all outputs that neighbours have in common, with noise of up to one trip, and exactly.
+
+    Also where nodes that seem to be empty are dropped, so that the noise of one level decides what is measured below.
+    """
+    unit, mechanism = PrivacyUnit("trip", relation), replace(LAPLACE, keep_all_cap=0 if drops else 100)
+    plan = planned(zones, Geography.whole(), unit, "5/7", mechanism=mechanism, tree="destination")
+    assert plan.keeps_all is not drops
+    own = [(zone[-1], "all", 1.0, "u") for zone in zones]
+    inputs = {
+        some: outputs_of(plan, counted(plan, [(zones[0][-1], "all", 1.0, "v"), *some]), reach=1)
+        for some in of_one_unit(unit, own)
+        if some or relation == "unbounded"
+    }
+    losses, measured = set(), set()
+    neighbours = combinations(inputs, 2) if relation == "bounded" else [((), some) for some in inputs]
+    for one, other in ((inputs[one], inputs[other]) for one, other in neighbours):
+        for output in one.keys() & other.keys():
+            scales, exponent = one[output]
+            assert scales == other[output][0]
+            losses.add(abs(other[output][1] - exponent))
+            measured.add(sum(map(len, output)))
+    assert max(losses) == Fraction("5/7")
+    assert (len(measured) > 1) is drops
 
 
 @pytest.mark.parametrize("mechanism", [LAPLACE, InfTDARefined()])
