@@ -75,16 +75,20 @@ def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], chances: NDArra
     return min(1.0, 2 * min(by_bins, by_tail))
 
 
-def chance_to_miss(variance: float, wrong_variance: float, draws: int) -> float:
-    """Probability that the chi-square over bins accepts draws of a wrong variance (noncentral chi-square)."""
-    edges = bin_edges(*probabilities(variance), math.sqrt(variance))
-    right, wrong = (
+Law = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Values and their probabilities."""
+
+
+def chance_to_miss(right: Law, wrong: Law, sigma: float, draws: int) -> float:
+    """Probability that the chi-square over bins accepts draws of a wrong law (noncentral chi-square)."""
+    edges = bin_edges(*right, sigma)
+    expected, found = (
         np.bincount(np.searchsorted(edges, values), chances, minlength=len(edges) + 1)
-        for values, chances in (probabilities(variance), probabilities(wrong_variance))
+        for values, chances in (right, wrong)
     )
-    shift = draws * float(((wrong - right) ** 2 / right).sum())
-    critical = stats.chi2.isf(ALPHA / 2, len(right) - 1)
-    return float(stats.ncx2.cdf(critical, len(right) - 1, shift))
+    shift = draws * float(((found - expected) ** 2 / expected).sum())
+    critical = stats.chi2.isf(ALPHA / 2, len(expected) - 1)
+    return float(stats.ncx2.cdf(critical, len(expected) - 1, shift))
 
 
 def variance_p_value(standardised: NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""The backends draw the discrete Gaussian: right draws are accepted, slightly wrong ones rejected."""
+"""Backends draw discrete Gaussian and Laplace noise: right draws are accepted, slightly wrong ones rejected."""
 
 import math
 from fractions import Fraction
@@ -6,7 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core import FlowTree, Geography
+from od_core import Budget, FlowTree, Geography, InfTDARefined, PrivacyUnit, plan_release
+from od_core.flows.measuring import draw_noise
 from od_core.geography.flow_tree import Pairs
 from od_core.noise.backends import resolve_noise_source
 from od_core.noise.table_sampler import TableNoise
@@ -58,7 +59,8 @@ def test_the_law_is_the_same_at_any_true_count(drawn, location):
 def test_sigma_off_by_3_percent_is_rejected(variance, factor):
     """As many as OpenDP draws in seconds. Fails by chance below 1e-5: so often draws of a wrong sigma pass as right."""
     wrong = variance * factor**2
-    assert laws.chance_to_miss(float(variance), float(wrong), DRAWS["opendp"]) < 1e-5
+    of_both = laws.probabilities(float(variance)), laws.probabilities(float(wrong))
+    assert laws.chance_to_miss(*of_both, math.sqrt(variance), DRAWS["opendp"]) < 1e-5
     assert laws.law_p_value(draw("opendp", wrong), float(variance)) < laws.ALPHA
 
 
@@ -101,22 +103,40 @@ def test_a_wide_table_draws_its_law(sigma):
     """Many or most draws need a second limb. Fails with probability 1e-6."""
     drawn = TableNoise().draw(Fraction(sigma**2), 1, 0, 10**6)
     assert laws.law_p_value(drawn, float(sigma**2)) > laws.ALPHA
-    assert laws.chance_to_miss(1.03**2 * sigma**2, float(sigma**2), 10**6) < 1e-5
+    of_both = laws.probabilities(1.03**2 * sigma**2), laws.probabilities(float(sigma**2))
+    assert laws.chance_to_miss(*of_both, 1.03 * sigma, 10**6) < 1e-5
     assert laws.law_p_value(drawn, 1.03**2 * sigma**2) < laws.ALPHA
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(2), Fraction(2001, 100), Fraction(300)], ids=str)
-def test_the_discrete_laplace_law_is_accepted_and_a_scale_off_by_3_percent_rejected(scale):
-    """Fails with probability 1e-6 if the noise is right."""
-    values, chances = laws.laplace_probabilities(float(scale))
-    sigma = float((values.astype(float) ** 2 * chances).sum() ** 0.5)
-    a = float(np.exp(-1 / float(scale)))
-    assert sigma**2 == pytest.approx(2 * a / (1 - a) ** 2, rel=1e-9)
-    drawn = TableNoise().draw_laplace(scale, 10**7)
-    assert laws.p_value(drawn, values, chances, sigma) > laws.ALPHA
-    for factor in (Fraction(97, 100), Fraction(103, 100)):
-        wrong = TableNoise().draw_laplace(scale * factor, 10**7)
-        assert laws.p_value(wrong, values, chances, sigma) < laws.ALPHA
+@pytest.mark.parametrize("backend", DRAWS)
+@pytest.mark.parametrize(
+    ("epsilon", "place"), [("0.1", 0), ("1", -1), ("10", -3)], ids=["root", "area totals", "flows"]
+)
+def test_each_step_of_a_plan_has_the_laplace_noise_that_it_is_charged_for(airport_geography, backend, epsilon, place):
+    """At scales from 0.4 to 500. Fails with probability 1e-6 if the noise is right.
+
+    Noise of a scale that is off by a few percent, and Gaussian noise of the same variance, are rejected. Fails by
+    chance below 1e-6: so often one of them passes as right.
+    """
+    mechanism = InfTDARefined(noise_distribution="laplace")
+    unit, budget = PrivacyUnit("trip", "unbounded"), Budget(epsilon)
+    plan = plan_release(
+        airport_geography, unit=unit, budget=budget, mechanism=mechanism, tree="both", area_totals="0.18"
+    )
+    step, draws = plan.charged_steps[place], DRAWS[backend]
+    scale = unit.contribution_bound / step.charge.epsilon
+    law = values, chances = laws.laplace_probabilities(float(scale))
+    variance, a = float((values.astype(float) ** 2 * chances).sum()), math.exp(-1 / scale)
+    assert variance == pytest.approx(2 * a / (1 - a) ** 2, rel=1e-9)
+    sigma = math.sqrt(variance)
+    assert laws.p_value(draw_noise(step, resolve_noise_source(backend), 0, draws), *law, sigma) > laws.ALPHA
+    off = Fraction(3, 100) if backend == "table" else Fraction(1, 20)
+    for wrong in (scale * (1 - off), scale * (1 + off)):
+        missed = laws.chance_to_miss(law, laws.laplace_probabilities(float(wrong)), sigma, draws)
+        assert missed < laws.ALPHA
+        assert laws.p_value(TableNoise().draw_laplace(wrong, draws), *law, sigma) < laws.ALPHA
+    assert laws.chance_to_miss(law, laws.probabilities(variance), sigma, draws) < laws.ALPHA
+    assert laws.p_value(TableNoise().draw(Fraction(variance), 1, 0, draws), *law, sigma) < laws.ALPHA
 
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
