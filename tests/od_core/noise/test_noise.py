@@ -21,7 +21,7 @@ from od_core import NoiseSource, OdError
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
 from od_core.noise.backends import find_backend_name, resolve_noise_source
-from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, WRONG_VERSIONS, OpenDPNoise, draw_noise
+from od_core.noise.opendp import MAX_VARIANCE, SCALE_SLACK, VARIANCE_SLACK, WRONG_VERSIONS, OpenDPNoise, draw_noise
 from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, find_smallest_scale
 from tests.od_core.doubles import SeededNoise
 
@@ -90,6 +90,18 @@ def test_the_scale_is_never_below_plan_and_opendp_agrees_exactly(asked):
         used = asked.scales[-1]
         assert variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK)
         assert Fraction(gaussian(used).map(1.0)) <= 1 / (2 * variance)
+
+
+def test_the_scale_of_laplace_noise_is_never_below_plan_and_opendp_agrees_exactly(asked):
+    """scale <= used <= (1 + 2^-30) scale, and map <= 1 / scale, which is the charge, as fractions."""
+    scales = [scale for scale in some_variances(1000) if Fraction(1, 10**9) < scale < 10**12]
+    assert any(Fraction(float(scale)) < scale for scale in scales)
+    domain, distance = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    for scale in scales:
+        OpenDPNoise().draw_laplace(scale, 0)
+        used = asked.scales[-1]
+        assert scale <= Fraction(used) <= scale * (1 + SCALE_SLACK)
+        assert Fraction(dp.m.make_laplace(domain, distance, scale=used).map(1)) <= 1 / scale
 
 
 @pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(MAX_VARIANCE) + Fraction(1, 3)])
