@@ -151,7 +151,7 @@ def random_records(random: Random) -> tuple[dict[str, Any], list[list[Area]], li
     sides = [sides[0], [("all",)]] if one_side else sides
     unit = replace(random.choice(UNITS_OF_RECORDS), neighbours=random.choice(["bounded", "unbounded"]))
     given_ = {"unit": unit, "acceptance": random.choice([NO_FAULTS, Acceptance(1)])}
-    near, far, *others = ([*(random.choice(zones)[-1] for zones in sides)] for _ in range(4))
+    others = [[random.choice(zones)[-1] for zones in sides] for _ in range(4)]
     near, far = ([zones[k][-1] for zones in sides] for k in (0, -1))
     own = [(*ends, 99.0, "u") for ends in (near, far)]
     if unit.kind == "trip":
