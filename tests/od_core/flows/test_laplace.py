@@ -173,9 +173,9 @@ FEW = (0, 7, 10, 11, 14)
 
 
 @pytest.mark.representatives("few")
-@pytest.mark.parametrize("seeds", [FEW, sorted({*range(50)} - {*FEW})], ids=["few", "many"])
+@pytest.mark.parametrize("seeds", [FEW, sorted({*range(34)} - {*FEW})], ids=["few", "many"])
 def test_no_neighbours_have_a_larger_privacy_loss_than_the_charge_and_some_have_it(seeds):
-    """Of two plans of each seed: the change of all measured numbers, counted from records, each by its scale.
+    """Of three plans of each seed: the change of all measured numbers, counted from records, each by its scale.
 
     That is the largest logarithm of a ratio of probabilities, over all outputs. Where a record or a user is replaced,
     n changes only if fewer trips are counted, and other counts change less then.
@@ -187,7 +187,7 @@ def test_no_neighbours_have_a_larger_privacy_loss_than_the_charge_and_some_have_
         unit, one_side = given_["unit"], sides[1] == [("all",)]
         destination = Geography.whole() if one_side else geography_of(sides[1])
         inputs: dict[Any, TripCounts] = {}
-        for _ in range(2):
+        for _ in range(3):
             epsilon = Fraction(random.randint(1, 30), random.randint(1, 9))
             shares = random.choice([None, "uniform", ("geometric", 3), ("geometric", Fraction(1, 3))])
             options: dict[str, Any] = {"budget": Budget(epsilon, shares=shares)}
@@ -212,7 +212,7 @@ def test_no_neighbours_have_a_larger_privacy_loss_than_the_charge_and_some_have_
                 assert max(losses) == max(epsilon - of_root, of_root and (epsilon + of_root) / 2)
             assert max(losses) <= epsilon
             seen[unit.neighbours, max(losses) == epsilon] += 1
-    assert len(seeds) < 40 or min(seen[one] for one in product(["bounded", "unbounded"], [True])) > 4
+    assert seeds == FEW or min(seen[one] for one in product(["bounded", "unbounded"], [True])) > 4
 
 
 class Listed(ListedLaplace):
