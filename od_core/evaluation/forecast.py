@@ -269,6 +269,13 @@ class RepeatableNoise:
         """Return draws from the discrete Laplace distribution; shape (size,)."""
         return simulate_draws(DiscreteLaplace(scale), _Words(*self._numbers), size)
 
+    def draw_laplace_at(self, scale: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Return draws from the discrete Laplace distribution that depend on the position of the cells, as others do.
+
+        Without it, all levels, and all pieces of a level, would have the same noise.
+        """
+        return simulate_draws(DiscreteLaplace(scale), _Words(*self._numbers, level, first), size)
+
 
 class _Words:
     """Pseudo-random words that follow from numbers; see :class:`od_core.noise.table_sampler.Words`."""

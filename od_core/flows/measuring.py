@@ -18,7 +18,13 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, LaplaceLevelStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements
-from od_core.noise.backends import NodeNoiseSource, NoiseSource, check_noise, require_laplace_source
+from od_core.noise.backends import (
+    NodeNoiseSource,
+    NoiseSource,
+    PositionedLaplaceSource,
+    check_noise,
+    require_laplace_source,
+)
 from od_core.parallel import map_in_order
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import TripCounts
@@ -130,7 +136,9 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 
 def draw_noise(step: GaussianStep, noise: NoiseSource, first: int, size: int) -> Integers:
     """Draw the values ``first:first + size`` of the noise of a step, and return them if they are valid."""
-    if isinstance(step, LaplaceLevelStep):
+    if isinstance(step, LaplaceLevelStep) and isinstance(noise, PositionedLaplaceSource):
+        drawn = noise.draw_laplace_at(step.scale, step.number, first, size)
+    elif isinstance(step, LaplaceLevelStep):
         drawn = require_laplace_source(noise).draw_laplace(step.scale, size)
     else:
         drawn = noise.draw(step.variance, step.number, first, size)

@@ -66,6 +66,15 @@ class LaplaceSource(NoiseSource, Protocol):
         ...
 
 
+@runtime_checkable
+class PositionedLaplaceSource(LaplaceSource, Protocol):
+    """Noise for simulations, also of which Laplace noise follows from the position of the cells."""
+
+    def draw_laplace_at(self, scale: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Return Laplace noise for consecutive cells of a measured vector; arguments as in :meth:`NoiseSource.draw`."""
+        ...
+
+
 BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoise, "table": TableNoise}
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from od_core import Budget, InfTDARefined, PrivacyUnit, plan_release
 from od_core.evaluation.forecast import (
     RepeatableNoise,
     arrange_counts_for_plan,
@@ -17,7 +18,9 @@ from od_core.evaluation.targets import find_target_budget
 from od_core.geography import flow_tree
 from od_core.noise.backends import BACKENDS, LaplaceSource, NodeNoiseSource, find_backend_name
 from od_core.parallel import use_one_thread
+from od_core.records.counts import TripCounts
 from tests.od_core.evaluation.test_target_budget import problem
+from tests.od_core.strategies import geography_of
 
 
 def test_the_noise_is_no_backend_that_a_declaration_can_name():
@@ -41,6 +44,20 @@ def test_it_has_the_distribution_of_the_backend():
         seen = np.array([(drawn == k).sum() for k in range(-reach, reach + 1)])
         expected = size * np.append(chances, 1 - chances.sum())
         assert stats.chisquare(np.append(seen, size - seen.sum()), expected).pvalue > 1e-6
+
+
+def test_cells_of_several_levels_and_pieces_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    """Without trips, measurements are noise, here of one scale, which is so large that few numbers are equal by chance."""
+    monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", 3)
+    zones = geography_of([(f"r{r}", f"r{r}z{z}") for r in range(3) for z in range(3)])
+    given = {"unit": PrivacyUnit("trip", "unbounded"), "tree": "both", "area_totals": "2/5"}
+    mechanism = InfTDARefined(noise_distribution="laplace")
+    budget = Budget("0.0005", shares=["1/3", "1/3", "1/3"])
+    plan = plan_release(zones, budget=budget, mechanism=mechanism, **given)
+    [release] = simulate_releases(plan, TripCounts.from_ranks(*np.zeros((2, 0), dtype=np.int64)), 1, 0)
+    noisy = np.concatenate([release.measurements_at(step.level)["noisy"] for step in plan.charged_steps])
+    assert len(noisy) == 1 + 9 + 81 + 9 + 9
+    assert len(np.unique(noisy)) > 0.9 * len(noisy)
 
 
 def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch):
