@@ -343,7 +343,7 @@ class _Problem:
         """
         for binding in range(1, len(chosen) + 1):
             chance = 1 - (1 - CHANCE) / binding
-            shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
+            shares, *others = self.model.starts
             for _ in range(_ROUNDS):
                 weights = {}  # of the variances, whose weighted sum is the rho that a target needs
                 for j in chosen:
@@ -353,7 +353,7 @@ class _Problem:
                 def compute_needed_rho(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
                     return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
 
-                optimum = find_optimal_shares(compute_needed_rho, shares, 1)
+                optimum = find_optimal_shares(compute_needed_rho, [shares, *others], 1)
                 shares = np.array(optimum.shares, dtype=np.float64)
             found = _Solution(optimum, compute_needed_rho(shares), chance)
             if found.binds.sum() <= binding:

@@ -9,14 +9,22 @@ over the children of one parent c, whose v sum to S. Then
 so the variance follows from sums of nodes of one level after the other, up to the root. Every variance is a convex
 function of the precisions of the measurements, and falls in proportion to their common factor.
 
-**Shares.** The best shares are those for which the largest of some losses is smallest. A loss is a convex function of
-the shares, and c^-k times as large if all shares are c times as large: k is 1 for variances and 1/2 for standard
-deviations. Let h_j be the losses at the shares x, and g_jl the derivatives of -h_j. Because the losses are convex, for
-any weights lambda_j that are at least 0 and sum to 1, all shares y satisfy
+**Shares.** The best shares are those for which the largest of some losses is smallest. A loss is c^-k times as large if
+all shares are c times as large: for shares of rho, k is 1 for variances and 1/2 for standard deviations, and then every
+loss is a convex function of the shares. Let h_j be the losses at the shares x, and g_jl the derivatives of -h_j. If the
+losses are convex, then for any weights lambda_j that are at least 0 and sum to 1, all shares y satisfy
 
     max_j h_j(y) >= sum_j lambda_j ((1 + k) h_j(x) - sum_l g_jl y_l).
 
 The largest right-hand side over lambda, for the worst y, is a linear program. It proves how far x is from the optimum.
+
+**Laplace noise** has variances in proportion to 1 / (share of epsilon)^2, so k is 2 for variances and 1 for standard
+deviations. An estimate is a weighted sum of measurements. If its weights stay those at x, its variance is the sum of
+terms a_l / y_l^2, which is convex, and so is its root, a norm of the convex terms root(a_l) / y_l. These losses and
+their derivatives are those of the best weights at x, by the envelope theorem. So the same linear program proves how far
+x is from the best shares for these weights. Over all weights, losses need not be convex: a number that is measured at
+two levels has a variance in proportion to 1 / (y_1^2 + y_2^2), and is most accurate if one level has nearly all of the
+budget. Therefore, the search begins at several shares, and its best result is taken.
 """
 
 from __future__ import annotations
@@ -63,6 +71,9 @@ _LOGARITHMS = (-14.0, 1.0)
 _STEP = 1e-4
 """Relative step of the differences from which derivatives are computed."""
 
+_MOST_AT_START = 0.75
+"""Part of the budget that one level has, beside an equal share of the rest, where searches begin with each level."""
+
 
 @dataclass(frozen=True)
 class OptimalShares:
@@ -71,7 +82,8 @@ class OptimalShares:
     Attributes:
         shares: exact shares; they sum to 1.
         largest: the largest loss at these shares.
-        gap: proven upper bound of ``1 - optimum / largest``, over all shares that are not below the smallest.
+        gap: proven upper bound of ``1 - optimum / largest``, over all shares that are not below the smallest. With
+            Laplace noise, the optimum is that of estimates with the same weights of the measurements.
     """
 
     shares: tuple[Fraction, ...]
@@ -80,14 +92,14 @@ class OptimalShares:
 
 
 def find_optimal_shares(
-    losses: Callable[[Reals], Reals], start: Reals, power: float, coarse: int | None = None
+    losses: Callable[[Reals], Reals], starts: Sequence[Reals], power: float, coarse: int | None = None
 ) -> OptimalShares:
     """Return the shares for which the largest loss is smallest.
 
     Args:
-        losses: returns the losses of given shares; shapes (shares,) and (losses,). Each is convex and above 0, and
-            falls with every share.
-        start: shares with which the search begins; they sum to 1.
+        losses: returns the losses of given shares; shapes (shares,) and (losses,). Each is above 0, and falls with
+            every share.
+        starts: shares with which a search begins; they sum to 1. One is enough if the losses are convex.
         power: power k of the losses; a loss at c times the shares is c^-k times the loss.
         coarse: for a single loss, a denominator of at most some thousands. The shares are then the best multiples of
             1 / ``coarse``, which do not depend on the last digits of a computation. By default, they are multiples of
@@ -98,7 +110,7 @@ def find_optimal_shares(
     """
     grain = coarse or GRAIN
     for _ in range(_SEARCHES):
-        best = _solve_real_shares(losses, start)
+        best = min((_solve_real_shares(losses, start) for start in starts), key=lambda shares: losses(shares).max())
         slopes = -_compute_derivatives(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
         bound = _compute_lower_bound(losses(best), slopes, power)
         parts = _round_to_grain(best, grain)
@@ -108,7 +120,7 @@ def find_optimal_shares(
         gap = max(1 - bound / largest, 0.0)
         if gap <= LARGEST_GAP:
             return OptimalShares(tuple(Fraction(int(part), grain) for part in parts), largest, gap)
-        start = 0.9 * best + 0.1 / len(best)
+        starts = [0.9 * best + 0.1 / len(best)]
     raise OdError(
         "OD-SHARES-OPTIMUM",
         f"the best shares were not found: these may be {100 * gap:.1f} % from the optimum",
@@ -287,10 +299,12 @@ Noise = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, eq=False)
 class VarianceModel:
-    """The variances of the numbers of a release with a rho of 1, given the shares of its levels.
+    """The variances of the numbers of a release with a rho of 1 or, with Laplace noise, an epsilon of 1.
 
-    The shares may have another sum than 1: then rho is their sum. Of a tree that refines both sides at once, ``tree``
-    becomes the one that refines one at a time, of which every other level is not measured, and ``measured_tree`` stays.
+    They are functions of the shares of the levels. These may have another sum than 1, which then is rho or epsilon. The
+    variance of Laplace noise is taken as 2 scale^2, which it nearly is for scales of at least 1. Of a tree that refines
+    both sides at once, ``tree`` becomes the one that refines one at a time, of which every other level is not measured,
+    and ``measured_tree`` stays.
 
     Raises OdError if the mechanism does not measure every level.
     """
@@ -304,7 +318,22 @@ class VarianceModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "measured_tree", self.tree)
         object.__setattr__(self, "tree", self.tree.in_turn)
-        refuse_unsupported("flows", self.mechanism.features | list_given_options(minimise=True, segments=self.segments))
+        given = list_given_options(minimise=True, segments=self.segments, both_sides=self.measured_tree.refines_both)
+        refuse_unsupported("counts" if self.tree.has_one_side else "flows", self.mechanism.features | given)
+
+    @property
+    def power(self) -> int:
+        """Power k of the variances: with c times the budget, they are c^-k times as large."""
+        return 2 if self.mechanism.has_laplace_noise else 1
+
+    @property
+    def starts(self) -> list[Reals]:
+        """Shares of the free levels with which a search for the best ones begins; see the docstring of the module."""
+        count = len(self.free_levels)
+        equal = np.full(count, 1 / count)
+        if not self.mechanism.has_laplace_noise:
+            return [equal]
+        return [equal, *(_MOST_AT_START * one + (1 - _MOST_AT_START) * equal for one in np.eye(count))]
 
     @cached_property
     def levels(self) -> list[int]:
@@ -382,8 +411,8 @@ class VarianceModel:
         precision: dict[int, float] = {}
         variance_of_level: dict[int, float] = {}
         in_turn = self.measured_tree.find_level_in_turn
-        for level, breakdown, sensitivity, part in self._queries:  # the totals of a level before its categories
-            variance = sensitivity * total / (2 * of_levels[level] * part)
+        for level, breakdown, unit_variance, part in self._queries:  # the totals of a level before its categories
+            variance = unit_variance * (total / (of_levels[level] * part)) ** self.power
             if breakdown is None:
                 precision[level] = 1 / variance
             elif level in precision:
@@ -397,14 +426,19 @@ class VarianceModel:
         return totals, tuple(({0: UNMEASURED * max(variance_of_level.values())} | variance_of_level).items())
 
     @cached_property
-    def _queries(self) -> list[tuple[int, Breakdown | None, int, float]]:
-        """Level, breakdown, squared sensitivity and share of the level's budget of each query."""
+    def _queries(self) -> list[tuple[int, Breakdown | None, float, float]]:
+        """Level, breakdown, variance of the noise with the whole budget, and share of the level's budget, by query."""
         queries = list_level_queries(dict.fromkeys(self.free_levels, Fraction(1)), self.neighbours, self.segments)
-        sensitivity = self.neighbours.sensitivity_squared
         return [
-            (level, breakdown, sensitivity(level, by_segment=breakdown is not None), float(part))
+            (level, breakdown, self._compute_unit_variance(level, by_segment=breakdown is not None), float(part))
             for level, breakdown, part in queries
         ]
+
+    def _compute_unit_variance(self, level: int, *, by_segment: bool) -> float:
+        """Return the variance of the noise of a query that has the whole budget: a rho of 1, or an epsilon of 1."""
+        if self.mechanism.has_laplace_noise:
+            return 2.0 * self.neighbours.absolute_sensitivity(level) ** 2
+        return self.neighbours.sensitivity_squared(level, by_segment=by_segment) / 2
 
     @cached_property
     def _shaped(self) -> ShapedTree:
@@ -533,8 +567,9 @@ def minimise_expected_error(model: VarianceModel, rule: MinimiseRule) -> Optimal
     """Return the shares of the free levels that minimise a weighted sum of expected errors.
 
     The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without
-    cuts at zero. It is a convex function of the shares. Raises OdError if a quantity of the rule is unknown or has too
-    many cells, or if no optimum is found.
+    cuts at zero. It is a convex function of the shares of rho, and with Laplace noise, of the shares of epsilon for
+    fixed weights of the measurements. Raises OdError if a quantity of the rule is unknown or has too many cells, or if
+    no optimum is found.
     """
     breakdowns = () if model.segments is None else model.segments.breakdowns
     chosen = [(Quantity.parse(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
@@ -544,5 +579,4 @@ def minimise_expected_error(model: VarianceModel, rule: MinimiseRule) -> Optimal
             [sum(weight * model.compute_mean_variance(quantity, shares) ** 0.5 for quantity, weight in chosen)]
         )
 
-    count = len(model.free_levels)
-    return find_optimal_shares(error, np.full(count, 1 / count), 0.5, SHARE_GRAIN)
+    return find_optimal_shares(error, model.starts, model.power / 2, SHARE_GRAIN)

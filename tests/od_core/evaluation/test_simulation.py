@@ -47,7 +47,7 @@ def test_it_has_the_distribution_of_the_backend():
 
 
 def test_cells_of_several_levels_and_pieces_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch):
-    """Without trips, measurements are noise, here of one scale, which is so large that few numbers are equal by chance."""
+    """Without trips, measurements are noise, here of one scale, so large that few numbers are equal by chance."""
     monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", 3)
     zones = geography_of([(f"r{r}", f"r{r}z{z}") for r in range(3) for z in range(3)])
     given = {"unit": PrivacyUnit("trip", "unbounded"), "tree": "both", "area_totals": "2/5"}

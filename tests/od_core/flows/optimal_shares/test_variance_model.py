@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows import optimal_shares
 from od_core.flows.optimal_shares import Quantity, VarianceModel
 from od_core.privacy.neighbours import NO_FAULTS
@@ -21,11 +21,14 @@ SINGLE = geography_of([("A", "a", "1"), ("A", "a", "2"), ("B", "b", "3"), ("B", 
 BREAKDOWNS = {"mode": ["car", "bus", "walk"], "day": ["work", "rest"]}
 
 
+LAPLACE = InfTDARefined(noise_distribution="laplace")
+
+
 def planned(geographies, order="destination", segments=None, **options) -> ReleasePlan:
     origin, destination = geographies
     unit = PrivacyUnit("trip", neighbours=options.pop("neighbours", "unbounded"))
     shares = options.pop("shares", ("geometric", "13/10"))
-    budget = Budget(rho=options.pop("rho", 2), delta="1e-8", shares=shares)
+    budget = options.pop("budget", None) or Budget(rho=options.pop("rho", 2), delta="1e-8", shares=shares)
     given = {"destination_geography": destination, "tree": order, "segments": segments}
     return plan_release(origin, unit=unit, budget=budget, **given, **options)
 
@@ -71,6 +74,23 @@ def test_least_squares_has_the_variances_of_dense_algebra(given, neighbours, ord
         assert found == pytest.approx(expected, **near), quantity.name
         mean = model.compute_mean_variance(quantity, shares_of(plan, model))
         assert mean / 2 == pytest.approx(expected.mean(), **near)
+
+
+@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
+@pytest.mark.parametrize("sides", [(UNEVEN, UNEVEN), (ONLY, OTHER), (UNEVEN, Geography.whole())])
+def test_with_laplace_noise_variances_fall_with_the_square_of_epsilon(sides, neighbours):
+    """At an epsilon of 1/20, all scales are above 20, so the variance is 2 scale^2 but for 1 part in 4,800."""
+    given = {"budget": Budget("1/20", shares=("geometric", "13/10")), "mechanism": LAPLACE}
+    order = "destination" if sides[1].depth == 0 else "both"
+    plan = planned(sides, order, neighbours=neighbours, acceptance=NO_FAULTS, **given)
+    model, covariance = model_of(plan), least_squares(plan)
+    assert model.power == 2
+    for quantity in every_quantity(plan):
+        expected = dense_variances(plan, quantity, covariance)
+        found = model.make_cell_variance_function(quantity)(shares_of(plan, model)) * 20**2
+        assert found == pytest.approx(expected, rel=5e-4, abs=1e-6), quantity.name
+        mean = model.compute_mean_variance(quantity, shares_of(plan, model)) * 20**2
+        assert mean == pytest.approx(expected.mean(), rel=5e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
