@@ -19,9 +19,15 @@ import numpy as np
 from benchmarks.estimator import MADE, READ, data_set
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases, with_budget
+from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.targets import Target, compute_target_ratios, find_target_budget, select_target_classes
+from od_core.evaluation.targets import (
+    Target,
+    compute_target_ratios,
+    find_target_budget,
+    select_target_classes,
+    with_amount,
+)
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-8"
@@ -65,7 +71,7 @@ def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int) -> d
     start = time.perf_counter()
     found = find_target_budget(plan, targets, data, runs)
     seconds = time.perf_counter() - start
-    chosen = with_budget(plan, Budget(rho=found.rho, delta=DELTA, shares=found.shares))
+    chosen = with_amount(plan, found.amount, found.shares)
     trips = arrange_counts_for_plan(data, chosen)
     classes = select_target_classes(chosen, targets, trips)
     ratios = [max(compute_target_ratios(classes, release)) for release in simulate_releases(chosen, trips, releases)]

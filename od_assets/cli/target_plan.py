@@ -26,12 +26,14 @@ from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
 from od_core.evaluation import forecast
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.targets import CHANCE, Target, TargetBudget, find_target_budget
+from od_core.evaluation.targets import CHANCE, Target, TargetBudget, find_target_budget, with_amount
 from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.step import Segments
 from od_core.ledger.balance import Balance, find_least_balance
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
+from od_core.privacy.budget import Cap, Usage
 from od_core.publication.certificate import Certificate
 from od_core.publication.number_formats import format_rounded
 from od_core.publication.read_back import read_bundle_certificate
@@ -331,7 +333,7 @@ class TargetPlan:
     Attributes:
         source: sentence on the table that stands for the true flows.
         plan: plan of one period with this budget.
-        cap: largest rho that the cap of the data set allows.
+        usage: what one release uses of the cap of the data set, in rho or in epsilon.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
         payable: the periods, and for how many the cap pays.
@@ -341,14 +343,14 @@ class TargetPlan:
     source: str
     found: TargetBudget
     plan: ReleasePlan
-    cap: Fraction
+    usage: Usage
     nearest: tuple[Target, ...] | None
     payable: PayablePeriods
 
     @property
     def fits(self) -> bool:
         """Whether the cap allows one release."""
-        return self.plan.charge.as_rho <= self.cap
+        return self.usage.fits
 
     @property
     def fields(self) -> dict[str, object]:
@@ -359,7 +361,7 @@ class TargetPlan:
         if not self.fits:
             return {}
         budget, share = self.plan.budget, self.found.segment_share
-        numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta}
+        numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta or None}
         promise = {name: _format_number(number) for name, number in numbers.items() if number is not None}
         conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
         privacy = {**promise, **conversion, "shares": list(map(_format_number, self.found.shares))}
@@ -367,12 +369,13 @@ class TargetPlan:
 
     def facts(self) -> dict[str, object]:
         """Return the plan as a JSON-ready dictionary."""
+        measure = self.found.measure
         return {
             "release": self.release,
             "source": self.source,
             "rho": str(self.plan.spent.rho),
             "epsilon": str(self.plan.spent.epsilon),
-            "cap_rho": str(self.cap),
+            f"cap_{self.usage.measure}": str(self.usage.cap),
             "fits": self.fits,
             "periods": len(self.payable.periods),
             "periods_paid": self.payable.paid,
@@ -383,9 +386,9 @@ class TargetPlan:
                 {
                     "target": str(cost.target),
                     "flows": cost.flows,
-                    "rho": cost.rho,
-                    "rho_alone": cost.alone,
-                    "rho_without": cost.without,
+                    measure: cost.amount,
+                    f"{measure}_alone": cost.alone,
+                    f"{measure}_without": cost.without,
                     "binds": cost.binds,
                 }
                 for cost in self.found.costs
@@ -415,12 +418,14 @@ def plan_for_targets(
     flows, source = choose_public_table(series, plan, table)
     budget = find_target_budget(plan, parsed, flows, runs)
     chosen = _plan_with_budget(budget, plan)
-    cap = series.domain.cap.require_rho()
+    usage = series.domain.cap.compute_usage(chosen.charges)
     nearest = None
-    if chosen.charge.as_rho > cap:
-        nearest = _find_nearest_targets(plan, parsed, flows, runs, cap)
+    if not usage.fits:
+        if not usage.cap:
+            series.domain.cap.require_rho()
+        nearest = _find_nearest_targets(plan, parsed, flows, runs, series.domain.cap)
     payable = count_payable_periods(series, chosen)
-    return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, payable)
+    return TargetPlan(series.stated_name, source, budget, chosen, usage, nearest, payable)
 
 
 def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
@@ -430,7 +435,7 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
         return
     budget = planned.found
     periods, paid, _ = planned.payable
-    say("target.budget", spent=planned.plan.spent, charge=planned.plan.charge.as_rho, cap=planned.cap)
+    say("target.budget", spent=planned.plan.spent, usage=planned.usage)
     if planned.fits:
         sentence = format_sentence("target.payable", periods=periods, paid=paid)
         console.print(sentence, style="" if paid else WRONG, soft_wrap=True)
@@ -446,11 +451,12 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
     print_table("targets", budget.costs)
-    say("target.rounded", "\n")
+    say("target.rounded", "\n", measure=budget.measure)
     levels = planned.plan.to_frame()
-    shares = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format)
+    amounts = [float(charge.select_amount(budget.measure)) for charge in planned.plan.charges[: len(levels)]]
+    shares = [f"{amount / sum(amounts):.3g}" for amount in amounts]
     errors = levels["expected_error"].map(format_rounded)
-    columns = {"level": name_levels(levels), "share of rho": shares, "expected error": errors}
+    columns = {"level": name_levels(levels), f"share of {budget.measure}": shares, "expected error": errors}
     print_frame("Levels", pd.DataFrame(columns))
     if any(0 < share <= 1.001 * LEAST for share in budget.shares):
         say("target.least")
@@ -468,8 +474,11 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
     Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
     """
     if not planned.fits:
-        needed, cap = format_rounded_up(planned.plan.charge.as_rho), format_rounded_up(planned.cap)
-        message = f"one release of {planned.release} with these targets needs rho {needed}, which exceeds the cap {cap}"
+        measure, cap, needed = planned.usage
+        message = (
+            f"one release of {planned.release} with these targets needs {measure} {format_rounded_up(needed)}, which"
+            f" exceeds the cap {format_rounded_up(cap)}"
+        )
         raise OdError("OD-LEDGER-CAP", message, next_step=_REMEDY)
     text = find_declaration_file(planned.release).read_text(encoding="utf-8")
     changed_text = replace_yaml_fields(text, planned.fields)
@@ -532,16 +541,17 @@ def _parse_yaml(text: str) -> Any:
 def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
     """Return a plan with the found budget in the terms of the declared one, rounded up, and its share for segments.
 
-    An epsilon is the first that spends the found rho, in steps of a thousandth from the epsilon of that rho.
+    An epsilon is the found one with Laplace noise. Otherwise, it is the first that spends the found rho, in steps of a
+    thousandth from the epsilon of that rho.
     """
-    segments = plan.segments
-    if segments is not None and found.segment_share is not None:
-        segments = replace(segments, share=found.segment_share)
-    with_budget = partial(forecast.with_budget, plan, segments=segments)
+    with_budget = partial(forecast.with_budget, plan, segments=_choose_segments(found, plan))
     shares = found.shares
-    rho = Fraction(found.rho)
+    rho = Fraction(found.amount)
+    rounded = Fraction(format_rounded_up(rho, _DIGITS))
+    if found.measure == "epsilon":
+        return with_budget(replace(plan.budget, epsilon=rounded, shares=shares))
     if plan.budget.epsilon is None:
-        return with_budget(replace(plan.budget, rho=Fraction(format_rounded_up(rho, _DIGITS)), shares=shares))
+        return with_budget(replace(plan.budget, rho=rounded, shares=shares))
     epsilon = with_budget(replace(plan.budget, epsilon=None, rho=rho, shares=shares)).spent.epsilon
     while True:  # a conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon
         epsilon = Fraction(format_rounded_up(epsilon, _DIGITS))
@@ -551,6 +561,13 @@ def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
         epsilon *= Fraction(1001, 1000)
 
 
+def _choose_segments(found: TargetBudget, plan: ReleasePlan) -> Segments | None:
+    """Return the breakdowns of a plan with the share of a found budget; None without any."""
+    if plan.segments is None or found.segment_share is None:
+        return plan.segments
+    return replace(plan.segments, share=found.segment_share)
+
+
 def _format_number(number: Fraction) -> str:
     """Return a number as a decimal of at most 12 digits if it is equal to one, and otherwise as a fraction."""
     decimal = f"{float(number):.12g}".replace("e-0", "e-")
@@ -558,7 +575,7 @@ def _format_number(number: Fraction) -> str:
 
 
 def _find_nearest_targets(
-    plan: ReleasePlan, targets: Sequence[Target], known: KnownFlows, runs: int, cap: Fraction
+    plan: ReleasePlan, targets: Sequence[Target], known: KnownFlows, runs: int, cap: Cap
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
 
@@ -566,53 +583,65 @@ def _find_nearest_targets(
     simulated releases need nearly the cap and no more. None is returned if a tolerance would be above 100 %.
     """
 
-    def compute_rho(some_targets: Sequence[Target], runs: int = 0) -> float:
+    def compute_usage(some_targets: Sequence[Target], runs: int = 0) -> Usage:
         distinct = {str(target): target for target in some_targets}  # wide tolerances may be equal after rounding
-        return find_target_budget(plan, list(distinct.values()), known, runs).rho
+        found = find_target_budget(plan, list(distinct.values()), known, runs)
+        return cap.compute_usage(with_amount(plan, found.amount, found.shares, _choose_segments(found, plan)).charges)
 
-    rho_of_targets = compute_rho(targets)
-    allowed_rho = float(cap)
+    usage_of_targets = compute_usage(targets)
+    allowed_part = 1.0
     nearest = None
     for _ in range(4):
-        widened = _widen_targets(targets, rho_of_targets, allowed_rho, compute_rho)
+        widened = _widen_targets(targets, usage_of_targets, allowed_part, compute_usage)
         if widened is None or runs == 0:
             return widened
-        share = compute_rho(widened, runs) / (0.999 * float(cap))  # the rounded budget is within the cap, too
+        share = _compute_part(compute_usage(widened, runs)) / 0.999  # the rounded budget is within the cap, too
         if share <= 1:
             nearest = widened
             if share > 0.9:
                 break
-        allowed_rho /= share
+        allowed_part /= share
     return nearest
 
 
+def _compute_part(usage: Usage) -> float:
+    """Return the part of the cap that is used; above 1 if the cap does not allow it."""
+    return float(usage.used / usage.cap)
+
+
 def _widen_targets(
-    targets: Sequence[Target], rho: float, allowed_rho: float, compute_rho: Callable[[Sequence[Target]], float]
+    targets: Sequence[Target],
+    usage: Usage,
+    allowed_part: float,
+    compute_usage: Callable[[Sequence[Target]], Usage],
 ) -> tuple[Target, ...] | None:
-    """Return targets with tolerances that are wider by about the smallest factor for which the allowed rho suffices.
+    """Return targets with tolerances that are wider by about the smallest factor for which a part of the cap suffices.
 
     Return None if no factor suffices with which all relative tolerances are at most 100 %.
 
     Args:
-        rho: rho that the targets need.
-        compute_rho: function that returns the rho that some targets need.
+        usage: what the targets use of the cap.
+        compute_usage: function that returns what some targets use of it.
     """
     most = min((1 / float(target.within) for target in targets if target.is_relative), default=math.inf)
     factor = 1.0
     smallest = math.inf
     nearest = None
     for _ in range(8):
-        # A little more, so that the rounded budget is within the cap.
-        wider_factor = min(factor * math.sqrt(rho / allowed_rho) * 1.001, most)
+        # Tolerances are in proportion to 1 / epsilon or 1 / root(rho). A little more, so that the rounded budget is
+        # within the cap.
+        power = 1 if usage.measure == "epsilon" else 0.5
+        wider_factor = min(factor * (_compute_part(usage) / allowed_part) ** power * 1.001, most)
         if wider_factor == factor:
             break
         factor = wider_factor
         widened = tuple(target.with_scaled_tolerance(factor) for target in targets)
-        rho = compute_rho(widened)
-        if rho <= allowed_rho and factor < smallest:
+        usage = compute_usage(widened)
+        part = _compute_part(usage) / allowed_part
+        if part <= 1 and factor < smallest:
             smallest = factor
             nearest = widened
-            if rho > 0.98 * allowed_rho:  # near enough
+            if part > 0.98:  # near enough
                 break
     return nearest
 

@@ -6,7 +6,8 @@ with the variances of :class:`od_core.flows.optimal_shares.VarianceModel`, so th
 follows a Poisson binomial distribution. For a target, this gives the largest common factor of the variances for which a
 release meets the target with a required probability. The smallest rho for all targets is then a convex problem in the
 shares of the levels (:mod:`od_core.flows.optimal_shares`). Simulations correct rho for what the model leaves out: cuts
-at zero, rounding, and correlations between errors.
+at zero, rounding, and correlations between errors. With Laplace noise, the same is done for epsilon, and simulations
+also correct it for errors that are not normal.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from od_core.flows.release import Release
 from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
-from od_core.privacy.budget import Budget
+from od_core.privacy.budget import Budget, Measure
 from od_core.privacy.plan import compute_table_share
 from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
@@ -245,10 +246,10 @@ CHANCE = 0.935
 """Probability with which a release meets all its targets."""
 
 LEAST_RHO = 1e-12
-"""Smallest rho. With less, the noise would be wider than any published flow."""
+"""Smallest rho, or squared epsilon. With less, the noise would be wider than any published flow."""
 
 BINDING = 0.97
-"""A target binds if it needs at least this share of the rho of the solution."""
+"""A target binds if it needs at least this share of the budget of the solution."""
 
 _ROUNDS = 3
 """Number of times that the shares are found, each with the relative variances at the shares before."""
@@ -256,19 +257,19 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class TargetCost:
-    """The cost of one target.
+    """The cost of one target: rho or, with Laplace noise, epsilon.
 
     Attributes:
         flows: number of flows of the table to which it applies.
-        rho: rho of a release that meets this target with the shares of the solution.
-        alone: rho that it would need if it were the only target.
-        without: rho that the other targets would need together without it; 0 if there are no others.
-        binds: whether it determines the rho of the solution.
+        amount: budget of a release that meets this target with the shares of the solution.
+        alone: budget that it would need if it were the only target.
+        without: budget that the other targets would need together without it; 0 if there are no others.
+        binds: whether it determines the budget of the solution.
     """
 
     target: Target
     flows: int
-    rho: float
+    amount: float
     alone: float
     without: float
     binds: bool
@@ -279,17 +280,20 @@ class TargetBudget:
     """The smallest budget that meets some targets.
 
     Attributes:
-        rho: the rho of the release, with that of the number of uncounted trips.
+        measure: what the budget is in: rho or, with Laplace noise, epsilon.
+        amount: the budget of the release, with that of the number of uncounted trips.
         shares: share of each level that shares the budget, top first; exact, they sum to 1.
-        gap: proven upper bound of the share of rho that better shares could save.
-        costs: cost of each target; the largest rho of them is that of the release.
+        gap: proven upper bound of the share of the budget that better shares could save; see
+            :class:`od_core.flows.optimal_shares.OptimalShares`.
+        costs: cost of each target; the largest amount of them is that of the release.
         chance: probability with which each of the targets is met, so that all of them are met with ``CHANCE``.
         segment_share: share of the budget that all breakdowns have together; None if there are none.
-        factor: last correction of rho by simulation; 1 without a simulation.
+        factor: last correction of the budget by simulation; 1 without a simulation.
         runs: number of releases that were simulated at a time; 0 without a simulation.
     """
 
-    rho: float
+    measure: Measure
+    amount: float
     shares: tuple[Fraction, ...]
     gap: float
     costs: tuple[TargetCost, ...]
@@ -301,25 +305,25 @@ class TargetBudget:
 
 @dataclass(frozen=True, eq=False)
 class _Solution:
-    """The best shares for some targets, the rho that each needs with them, shape (targets,), and each one's chance."""
+    """The best shares for some targets, what each target needs with them, shape (targets,), and each one's chance."""
 
     optimum: OptimalShares
     needed: Reals
     chance: float
 
     @property
-    def rho(self) -> float:
+    def amount(self) -> float:
         return self.optimum.largest
 
     @property
     def binds(self) -> NDArray[np.bool_]:
         """Whether each target binds; shape (targets,)."""
-        return self.needed >= BINDING * self.rho
+        return self.needed >= BINDING * self.amount
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """The flows to which targets apply, with factors of the rho that each needs by the model; shape (targets,)."""
+    """The flows to which targets apply, with factors of the budget that each needs by the model; shape (targets,)."""
 
     model: VarianceModel
     classes: tuple[TargetClass, ...]
@@ -333,7 +337,7 @@ class _Problem:
 
     @cached_property
     def variances(self) -> list[Callable[[Reals], Reals]]:
-        """For each target, the function from the shares to the variances of its flows for a rho of 1."""
+        """For each target, the function from the shares to the variances of its flows for a budget of 1."""
         return [self.model.make_cell_variance_function(flows.target.quantity, flows.cells) for flows in self.classes]
 
     def solve(self, chosen: Sequence[int]) -> _Solution:
@@ -345,17 +349,18 @@ class _Problem:
             chance = 1 - (1 - CHANCE) / binding
             shares, *others = self.model.starts
             for _ in range(_ROUNDS):
-                weights = {}  # of the variances, whose weighted sum is the rho that a target needs
+                weights = {}  # of the variances, whose weighted sum is the rho, or squared epsilon, of a target
                 for j in chosen:
                     weights_of_model = compute_variance_weights(self.classes[j], self.variances[j](shares), chance)
-                    weights[j] = self.corrections[j] * weights_of_model
+                    weights[j] = self.corrections[j] ** self.model.power * weights_of_model
 
-                def compute_needed_rho(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
-                    return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
+                def compute_needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
+                    needed = np.array([self.variances[j](shares) @ own for j, own in weights.items()])
+                    return needed ** (1 / self.model.power)
 
-                optimum = find_optimal_shares(compute_needed_rho, [shares, *others], 1)
+                optimum = find_optimal_shares(compute_needed, [shares, *others], 1)
                 shares = np.array(optimum.shares, dtype=np.float64)
-            found = _Solution(optimum, compute_needed_rho(shares), chance)
+            found = _Solution(optimum, compute_needed(shares), chance)
             if found.binds.sum() <= binding:
                 break
         return found
@@ -365,7 +370,7 @@ class _Problem:
 
         ``ratios`` are those of releases with a solution for all targets; shape (runs, targets).
         """
-        real = found.rho * np.quantile(ratios, found.chance, axis=0) ** 2
+        real = found.amount * np.quantile(ratios, found.chance, axis=0) ** (2 / self.model.power)
         return replace(self, corrections=self.corrections * real / found.needed)
 
 
@@ -373,7 +378,7 @@ _SEGMENT_GRAIN = 20
 """The share of the breakdowns is a multiple of 1 / 20."""
 
 _CORRECTIONS = 2
-"""Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
+"""Number of times that the targets are corrected by simulation, before the last simulation corrects the budget."""
 
 
 def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float) -> Reals:
@@ -381,7 +386,8 @@ def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float
 
     This is exact for the given variances, which are those for a rho of 1, and for their multiples. For other variances,
     it is the first-order approximation of the rho for which the release meets the target with the probability
-    ``chance``. Weights and variances have the shape (flows,).
+    ``chance``. With Laplace noise, it is the squared epsilon in place of rho. Weights and variances have the shape
+    (flows,).
     """
     limits = flows.limits / np.sqrt(2 * variances)
 
@@ -452,7 +458,7 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
         plan: plan of the release with any budget.
         targets: at least one target.
         table: flows that stand for the true flows. Breakdowns divide their trips at random, with equal chances.
-        runs: number of releases to simulate for the correction of rho; 0 for none.
+        runs: number of releases to simulate for the correction of the budget; 0 for none.
 
     Raises:
         OdError: there is no target, a target is stated twice, is for numbers that are published exactly, or needs next
@@ -469,12 +475,9 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
     share_of_levels = float(compute_table_share(plan.uncounted) * (1 - (plan.area_totals or 0)))  # of the budget
 
     def simulate_ratios(found: _Solution, number: int) -> Reals:
-        budget = Budget(
-            rho=found.rho / share_of_levels,
-            delta=plan.budget.delta,
-            shares=model.fill_level_shares(found.optimum.shares),
-        )
-        releases = simulate_releases(with_budget(plan, budget, segments), trips, runs, number)
+        shares = model.fill_level_shares(found.optimum.shares)
+        tried = with_amount(plan, found.amount / share_of_levels, shares, segments)
+        releases = simulate_releases(tried, trips, runs, number)
         try:
             return np.array([compute_target_ratios(classes, release, generator) for release in releases])
         except OdError as error:
@@ -484,16 +487,20 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
             raise OdError("OD-TARGET", message, next_step="state smaller tolerances, or request 0 runs") from None
 
     found, factor = problem.solve(range(len(classes))), 1.0
-    if found.rho < LEAST_RHO:
-        message = f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}"
+    measure: Measure = "epsilon" if plan.mechanism.has_laplace_noise else "rho"
+    least = LEAST_RHO ** (1 / model.power)
+    if found.amount < least:
+        message = f"the tolerances are so wide that the targets need less than {measure} {least:g}"
         raise OdError("OD-TARGET", message, next_step="state smaller tolerances")
     if runs:
         for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
             problem = problem.with_corrections(found, simulate_ratios(found, number))
             found = problem.solve(range(len(classes)))
-        factor = float(np.quantile(simulate_ratios(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
+        largest_ratios = simulate_ratios(found, _CORRECTIONS).max(axis=1)
+        factor = float(np.quantile(largest_ratios, CHANCE)) ** (2 / model.power)
     return TargetBudget(
-        rho=found.rho * factor / share_of_levels,
+        measure=measure,
+        amount=found.amount * factor / share_of_levels,
         shares=model.fill_level_shares(found.optimum.shares),
         gap=found.optimum.gap,
         costs=_compute_target_costs(problem, found, factor / share_of_levels),
@@ -502,6 +509,15 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
         factor=factor,
         runs=runs,
     )
+
+
+def with_amount(
+    plan: ReleasePlan, amount: float, shares: tuple[Fraction, ...], segments: Segments | None = None
+) -> ReleasePlan:
+    """Return a plan with a rho or, with Laplace noise, an epsilon; see :func:`with_budget`."""
+    if plan.mechanism.has_laplace_noise:
+        return with_budget(plan, Budget(amount, shares=shares), segments)
+    return with_budget(plan, Budget(rho=amount, delta=plan.budget.delta, shares=shares), segments)
 
 
 def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> None:
@@ -519,30 +535,32 @@ def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> Non
 
 
 def _find_best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
-    """Return the breakdowns with the share, in twentieths, of the least rho, taken as a function with one minimum."""
+    """Return the breakdowns with the share, in twentieths, of the least budget, taken as having one minimum."""
 
     @cache
-    def compute_rho(twentieths: int) -> float:
+    def compute_amount(twentieths: int) -> float:
         tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
-        return _Problem.from_plan(plan, tried, classes).solve(range(len(classes))).rho
+        return _Problem.from_plan(plan, tried, classes).solve(range(len(classes))).amount
 
-    grains = range(1, _SEGMENT_GRAIN - 1)
-    best = 1 + bisect_left(grains, True, key=lambda twentieths: compute_rho(twentieths) <= compute_rho(twentieths + 1))
+    def is_least_before_next(twentieths: int) -> bool:
+        return compute_amount(twentieths) <= compute_amount(twentieths + 1)
+
+    best = 1 + bisect_left(range(1, _SEGMENT_GRAIN - 1), True, key=is_least_before_next)
     return replace(segments, share=Fraction(best, _SEGMENT_GRAIN))
 
 
 def _compute_target_costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
-    """Return the cost of each target, whose rho is multiplied by ``scale`` as that of the release is."""
+    """Return the cost of each target, whose amounts are multiplied by ``scale`` as that of the release is."""
     costs = []
     for number, flows in enumerate(problem.classes):
         others = [other for other in range(len(problem.classes)) if other != number]
-        alone = problem.solve([number]).rho if others else found.rho
-        without = problem.solve(others).rho if others else 0.0
+        alone = problem.solve([number]).amount if others else found.amount
+        without = problem.solve(others).amount if others else 0.0
         costs.append(
             TargetCost(
                 flows.target,
                 flows=len(flows.sizes),
-                rho=scale * float(found.needed[number]),
+                amount=scale * float(found.needed[number]),
                 alone=scale * alone,
                 without=scale * without,
                 binds=bool(found.binds[number]),

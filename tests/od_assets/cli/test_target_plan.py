@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,7 +17,9 @@ from od_assets.resources.folders import Folders
 from od_assets.series.reading import read_declared_series
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.cli.commands import command, refusal, stated
+from tests.od_assets.cli.commands import command, printed, refusal, stated
+from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, Project
+from tests.projects import declare_domain
 from tests.published_flights import KEYS
 
 STATES = "state x state: flows >= 1000 within 5 % in 90 %"
@@ -167,6 +170,70 @@ def test_targets_beyond_the_cap_are_relaxed(empty):
     said = "OD-LEDGER-CAP: one release of us_flights with these targets needs rho"
     assert str(error.exception).startswith(said)
     assert not path.exists()
+
+
+PURE: dict[str, Any] = ATTRIBUTES | {
+    "privacy": {"epsilon": "1/10"},
+    "mechanism_options": {"noise_distribution": "laplace"},
+    "tree": "both",
+}
+REGIONS = "region x region: flows >= 300 within 2 % in 90 %"
+
+
+def declared_pure(project: Project, cap: dict[str, str]) -> Path:
+    """Write a series with Laplace noise into a project, and the cap of its data set."""
+    ZONES.to_csv(project.root / "zones.csv", index=False)
+    declare_domain(project.defs, DOMAIN | {"cap": cap | {"reason": "first declaration"}})
+    return project.declare(PURE)
+
+
+def test_with_laplace_noise_the_least_epsilon_is_found(project, tmp_path):
+    """All amounts are epsilons, also of a cap without delta; the declaration states no delta."""
+    declaration = declared_pure(project, {"epsilon": "30"})
+    path = tmp_path / "new.yaml"
+    targets = ("--target", REGIONS, "--target", "zone x zone: flows >= 100 within 25 % in 80 %")
+    found = stated("plan", "trips", "--runs", "0", *targets, "--to", str(path))
+    assert found["fits"]
+    assert found["cap_epsilon"] == "30"
+    needed = max(one["epsilon"] for one in found["targets"])
+    assert needed <= decimal_of(found["epsilon"]) <= 1.002 * needed
+    assert {*found["privacy"]} == {"epsilon", "shares"}
+    assert sum(map(Fraction, found["privacy"]["shares"])) == 1
+    before, after = (yaml.safe_load(text.read_text())["attributes"] for text in (declaration, path))
+    assert after == before | {"privacy": found["privacy"]}
+    declaration.write_text(path.read_text())
+    assert stated("plan", "trips")["epsilon"] == found["epsilon"]
+    said = " ".join(printed("plan", "trips", "--runs", "0", *targets).split())
+    assert "is charged epsilon" in said
+    assert "at delta" not in said
+    assert "a little more epsilon" in said
+    assert "share of epsilon" in said
+
+
+@pytest.mark.parametrize("cap", [{"epsilon": "1/4"}, {"epsilon": "1/4", "delta": "1e-6"}, {"rho": "1/50"}])
+def test_targets_with_laplace_noise_beyond_the_cap_are_relaxed(project, tmp_path, cap):
+    """A cap in rho allows them as the rho of their steps, and one in epsilon by what is the smaller part of it."""
+    declared_pure(project, cap)
+    found = stated("plan", "trips", "--runs", "0", "--target", REGIONS)
+    assert not found["fits"]
+    [measure] = {"cap_rho", "cap_epsilon"} & {*found}
+    assert measure == ("cap_rho" if "rho" in cap else "cap_epsilon")
+    [nearest] = found["nearest_targets"]
+    within = stated("plan", "trips", "--runs", "0", "--target", nearest)
+    assert within["fits"]
+    assert decimal_of(within[measure.removeprefix("cap_")]) <= decimal_of(within[measure])
+    tolerance = re.search(r"within ([\d.]+) %", nearest)
+    assert tolerance is not None
+    narrower = nearest.replace(tolerance[0], f"within {0.9 * float(tolerance[1]):.4g} %")
+    assert not stated("plan", "trips", "--runs", "0", "--target", narrower)["fits"]
+    error = refusal_after_plan("plan", "trips", "--runs", "0", "--target", REGIONS, "--to", str(tmp_path / "new.yaml"))
+    assert f"needs {measure.removeprefix('cap_')} " in error
+
+
+def refusal_after_plan(*arguments: str) -> str:
+    said = command(*arguments)
+    assert str(said.exception).startswith("OD-LEDGER-CAP: ")
+    return str(said.exception)
 
 
 def decimal_of(text: str) -> float:
