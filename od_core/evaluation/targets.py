@@ -365,6 +365,10 @@ class _Problem:
                 break
         return found
 
+    def solve_all(self) -> _Solution:
+        """Return the best shares for all targets."""
+        return self.solve(range(len(self.classes)))
+
     def with_corrections(self, found: _Solution, ratios: Reals) -> _Problem:
         """Return the problem with corrections such that simulated releases meet each target as often as required.
 
@@ -379,6 +383,9 @@ _SEGMENT_GRAIN = 20
 
 _CORRECTIONS = 2
 """Number of times that the targets are corrected by simulation, before the last simulation corrects the budget."""
+
+_CLEARLY_LESS = 0.95
+"""Largest ratio of a simulated budget to that of the last correction for which the correction is taken back."""
 
 
 def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float) -> Reals:
@@ -486,18 +493,14 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
             message = "the tolerances allow noise that is too wide to simulate"
             raise OdError("OD-TARGET", message, next_step="state smaller tolerances, or request 0 runs") from None
 
-    found, factor = problem.solve(range(len(classes))), 1.0
+    found, factor = problem.solve_all(), 1.0
     measure: Measure = "epsilon" if plan.mechanism.has_laplace_noise else "rho"
     least = LEAST_RHO ** (1 / model.power)
     if found.amount < least:
         message = f"the tolerances are so wide that the targets need less than {measure} {least:g}"
         raise OdError("OD-TARGET", message, next_step="state smaller tolerances")
     if runs:
-        for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
-            problem = problem.with_corrections(found, simulate_ratios(found, number))
-            found = problem.solve(range(len(classes)))
-        largest_ratios = simulate_ratios(found, _CORRECTIONS).max(axis=1)
-        factor = float(np.quantile(largest_ratios, CHANCE)) ** (2 / model.power)
+        problem, found, factor = _correct_by_simulation(problem, found, simulate_ratios)
     return TargetBudget(
         measure=measure,
         amount=found.amount * factor / share_of_levels,
@@ -509,6 +512,34 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
         factor=factor,
         runs=runs,
     )
+
+
+def _correct_by_simulation(
+    problem: _Problem, found: _Solution, simulate_ratios: Callable[[_Solution, int], Reals]
+) -> tuple[_Problem, _Solution, float]:
+    """Return a problem with corrections, its solution, and the factor of the budget that simulations of it show.
+
+    A correction can make things worse: if flows that are cut at zero cause the errors of a target, another share for
+    its level does not help. So the solution is that of the last correction, unless one before needs clearly less.
+    ``simulate_ratios`` returns the ratios of releases with a solution, and with noise that follows from a number.
+    """
+
+    def simulate(number: int) -> tuple[Reals, float]:
+        ratios = simulate_ratios(found, number)
+        return ratios, float(np.quantile(ratios.max(axis=1), CHANCE)) ** (2 / problem.model.power)
+
+    tried = []
+    for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
+        ratios, factor = simulate(number)
+        tried.append((found.amount * factor, problem, found))
+        problem = problem.with_corrections(found, ratios)
+        found = problem.solve_all()
+    _, factor = simulate(_CORRECTIONS)
+    least = min(tried, key=lambda each: each[0])
+    if least[0] < _CLEARLY_LESS * found.amount * factor:
+        _, problem, found = least
+        _, factor = simulate(_CORRECTIONS + 1)
+    return problem, found, factor
 
 
 def with_amount(
@@ -540,7 +571,7 @@ def _find_best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[Ta
     @cache
     def compute_amount(twentieths: int) -> float:
         tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
-        return _Problem.from_plan(plan, tried, classes).solve(range(len(classes))).amount
+        return _Problem.from_plan(plan, tried, classes).solve_all().amount
 
     def is_least_before_next(twentieths: int) -> bool:
         return compute_amount(twentieths) <= compute_amount(twentieths + 1)

@@ -175,6 +175,30 @@ def test_the_solved_epsilon_of_laplace_noise_is_that_of_brute_force(seed):
         assert find_target_budget(with_totals, targets, table).amount == pytest.approx(found.amount * 5 / 4)
 
 
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize(("ratios", "is_first"), [([1.2, 2, 3, 1.3], True), ([1.2, 1.0, 0.97], False)])
+def test_a_correction_that_makes_things_worse_is_taken_back(laplace, ratios, is_first):
+    """Simulations are made up. A ratio of errors is also that of epsilon, and its square that of rho."""
+    plan, table, _ = problem(6, depth=2, **LAPLACE if laplace else {})
+    zone = plan.tree.origin.levels[-1]
+    targets = [Target.parse(f"{zone} x {zone}: flows >= 20 within 9 % in 80 %", plan.tree)]
+    first = module._Problem.from_plan(plan, None, tuple(chosen(plan, table, targets)))
+    asked = []
+
+    def simulate(found, number):
+        asked.append(number)
+        return np.full((3, 1), ratios[number])
+
+    given = first.solve_all()
+    corrected, found, factor = module._correct_by_simulation(first, given, simulate)
+    power = 1 if laplace else 2
+    assert asked == [*range(len(ratios))]
+    assert factor == pytest.approx(ratios[-1] ** power)
+    assert (corrected is first, found is given) == (is_first, is_first)
+    if not is_first:
+        assert found.amount == pytest.approx(given.amount * 1.2**power, rel=0.05)
+
+
 @pytest.mark.slow
 def test_simulated_releases_with_laplace_noise_meet_targets_as_often_as_planned():
     """Two binomial shares of 200 and of 300 releases differ by less than 5 of their standard deviations (6e-7)."""
