@@ -186,7 +186,7 @@ def write_planning_page(series: Series[P, G], plan: PrivacyPlan, path: Path) -> 
 
     domain = series.domain
     year = domain.periods_of_year(series.periods.first) if domain.unit.is_of_year else ()
-    page = render_planning_page(plan, series.name, domain.cap.require_rho(), len(year), series.about_facts)
+    page = render_planning_page(plan, series.name, domain.cap, len(year), series.about_facts)
     step = "name a file in a folder that exists and may be written"
     with refuse_unwritable_file(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)

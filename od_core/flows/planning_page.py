@@ -1,7 +1,8 @@
 """Write the planning page of flows or counts: one HTML file on which people choose a budget and see what follows.
 
 The page needs neither a server nor a network. It computes the errors of a plan itself, from the facts that
-:func:`build_planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. The sources of its
+:func:`build_planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. A plan with Laplace
+noise is charged epsilon itself, and the page has no delta. The sources of its
 program are in the folder ``atlas/src/planning`` of the repository.
 """
 
@@ -38,7 +39,7 @@ from od_core.meaning.subject import NO_WORDS, Subject
 from od_core.parallel import map_in_order
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import compute_tight_epsilon, find_rho_for_epsilon, format_rounded_up, round_up_to_float
-from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.budget import Budget, Cap, Spent
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
@@ -76,15 +77,16 @@ _NOUNS = ("record", "counted", "cell", "cells", "pair", "pairs", "zone_pair", "s
 
 
 def render_planning_page(
-    plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
+    plan: Plan, name: str, cap: Cap | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
 ) -> str:
     """Return the planning page of a series as HTML, which follows from public facts alone.
 
-    It begins with the declared plan. ``cap`` is the rho that the data set may spend, and ``periods`` the number of
-    elementary periods of a year, which only a unit of a year needs. ``about`` has the words of the publisher.
+    It begins with the declared plan. ``cap`` is that of the data set, and ``periods`` the number of elementary periods
+    of a year, which only a unit of a year needs. ``about`` has the words of the publisher.
 
     Raises:
-        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
+        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned; or
+            the cap covers no release with this noise.
     """
     facts = json.dumps(build_planning_facts(plan, name, cap, periods, about), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication") / "html" / PLANNING_PAGE).read_text(encoding="utf-8")
@@ -93,7 +95,7 @@ def render_planning_page(
 
 
 def build_planning_facts(
-    plan: Any, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
+    plan: Any, name: str, cap: Cap | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
 ) -> dict[str, object]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
@@ -106,13 +108,8 @@ def build_planning_facts(
     return {
         "name": name,
         "nouns": {word: getattr(choices.subject.nouns, word) for word in _NOUNS},
-        "cap": None if cap is None else float(cap),
-        "delta": {
-            "value": round_up_to_float(delta),
-            "text": format_rounded_up(delta, 3),
-            "exact": _format_exact_number(delta),
-        },
-        "logInverseDelta": math.log(1 / delta),
+        "cap": None if cap is None else _make_cap_facts(plan, cap),
+        "delta": _make_delta_facts(delta) if delta else None,
         "mechanism": {
             "measures": plan.mechanism.measures,
             "refines": plan.mechanism.refines,
@@ -164,18 +161,20 @@ class _Choices:
         return sorted(budgets, key=_compute_epsilon)
 
     def make_budget_facts(self, budget: Budget) -> dict[str, object]:
-        """Return a budget with the rho that it has by the simple conversion."""
+        """Return a budget with its charge: rho by the simple conversion or, with Laplace noise, epsilon."""
         if budget.rho is None:
             declared, exact = "epsilon", _compute_epsilon(budget)
-            rho = find_rho_for_epsilon(exact, budget.delta, self.simple_conversion)
+            charge = exact
+            if not self.plan.mechanism.has_laplace_noise:
+                charge = find_rho_for_epsilon(exact, budget.delta, self.simple_conversion)
         else:
-            declared, exact, rho = "rho", budget.rho, budget.rho
+            declared, exact, charge = "rho", budget.rho, budget.rho
         return {
             "epsilon": format_rounded_up(_compute_epsilon(budget)),
             "promised": round_up_to_float(_compute_epsilon(budget)),
             "declared": declared,
             "exact": _format_exact_number(exact),
-            "rho": [float(rho), format_rounded_up(rho)],
+            "charge": [float(charge), format_rounded_up(charge)],
         }
 
     @cached_property
@@ -373,6 +372,24 @@ def _make_shape_facts(geography: Geography) -> dict[str, object]:
     }
 
 
+def _make_cap_facts(plan: ReleasePlan, cap: Cap) -> dict[str, float | None]:
+    """Return what a cap allows in each measure by which it may count the charge of a plan; None by the others."""
+    if not plan.mechanism.has_laplace_noise:
+        return {"rho": float(cap.require_rho()), "epsilon": None}
+    allowed = cap.allowed_rho()
+    return {"rho": float(allowed) if allowed else None, "epsilon": None if cap.epsilon is None else float(cap.epsilon)}
+
+
+def _make_delta_facts(delta: Fraction) -> dict[str, float | str]:
+    """Return a delta as a number and as text, and the logarithm of its inverse."""
+    return {
+        "value": round_up_to_float(delta),
+        "text": format_rounded_up(delta, 3),
+        "exact": _format_exact_number(delta),
+        "logInverse": math.log(1 / delta),
+    }
+
+
 def _compute_epsilon(budget: Budget) -> Fraction:
     """Return the epsilon of a budget: as declared, or the smallest that its rho implies."""
     if budget.rho is None:
@@ -389,6 +406,6 @@ def _format_exact_number(value: Fraction) -> str:
 def _make_forecast_error(reason: str) -> OdError:
     return OdError(
         "OD-FORECAST-KIND",
-        f"{reason}; a planning page is available only for flows, and counts by one hierarchy, with Gaussian noise",
+        f"{reason}; a planning page is available only for flows, and counts by one hierarchy",
         next_step="run od-release plan without --page",
     )

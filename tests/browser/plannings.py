@@ -15,9 +15,10 @@ from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.planning_page import EPSILONS, render_planning_page
 from od_core.privacy.accounting import compute_tight_epsilon
+from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance
 
-CAP = Fraction(1, 2)
+CAP = Cap(rho="1/2")
 
 
 def zones(branches: list[list[int]], levels: list[str]) -> pd.DataFrame:
@@ -127,7 +128,7 @@ class Case:
         own = [setting.weights[self._declared_level(setting.levels, level)] for level in levels]
         shares = [Fraction(weight, sum(own)) for weight in own]
         conversion = "bun_steinke" if budget.conversion == "bun_steinke" else "tight"
-        budget = replace(budget, shares=tuple(shares), conversion=conversion)
+        budget = replace(budget, shares=tuple(shares), conversion=conversion if budget.delta else None)
         return self._plan(setting.levels, unit, budget, segments=setting.segments)
 
     def _declared_level(self, kept: tuple[int, ...], level: int) -> int:
@@ -211,6 +212,7 @@ def case(*sides: pd.DataFrame, **stated: Any) -> Case:
 
 
 BY_MODE = {"mode": MODES["mode"]}
+LAPLACE: dict[str, Any] = {"mechanism": InfTDARefined(noise_distribution="laplace"), "budget": Budget("0.7")}
 TIGHT = {"delta": "1e-8", "conversion": "tight"}
 
 CASES = {
@@ -239,6 +241,19 @@ CASES = {
     "both sides, segments": case(FOUR, tree="both", segments=BY_MODE, acceptance=Acceptance()),
     "both sides, dropped": case(OTHER, tree="both", mechanism=InfTDARefined(keep_all_cap=0)),
     "both sides, not refined": case(UNEVEN, tree="both", mechanism="inftda"),
+    "laplace": case(UNEVEN, OTHER, **LAPLACE, tree="both", area_totals="1/7", unit=PrivacyUnit("trip", "unbounded")),
+    "laplace, exact total": case(FOUR, **LAPLACE | {"budget": Budget("0.3", shares="uniform")}, tree="both"),
+    "laplace, people": case(
+        UNEVEN, **LAPLACE, tree="both", unit=PrivacyUnit("user_period", "bounded", "person", 9, max_trips_pair=2)
+    ),
+    "laplace, dropped": case(
+        OTHER,
+        budget=Budget(8),
+        tree="both",
+        mechanism=InfTDARefined(keep_all_cap=0, noise_distribution="laplace"),
+        unit=PrivacyUnit("trip", max_weight=4),
+    ),
+    "laplace, counts": case(UNEVEN, **LAPLACE, has_one_side=True, unit=PrivacyUnit("user", "unbounded", "person", 5)),
     "lost records": case(FOUR, acceptance=Acceptance(), budget=Budget(20, "1e-3")),
     "deep": case(DEEP, budget=Budget(5, **TIGHT, shares=["geometric", "6/5"])),
     "a year": case(
@@ -276,4 +291,4 @@ CASES = {
         COUNTRY, unit=PrivacyUnit("trip", "unbounded"), mechanism=InfTDARefined(keep_all_cap=0)
     ),
 }
-"""Between them, they have every kind of mechanism with Gaussian noise, conversion, rule of shares, and unit."""
+"""Between them, they have every kind of mechanism and noise, conversion, rule of shares, and unit."""

@@ -7,10 +7,13 @@ from statistics import NormalDist
 
 import pytest
 import yaml
+from scipy import stats
 
 from od_core import Budget, ReleasePlan
+from od_core.flows.planning_page import render_planning_page
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import compute_bun_steinke_epsilon, compute_tight_epsilon, format_rounded_up
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import compute_largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certify import render_clauses
@@ -27,7 +30,8 @@ READ = """() => {
     const rows = (where) => [...document.querySelectorAll(`${where} tbody tr`)];
     const text = (name) => document.querySelector(`#short [data-name=${name}]`).textContent;
     return {
-        epsilon: text("budget"), rho: text("rho"), exactRho: value(document.querySelector("#short [data-name=rho]")),
+        epsilon: text("budget"), charge: text("charge"),
+        exactCharge: value(document.querySelector("#short [data-name=charge]")),
         verdicts: [...document.querySelectorAll(".verdicts li")].map((item) => item.textContent),
         accuracy: rows("#accuracy").map((row) => ({
             by: row.dataset.by, level: Number(row.dataset.level), name: row.cells[0].textContent,
@@ -63,8 +67,9 @@ def near(found: list[float], expected: list[float]) -> None:
 
 def same_numbers(found: dict, plan: ReleasePlan) -> None:
     """Compare what is shown with a plan."""
-    assert found["rho"] == f"rho {format_rounded_up(plan.spent.rho)}"
-    assert found["exactRho"] == float(plan.spent.rho)
+    measure, charge = ("rho", plan.spent.rho) if plan.charges_rho else ("epsilon", plan.spent.epsilon)
+    assert found["charge"] == f"{measure} {format_rounded_up(charge)}"
+    assert found["exactCharge"] == float(charge)
     promised = Fraction(found["epsilon"].removeprefix("epsilon "))
     if plan.budget.epsilon is not None:
         assert promised == plan.budget.epsilon
@@ -105,20 +110,28 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
     for level, chance in found["seen"]:
         noise, least = math.sqrt(largest[level]), plan.half_widths[level]
         of_noise = 1 - NormalDist(5, noise).cdf(least) if noise else float(least < 5)  # 5 is the number in question
+        if noise and not plan.charges_rho:
+            of_noise = max(of_noise, stats.laplace.sf(least, 5, noise / 2**0.5))
         assert chance == pytest.approx(of_noise, abs=1e-9)
     delta = plan.budget.delta
     for person in found["persons"]:
         own = person["trips"]
         factor = times[own] if own in times else int(own.split()[0]) ** 2
         rho = plan.spent.rho * factor
-        stated = Guarantee.from_rho(rho, delta)
+        if plan.charges_rho:
+            stated, log_odds = Guarantee.from_rho(rho, delta), compute_bun_steinke_epsilon(rho, delta)
+        else:
+            of_person = Guarantee.from_spent(plan.spent).scale_to_units(math.isqrt(factor))
+            assert of_person is not None
+            stated, log_odds = of_person, of_person.epsilon
         if factor == 1 and not looser:  # as `explain` states it
             stated = Guarantee.from_spent(plan.spent)
         near([person["epsilon"]], [float(stated.epsilon)])
         assert float(person["shown"].replace(",", "")) == float(format_rounded_up(stated.epsilon, 3))
         near([person["guess"]], [float(stated.bound_guess_probability())])
-        near([person["odds"]], [float(compute_bun_steinke_epsilon(rho, delta))])
+        near([person["odds"]], [float(log_odds)])
     assert ("computed from rho alone" in found["text"]) == (looser and plan.spent.variances is not None)
+    assert ("except with a chance" in found["text"]) == plan.charges_rho == ("at delta" in found["text"])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -263,13 +276,42 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
 def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_path):
     case = CASES["uneven"]
     page, _ = opened(case.write(tmp_path))
-    share = format_rounded_up(100 * case.declared().spent.rho / CAP, 3)
+    share = format_rounded_up(100 * case.declared().spent.rho / CAP.allowed_rho(), 3)
     assert f"{share} % of the cap of the data set" in page.inner_text("#short")
     page.focus("#budget")
     page.keyboard.press("End")
     assert "more than it allows, so od-release would refuse it" in page.inner_text("#short")
     page.select_option("#relation", "unbounded")
     assert "cap" not in page.inner_text("#short")
+
+
+@pytest.mark.parametrize(
+    ("cap", "measure"),
+    [
+        (Cap(rho="1/3"), "rho"),
+        (Cap(epsilon=5), "epsilon"),
+        (Cap(epsilon=1, delta="1e-6"), "epsilon"),
+        (Cap(epsilon=100, delta="1e-1"), "rho"),
+    ],
+)
+def test_the_share_of_the_cap_with_laplace_noise_is_that_of_the_smaller_measure(opened, tmp_path, cap, measure):
+    """An epsilon of 20 exceeds the first three caps. A cap in epsilon needs no delta."""
+    plan = CASES["laplace"].declared()
+    (tmp_path / "planning.html").write_text(render_planning_page(plan, "flows", cap), encoding="utf-8")
+    page, seen = opened((tmp_path / "planning.html").as_uri())
+    page.wait_for_selector("#results[data-shown]")
+    usage = cap.compute_usage(plan.charges)
+    assert usage.measure == measure
+    share = format_rounded_up(usage.percent, 3)
+    said = page.inner_text("#short")
+    assert f"{share} % of the cap of the data set" in said
+    assert ("as rho" in said) == (measure == "rho")
+    assert "without delta" in said
+    assert "delta" not in page.inner_text("#declaration pre")
+    page.focus("#budget")
+    page.keyboard.press("End")
+    assert ("more than it allows" in page.inner_text("#short")) == (cap.epsilon != 100)
+    assert seen.errors == []
 
 
 def test_a_declared_pair_cap_is_that_of_the_first_setting_and_can_be_lifted(opened, tmp_path):

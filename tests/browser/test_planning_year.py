@@ -104,4 +104,4 @@ def test_the_share_of_the_cap_is_that_of_the_declared_bounds_alone(opened, tmp_p
         assert (refused in text) == bool(too_much)
         page.fill("#yearly", "41")
         assert "cap" not in page.inner_text("#short"), "the data set would be another one"
-    assert CAP == 1 / 2
+    assert CAP.rho == 1 / 2

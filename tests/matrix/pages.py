@@ -144,7 +144,7 @@ def _of_plan(made: Made) -> Iterator[Page]:
     yield Page("plan", "decide", tuple(prose.of_html(page)[0]))
     try:
         with patch.object(planning, "EPSILONS", ("1", "2")):  # each takes a second, and has the same words
-            text = planning.render_planning_page(plan, SERIES, domain.cap.allowed_rho(), about=series.about_facts)
+            text = planning.render_planning_page(plan, SERIES, domain.cap, about=series.about_facts)
     except OdError as error:
         yield Page("plan", "planning page", (f"{error.code}: {error.message}; next step: {error.next_step}",))
     else:

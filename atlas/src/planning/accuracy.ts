@@ -2,7 +2,7 @@
 
 import { make, number, scrollingTable } from "../dom";
 import type { Facts } from "./facts";
-import type { Accuracy, Planned } from "./plan";
+import { isPure, type Accuracy, type Planned } from "./plan";
 import { seen } from "./privacy";
 import type { State } from "./state";
 import { chanceAtMost, exact, inWords, plusMinus, rounded, shareOf, trips, worded } from "./words";
@@ -87,10 +87,10 @@ function accuracyTable(title: string, name: string, planned: Planned, of: Accura
 }
 
 /** The chance that a small flow is told from 0, by level. */
-export function smallFlows(state: State, planned: Planned): Node[] {
+export function smallFlows(facts: Facts, state: State, planned: Planned): Node[] {
   const rows = evenLevels(planned).map((level) => {
     const { widths, variances } = planned.totals;
-    const chance = seen(state.small, widths[level], variances[level]);
+    const chance = seen(state.small, widths[level], variances[level], isPure(facts));
     const bar = make("div", { class: "bar" }, make("i", { class: "value", style: `left:0;width:${100 * chance}%` }));
     return make(
       "tr",
@@ -101,9 +101,10 @@ export function smallFlows(state: State, planned: Planned): Node[] {
     );
   });
   const heads = [inWords("A flow between"), "Told from 0, at most about", "0 to 100 %"];
+  const noise = isPure(facts) ? "normal or Laplace noise, whichever gives more" : "normal noise";
   const notes = [
     `Told from 0: the 90 % interval of the flow does not contain 0. The chance is computed for the pair of areas with the` +
-      ` widest interval of the level, and with normal noise. Where few pairs of areas are published above 0, the intervals` +
+      ` widest interval of the level, and with ${noise}. Where few pairs of areas are published above 0, the intervals` +
       ` of these reach further down, and fewer are told from 0.`,
     "This is not the chance that the published number is above 0. Of the pairs of areas without any trip, at most about one" +
       " in twenty has an interval that does not contain 0.",

@@ -75,7 +75,7 @@ function mixedNote(facts: Facts, now: Planned): Node[] {
   const { setting, rule } = now;
   const exactRho = rule.rho?.[setting.budget];
   if (!setting.weights || !exactRho) return [];
-  const more = 100 * (Math.sqrt(exactRho[0] / facts.budgets[setting.budget].rho[0]) - 1);
+  const more = 100 * (Math.sqrt(exactRho[0] / facts.budgets[setting.budget].charge[0]) - 1);
   const text =
     `Shares that you choose are planned with the conversion ${facts.conversion}, and declared shares with the conversion` +
     ` exact. For the declared shares, the conversion ${facts.conversion} would need noise that is about` +

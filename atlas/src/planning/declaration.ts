@@ -9,19 +9,20 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
   const { setting, rule, unit, tree } = planned;
   const budget = facts.budgets[setting.budget];
   const declared = facts.units[facts.declared.unit];
-  const parts = [`${budget.declared}: "${budget.exact}"`, `delta: "${facts.delta.exact}"`];
+  const parts = [`${budget.declared}: "${budget.exact}"`, ...(facts.delta ? [`delta: "${facts.delta.exact}"`] : [])];
   if (setting.weights) {
     const { weights } = setting;
     const own = [...planned.shares.keys()].map((level) => weights[declaredLevel(facts, tree.set, level)]);
     const sum = own.reduce((one, other) => one + other, 0);
-    parts.push(`conversion: ${facts.conversion}`, `shares: [${own.map((weight) => `"${weight}/${sum}"`).join(", ")}]`);
+    if (facts.delta) parts.push(`conversion: ${facts.conversion}`);
+    parts.push(`shares: [${own.map((weight) => `"${weight}/${sum}"`).join(", ")}]`);
   }
   const lines = [`privacy: {${parts.join(", ")}}`];
   const notes = ["A planner makes this setting the plan of the release with these lines; the rest stays as declared."];
   if (!setting.weights) {
     notes.push(
       rule.fits
-        ? "The conversion and the shares of the budget stay as declared, too."
+        ? `${facts.delta ? "The conversion and the" : "The"} shares of the budget stay as declared, too.`
         : "The declared shares are for other levels, so they are left out, and the mechanism shares the budget.",
     );
   }

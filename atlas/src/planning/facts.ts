@@ -2,8 +2,8 @@
 
 import { byId } from "../dom";
 
-/** A number of rho, and the same as text, rounded up. */
-export type Rho = [value: number, text: string];
+/** A charge, and the same as text, rounded up: rho or, with Laplace noise, epsilon. */
+export type Charge = [value: number, text: string];
 
 /** Numbers of areas by shape, and the pairs of shapes of parents and children that occur: parent, child, number. */
 export interface ShapeFacts {
@@ -23,8 +23,8 @@ export interface BudgetFacts {
   declared: "epsilon" | "rho";
   /** The declared number, exactly. */
   exact: string;
-  /** Rho by the simple conversion. */
-  rho: Rho;
+  /** Rho by the simple conversion or, with Laplace noise, epsilon. */
+  charge: Charge;
 }
 
 /** Nouns in place of those of flows and trips. */
@@ -49,7 +49,7 @@ export interface Rule {
   shares: [level: number, share: number][];
   ofTree: number;
   fits: boolean;
-  rho: Rho[] | null;
+  rho: Charge[] | null;
   promise: ([epsilon: number, guess: number] | null)[] | null;
 }
 
@@ -71,12 +71,21 @@ export interface Breakdown {
   categories: number;
 }
 
+export interface Delta {
+  value: number;
+  text: string;
+  exact: string;
+  /** The logarithm of 1 / delta. */
+  logInverse: number;
+}
+
 export interface Facts {
   name: string;
   nouns: Nouns;
-  cap: number | null;
-  delta: { value: number; text: string; exact: string };
-  logInverseDelta: number;
+  /** What the cap allows in each measure by which it may count a charge; null if it does not count by it. */
+  cap: { rho: number | null; epsilon: number | null } | null;
+  /** Null with Laplace noise, whose promise is an epsilon alone. */
+  delta: Delta | null;
   /** `isPlain` is false if options change estimates in ways that depend on the records. */
   mechanism: { measures: "every_level" | "all_leaves"; refines: boolean; isPlain: boolean };
   order: "destination" | "origin" | "both";

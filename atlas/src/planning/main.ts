@@ -7,7 +7,7 @@ import { yearFactor } from "./bounds";
 import { Controls, unitText } from "./controls";
 import { declaration } from "./declaration";
 import { readFacts } from "./facts";
-import { areasOf, isOfDeclaredUnit, plan, type Planned } from "./plan";
+import { areasOf, isOfDeclaredUnit, isPure, plan, type Planned } from "./plan";
 import { promise } from "./promise";
 import { seen } from "./privacy";
 import { declaredState, fragment, stated, type State } from "./state";
@@ -33,7 +33,7 @@ function show(): void {
   fill("short", "This setting in short", [make("p", {}, settingText(planned)), short(planned)]);
   fill("promise", "What a person is promised", promise(facts, state, planned));
   fill("accuracy", inWords("How exact the flows are"), accuracy(facts, state, planned));
-  fill("seen", worded`Is a flow of ${trips(state.small)} seen?`, smallFlows(state, planned));
+  fill("seen", worded`Is a flow of ${trips(state.small)} seen?`, smallFlows(facts, state, planned));
   fill("alternatives", "The alternatives side by side", alternatives(facts, state, planned));
   fill("declaration", "For the declaration", declaration(facts, planned));
   byId("results").dataset.shown = fragment(state, facts);
@@ -53,17 +53,18 @@ function short(planned: Planned): HTMLElement {
   const { budget } = planned;
   const finest = planned.tree.depth;
   const { widths, variances } = planned.totals;
-  const chance = seen(state.small, widths[finest], variances[finest]);
+  const measure = isPure(facts) ? "epsilon" : "rho";
+  const chance = seen(state.small, widths[finest], variances[finest], isPure(facts));
   const tiles: [string, Node, string][] = [
     [
       "Privacy budget, at most",
       make("span", { "data-name": "budget" }, `epsilon ${budget.epsilon}`),
-      `at delta ${facts.delta.text} (${oneIn(facts.delta.value)})`,
+      facts.delta === null ? "without delta" : `at delta ${facts.delta.text} (${oneIn(facts.delta.value)})`,
     ],
     [
       "Charge to the data set",
-      make("span", { "data-name": "rho" }, exact(planned.rho[0], `rho ${planned.rho[1]}`)),
-      charge(planned),
+      make("span", { "data-name": "charge" }, exact(planned.charge[0], `${measure} ${planned.charge[1]}`)),
+      ofCap(planned),
     ],
     [
       worded`A flow of ${number(state.flow)} (${planned.tree.names[finest]})`,
@@ -99,11 +100,16 @@ function settingText(planned: Planned): string {
 }
 
 /** What the charge is of the cap, which holds for the declared unit alone. */
-function charge(planned: Planned): string {
+function ofCap(planned: Planned): string {
   if (facts.cap === null || !isOfDeclaredUnit(facts, state)) return "of one release";
-  const share = (100 * planned.rho[0]) / facts.cap;
-  const said = `${up(share)} % of the cap of the data set`;
-  if (planned.rho[0] > facts.cap) return `${said}: more than it allows, so od-release would refuse it`;
+  // The cap counts by the measure of which the charge is the smaller part.
+  const ofRho = facts.cap.rho === null ? Infinity : planned.rho / facts.cap.rho;
+  const ofEpsilon = facts.cap.epsilon === null ? Infinity : planned.charge[0] / facts.cap.epsilon;
+  const part = Math.min(ofRho, ofEpsilon);
+  const share = 100 * part;
+  const asRho = isPure(facts) && ofRho < ofEpsilon ? `, as rho ${up(planned.rho)}` : "";
+  const said = `${up(share)} % of the cap of the data set${asRho}`;
+  if (part > 1) return `${said}: more than it allows, so od-release would refuse it`;
   if (planned.unit.kind !== "user_year") return said;
   const { periods } = facts.year!;
   const all = share * yearFactor(periods, state, planned.tree.set, planned.charges);

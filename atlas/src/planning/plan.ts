@@ -3,7 +3,8 @@
 import { halfWidth } from "../confidence";
 import { number } from "../dom";
 import { largestSquares, pairCap, type Bounds } from "./bounds";
-import type { Breakdown, BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
+import type { Breakdown, BudgetFacts, Charge, Facts, LevelSet, Rule, UnitFacts } from "./facts";
+import { laplaceVariance } from "./privacy";
 import { levelsPerArea, Tree, type Variances } from "./tree";
 
 /** Variance of a root that was not measured, as a multiple of the largest variance of the noise. */
@@ -34,11 +35,14 @@ export interface Planned {
   tree: Tree;
   unit: UnitFacts;
   rule: Rule;
-  rho: Rho;
+  /** Rho of the release or, with Laplace noise, epsilon. */
+  charge: Charge;
+  /** The charges of all queries as rho; an epsilon is epsilon^2 / 2. */
+  rho: number;
   budget: BudgetFacts;
   /** Share of the budget of each level that has one. */
   shares: Map<number, number>;
-  /** What the queries of each level are charged, in rho; after the levels of the tree, those of area totals. */
+  /** What the queries of each level are charged; after the levels of the tree, those of area totals. */
   charges: Map<number, number>;
   publishesTotal: boolean;
   keepsAll: boolean;
@@ -101,12 +105,12 @@ export function plan(facts: Facts, setting: Setting): Planned {
   trees.set(set, tree);
   const unit = facts.units[setting.unit];
   const rule = ruleOf(facts, setting);
-  const rho = (setting.weights ? null : rule.rho?.[setting.budget]) ?? facts.budgets[setting.budget].rho;
+  const charge = (setting.weights ? null : rule.rho?.[setting.budget]) ?? facts.budgets[setting.budget].charge;
   const invariant = unit.publishesTotal[Number(setting.segments)];
   const publishesTotal = invariant && facts.mechanism.measures === "every_level";
   const keepsAll = set.keepsAll[Number(setting.segments)];
   const shares = sharesOf(facts, setting);
-  const noise = variancesOf(facts, setting, shares, rho[0] * rule.ofTree);
+  const noise = variancesOf(facts, setting, shares, charge[0] * rule.ofTree);
   const totals = totalAccuracy(facts, tree, noise.totals, keepsAll, publishesTotal);
   const breakdowns = noise.breakdowns.map(({ name, categories, variances }) => ({
     name,
@@ -118,21 +122,27 @@ export function plan(facts: Facts, setting: Setting): Planned {
   const verdicts = verdictsOf(tree, measured, totals, breakdowns);
   const { charges } = noise;
   const ofAreas = rule.ofTree < 1 ? set.nodes.length - tree.depth - 1 : 0;
-  for (let place = 1; place <= ofAreas; place++) charges.set(tree.depth + place, (rho[0] * (1 - rule.ofTree)) / ofAreas);
+  for (let place = 1; place <= ofAreas; place++) charges.set(tree.depth + place, (charge[0] * (1 - rule.ofTree)) / ofAreas);
+  const rho = isPure(facts) ? [...charges.values()].reduce((sum, epsilon) => sum + epsilon ** 2 / 2, 0) : charge[0];
   const found = { charges, measured, totals, breakdowns, verdicts };
-  return { setting, tree, unit, rule, rho, budget, shares, publishesTotal, keepsAll, ...found };
+  return { setting, tree, unit, rule, charge, rho, budget, shares, publishesTotal, keepsAll, ...found };
 }
 
 interface Noise {
   /** Variances of the totals, which combine the measured totals and the sums of the segments. */
   totals: Variances;
   breakdowns: (Breakdown & { variances: Variances })[];
-  /** Rho of each level. */
+  /** Charge of each level. */
   charges: Map<number, number>;
 }
 
+/** Whether the noise is Laplace noise, which is charged in epsilon and needs no delta. */
+export function isPure(facts: Facts): boolean {
+  return facts.delta === null;
+}
+
 /** The variances of the noise; see `plan_steps` in `od_core/flows/step.py`, and `CombinedTotals`. */
-function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>, rho: number): Noise {
+function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>, charge: number): Noise {
   const unit = facts.units[setting.unit];
   const invariant = unit.publishesTotal[Number(setting.segments)];
   const segments = setting.segments ? facts.segments! : { breakdowns: [], share: 0 };
@@ -143,7 +153,8 @@ function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>
   const hasTotal = (level: number): boolean => level > 0 || !invariant;
   let whole = 0;
   for (const [level, share] of shares) whole += share * (hasTotal(level) ? 1 : segments.share);
-  const variance = (squared: number, share: number): number => squared / (2 * rho * (share / whole));
+  const ofShare = (share: number): number => charge * (share / whole);
+  const variance = (squared: number, share: number): number => squared / (2 * ofShare(share));
 
   const totals: Variances = new Map();
   const charges = new Map<number, number>();
@@ -151,7 +162,12 @@ function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>
   for (const [level, share] of shares) {
     const each = (share * segments.share) / breakdowns.length;
     const sensitivity = units * squares(level);
-    charges.set(level, (rho * share * (hasTotal(level) ? 1 : segments.share)) / whole);
+    charges.set(level, (charge * share * (hasTotal(level) ? 1 : segments.share)) / whole);
+    if (isPure(facts)) {
+      const absolute = (unit.trips ?? setting.trips) * (level > 0 ? units : 1);
+      if (hasTotal(level)) totals.set(level, laplaceVariance(absolute / ofShare(share)));
+      continue;
+    }
     for (const own of breakdowns) own.variances.set(level, variance(sensitivity, each));
     if (!hasTotal(level)) continue;
     const ofTotal = level > 0 || unit.kind === "user_year" ? sensitivity : squares(level);

@@ -16,11 +16,6 @@ export function epsilonTight(rho: number, logInverseDelta: number): number {
   return Math.max(0, rho * (1 + u) + (logInverseDelta + u * Math.log(u) - (1 + u) * Math.log1p(u)) / u);
 }
 
-/** Rho for a person with several trips, if the unit is one trip [bun2016concentrated, Proposition 1.9]. */
-export function rhoOfGroup(rho: number, trips: number): number {
-  return rho * trips * trips;
-}
-
 /** The largest chance of a right guess between two inputs that are equally likely: 1/2 + d/2, where d bounds the delta
  * at epsilon 0. The smallest bound that follows from epsilon and delta, or from rho, is taken; see `Guarantee` in
  * `od_core/privacy/posterior.py`, which proves them. */
@@ -45,7 +40,21 @@ export function normalBelow(x: number): number {
   return Math.min(Math.max(0.5 + (sum * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI), 0), 1);
 }
 
-/** The chance that the 90 % interval of a flow does not contain 0: its estimate is above the half width. */
-export function seen(trips: number, width: number, variance: number): number {
-  return variance > 0 ? normalBelow((trips - width) / Math.sqrt(variance)) : Number(trips > width);
+/** The chance that the 90 % interval of a flow does not contain 0: its estimate is above the half width. The error is
+ * between normal noise and, if the noise is Laplace noise, a single draw of it; the larger chance is taken. */
+export function seen(trips: number, width: number, variance: number, isLaplace: boolean): number {
+  if (variance <= 0) return Number(trips > width);
+  const above = (trips - width) / Math.sqrt(variance);
+  return isLaplace ? Math.max(normalBelow(above), laplaceBelow(above)) : normalBelow(above);
+}
+
+/** The chance that a Laplace variable of variance 1 is at most `x`. */
+function laplaceBelow(x: number): number {
+  const tail = Math.exp(-Math.SQRT2 * Math.abs(x)) / 2;
+  return x < 0 ? tail : 1 - tail;
+}
+
+/** The variance of discrete Laplace noise; see `bound_laplace_variance` in `od_core/privacy/stability.py`. */
+export function laplaceVariance(scale: number): number {
+  return 1 / (2 * Math.sinh(1 / (2 * scale)) ** 2);
 }

@@ -2,9 +2,9 @@
 
 import { make, number, scrollingTable } from "../dom";
 import { pairCap, yearFactor } from "./bounds";
-import type { Facts, UnitFacts } from "./facts";
-import type { Planned } from "./plan";
-import { epsilonTight, logOdds, rhoOfGroup, rightGuess } from "./privacy";
+import type { Delta, Facts, UnitFacts } from "./facts";
+import { isPure, type Planned } from "./plan";
+import { epsilonTight, logOdds, rightGuess } from "./privacy";
 import type { State } from "./state";
 import { chanceAtMost, exact, factorAtMost, inWords, oneIn, rounded, trips, up, worded } from "./words";
 
@@ -32,7 +32,6 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   const isCapped = unit.changeOfPairs !== null && pairCap(state) !== null;
   const named = (isCapped ? unit.changeOfPairs! : unit.change)[Number(state.segments)];
   const change = named.replace(/{(trips|pair|yearly)}/g, (_, name: keyof typeof bounds) => bounds[name]);
-  const chance = oneIn(facts.delta.value);
   const record = unit.trips !== null && unit.trips > 1 ? "record" : "trip";
   const isTrip = unit.kind === "trip";
   const isYear = unit.kind === "user_year";
@@ -44,14 +43,14 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
     `The promise compares the records as they are with the records as they would be if ${change}.${whole}`,
     isTrip
       ? `It is made for one ${record}. For a person with several ${record}s, all of which change, it is weaker: with k` +
-        ` ${record}s, the charge rho is k x k times as large.`
+        ` ${record}s, ${isPure(facts) ? "epsilon is k times" : "the charge rho is k x k times"} as large.`
       : `It is made for all trips of a person${SPANS[unit.kind]}, whatever their number: at most ${bounds.trips} of` +
         ` them are counted${isYear ? ofPeriods : "."}`,
     ...(isCapped ? [ofPairs(state.pair, isYear)] : []),
   ];
   const heads = [
     isYear ? "Releases" : worded`${record === "trip" ? inWords("Trips") : "Records"} of the person`,
-    `Epsilon at delta ${facts.delta.text}, at most`,
+    facts.delta === null ? "Epsilon, at most" : `Epsilon at delta ${facts.delta.text}, at most`,
     "Somebody guesses right, at most",
     "Odds of the truth grow, at most",
   ];
@@ -73,7 +72,7 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
       "p",
       { class: "note" },
       `Odds: whatever odds somebody gave the two sets of records beforehand, the tables multiply the odds of the real one` +
-        ` by at most this factor, except with a chance of at most ${chance}.`,
+        ` by at most this factor${facts.delta ? `, except with a chance of at most ${oneIn(facts.delta.value)}` : ""}.`,
     ),
     make(
       "p",
@@ -97,7 +96,7 @@ function ofPairs(pair: number, isYear: boolean): string {
 function ofYear(facts: Facts, state: State, planned: Planned): HTMLElement {
   const { periods } = facts.year!;
   const factor = yearFactor(periods, state, planned.tree.set, planned.charges);
-  const rho = planned.rho[0];
+  const { rho } = planned;
   const cost = (times: number): HTMLElement =>
     make("span", { "data-cost": times }, exact(times * rho, `rho ${up(times * rho)}`));
   const larger = Math.sqrt(periods / factor);
@@ -128,31 +127,32 @@ function ofYear(facts: Facts, state: State, planned: Planned): HTMLElement {
 
 /** The rows of the table: for persons with several trips, for one release, or for a year. */
 function rows(facts: Facts, state: State, planned: Planned, record: string): HTMLElement[] {
-  const rho = planned.rho[0];
   if (planned.unit.kind === "trip") {
     const persons = [...new Set([...PERSONS, state.person])].sort((one, other) => one - other);
     return persons.map((count) => {
       const name = inWords(`${number(count)} ${record}${count === 1 ? "" : "s"}`);
-      return row(facts, planned, name, rhoOfGroup(rho, count), count === state.person);
+      return row(facts, planned, name, { units: count }, count === state.person);
     });
   }
-  if (planned.unit.kind !== "user_year") return [row(facts, planned, "any number", rho)];
+  if (planned.unit.kind !== "user_year") return [row(facts, planned, "any number", {})];
   const { periods } = facts.year!;
   const factor = yearFactor(periods, state, planned.tree.set, planned.charges);
   return [
-    row(facts, planned, "one release", rho),
-    row(facts, planned, `a year of ${number(periods)} such releases`, factor * rho),
-    row(facts, planned, "such a year without its bound", periods * rho),
+    row(facts, planned, "one release", {}),
+    row(facts, planned, `a year of ${number(periods)} such releases`, { releases: factor }),
+    row(facts, planned, "such a year without its bound", { releases: periods }),
   ];
 }
 
-/** A row: epsilon, the chance of a right guess and the odds that follow from rho. */
-function row(facts: Facts, planned: Planned, name: string, rho: number, chosen = false): HTMLElement {
-  const epsilon = epsilonTight(rho, facts.logInverseDelta);
-  // One release of single trips has an exact privacy loss, which Python computed for the declared shares.
-  const own = rho === planned.rho[0] ? exactPromise(planned) : null;
-  const [stated, guess] = own ?? [epsilon, rightGuess(epsilon, facts.delta.value, rho)];
-  const odds = logOdds(rho, facts.logInverseDelta);
+/** How much is compared: a person with several units, or several releases as a multiple of the rho of one. */
+interface Extent {
+  units?: number;
+  releases?: number;
+}
+
+/** A row: epsilon, the chance of a right guess and the odds that follow from rho or, with Laplace noise, from epsilon. */
+function row(facts: Facts, planned: Planned, name: string, extent: Extent, chosen = false): HTMLElement {
+  const [stated, guess, odds] = facts.delta === null ? pure(planned, extent) : converted(facts.delta, planned, extent);
   return make(
     "tr",
     { class: chosen ? "now" : "" },
@@ -161,6 +161,23 @@ function row(facts: Facts, planned: Planned, name: string, rho: number, chosen =
     make("td", { class: "number", "data-name": "guess" }, exact(guess, chanceAtMost(guess))),
     make("td", { class: "number", "data-name": "odds" }, exact(odds, factorAtMost(odds))),
   );
+}
+
+/** Epsilon, the chance of a right guess and the logarithm of the odds, from rho; for several units, see
+ * [bun2016concentrated, Proposition 1.9]. */
+function converted(delta: Delta, planned: Planned, { units = 1, releases = 1 }: Extent): [number, number, number] {
+  const rho = planned.rho * units ** 2 * releases;
+  const epsilon = epsilonTight(rho, delta.logInverse);
+  // One release of single trips has an exact privacy loss, which Python computed for the declared shares.
+  const own = units === 1 && releases === 1 ? exactPromise(planned) : null;
+  const [stated, guess] = own ?? [epsilon, rightGuess(epsilon, delta.value, rho)];
+  return [stated, guess, logOdds(rho, delta.logInverse)];
+}
+
+/** The same from epsilon, which is the logarithm of the odds. No unit spans several releases. */
+function pure({ charge, rho }: Planned, { units = 1 }: Extent): [number, number, number] {
+  const epsilon = units * charge[0];
+  return [epsilon, rightGuess(epsilon, 0, units ** 2 * rho), epsilon];
 }
 
 /** Epsilon and the chance of a right guess for one trip, if Python computed them from the exact privacy loss. */

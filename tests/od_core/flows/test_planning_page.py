@@ -9,11 +9,12 @@ from itertools import combinations, pairwise, product
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import build_planning_facts, list_level_subsets, render_planning_page, select_levels
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import round_up_to_float
+from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import NO_FAULTS, compute_largest_square_sum
 from od_core.publication.certify import render_clauses
 from tests.od_core.publication.examples import of_unit
@@ -63,7 +64,7 @@ def test_budgets_are_in_order_and_the_declared_one_is_among_them_once():
     facts = build_planning_facts(planned(budget=Budget(rho="0.01", delta="1e-8")), "flows")
     promised = [each["promised"] for each in facts["budgets"]]
     assert promised == sorted(promised)
-    assert facts["budgets"][facts["declared"]["budget"]]["rho"] == [0.01, "0.01"]
+    assert facts["budgets"][facts["declared"]["budget"]]["charge"] == [0.01, "0.01"]
 
 
 def test_rho_of_declared_shares_is_that_of_a_plan_at_every_epsilon():
@@ -75,6 +76,30 @@ def test_rho_of_declared_shares_is_that_of_a_plan_at_every_epsilon():
             assert rho[0] == float(plan.spent.rho)
             assert Fraction(rho[1]) >= plan.spent.rho
     assert facts["rules"][0][2][0]["rho"] is None, "the exact conversion is not defined for users"
+
+
+def test_with_laplace_noise_epsilon_is_the_charge_and_there_is_no_delta():
+    laplace = InfTDARefined(noise_distribution="laplace")
+    plan = planned(mechanism=laplace, tree="both", budget=Budget("0.7"), area_totals="1/5")
+    facts = build_planning_facts(plan, "flows", Cap(epsilon=3))
+    assert facts["delta"] is None
+    assert facts["cap"] == {"rho": None, "epsilon": 3.0}
+    assert [each["charge"] for each in facts["budgets"]] == [[0.5, "0.5"], [0.7, "0.7"], [1.0, "1"], [3.0, "3"]]
+    [rule] = facts["rules"][0][facts["declared"]["unit"]]
+    assert (rule["rho"], rule["promise"]) == (None, None)
+    shares = {step.level: float(step.charge.epsilon / Fraction("0.7") / Fraction(4, 5)) for step in plan.steps}
+    assert dict(rule["shares"]) == pytest.approx(shares)
+    both = build_planning_facts(plan, "flows", Cap(epsilon=3, delta="1e-6"))["cap"]
+    assert both == {"rho": float(Cap(epsilon=3, delta="1e-6").allowed_rho()), "epsilon": 3.0}
+    assert build_planning_facts(plan, "flows", Cap(rho=1))["cap"] == {"rho": 1.0, "epsilon": None}
+
+
+def test_the_cap_of_gaussian_noise_is_a_rho():
+    cap = Cap(epsilon=3, delta="1e-6")
+    found = build_planning_facts(planned(), "flows", cap)["cap"]
+    assert found == {"rho": float(cap.allowed_rho()), "epsilon": None}
+    with pytest.raises(OdError, match="OD-LEDGER-CAP-KIND"):
+        build_planning_facts(planned(), "flows", Cap(epsilon=3))
 
 
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
