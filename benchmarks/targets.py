@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.estimator import MADE, READ, data_set
 from benchmarks.measuring import machine, printed
-from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Budget, InfTDARefined, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import (
@@ -58,15 +58,18 @@ TARGETS: dict[str, tuple[tuple[str, ...], ...]] = {
 """Sets of targets of each data set."""
 
 
-def planned(data: KnownFlows, budget: Budget) -> ReleasePlan:
-    """Return the plan of a release of a data set."""
-    unit = PrivacyUnit("trip")
-    return plan_release(data.geography, unit=unit, budget=budget, acceptance=NO_FAULTS)
+def planned(data: KnownFlows, *, laplace: bool, shares: Any = None) -> ReleasePlan:
+    """Return the plan of a release of a data set at epsilon 1, with Gaussian noise or, at few levels, Laplace noise."""
+    given: dict[str, Any] = {"unit": PrivacyUnit("trip"), "acceptance": NO_FAULTS}
+    if not laplace:
+        return plan_release(data.geography, budget=Budget(1, DELTA, shares=shares), **given)
+    mechanism = InfTDARefined(noise_distribution="laplace")
+    return plan_release(data.geography, budget=Budget(1, shares=shares), mechanism=mechanism, tree="both", **given)
 
 
-def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int) -> dict[str, Any]:
+def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int, *, laplace: bool) -> dict[str, Any]:
     """Return the budget for a set of targets, and the share of new releases that meet all of them."""
-    plan = planned(data, Budget(1, DELTA))
+    plan = planned(data, laplace=laplace)
     targets = [Target.parse(text, plan.tree) for text in texts]
     start = time.perf_counter()
     found = find_target_budget(plan, targets, data, runs)
@@ -86,14 +89,14 @@ def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int) -> d
     }
 
 
-def gains(data: KnownFlows) -> list[dict[str, Any]]:
+def gains(data: KnownFlows, *, laplace: bool = False) -> list[dict[str, Any]]:
     """Return the sum of the expected errors of some levels with each rule of shares, at epsilon 1."""
-    names = [" x ".join(pair) for pair in planned(data, Budget(1, DELTA)).tree.level_names]
+    names = [" x ".join(pair) for pair in planned(data, laplace=laplace).tree.level_names]
     rows = []
     for objective in (names[1:], names[-1:], names[2::2]):
         errors = {}
         for rule in ("uniform", "geography", {"minimise": objective}):
-            plan = planned(data, Budget(1, DELTA, shares=rule))
+            plan = planned(data, laplace=laplace, shares=rule)
             every = dict(zip(names, plan.expected_errors, strict=True))
             errors["minimise" if isinstance(rule, dict) else rule] = sum(every[name] for name in objective)
         gain = 1 - errors["minimise"] / min(errors["uniform"], errors["geography"])
@@ -109,6 +112,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=RUNS, help="simulated releases at a time while tuning")
     parser.add_argument("--releases", type=int, default=RELEASES, help="new releases per set of targets")
     parser.add_argument("--shares", action="store_true", help="measure shares that minimise errors instead")
+    parser.add_argument("--laplace", action="store_true", help="with Laplace noise at few levels")
     parser.add_argument("--small", action="store_true", help="few runs on small data, to see that this works")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
@@ -117,10 +121,10 @@ def main() -> None:
     for case in arguments.case:
         data = data_set(case, arguments.data, small=arguments.small)
         if arguments.shares:
-            results[case] = gains(data)
+            results[case] = gains(data, laplace=arguments.laplace)
         else:
             sets = TARGETS.get(case, ())
-            results[case] = [met(data, texts, runs, releases) for texts in sets]
+            results[case] = [met(data, texts, runs, releases, laplace=arguments.laplace) for texts in sets]
     printed({"machine": machine(), **results}, as_json=arguments.json)
 
 
