@@ -421,8 +421,6 @@ def plan_for_targets(
     usage = series.domain.cap.compute_usage(chosen.charges)
     nearest = None
     if not usage.fits:
-        if not usage.cap:
-            series.domain.cap.require_rho()
         nearest = _find_nearest_targets(plan, parsed, flows, runs, series.domain.cap)
     payable = count_payable_periods(series, chosen)
     return TargetPlan(series.stated_name, source, budget, chosen, usage, nearest, payable)

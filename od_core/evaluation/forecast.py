@@ -459,8 +459,13 @@ def iterate_candidate_contribution_bounds(unit: PrivacyUnit, periods: int = 1) -
 
 
 def with_contribution_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> ReleasePlan:
-    """Return a plan with other bounds that costs a user the same rho: a release, or ``periods`` releases of a year."""
+    """Return a plan with other bounds that costs a user the same: a release, or ``periods`` releases of a year.
+
+    With Laplace noise, that is the same epsilon at each level; otherwise, the same rho.
+    """
     bounded = replace(plan, unit=unit, bands=None)
+    if plan.mechanism.has_laplace_noise:
+        return bounded
     rho = bounded.spent.rho
     if unit.max_trips_year is not None:
         rho *= plan.rho_of_year(plan.spent, periods) / bounded.rho_of_year(bounded.spent, periods)

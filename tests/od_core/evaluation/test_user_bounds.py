@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import (
     UserTrips,
     arrange_counts_for_plan,
@@ -142,6 +142,19 @@ def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relatio
         squares *= 2 if relation == "bounded" else 1
         assert bounded.spent.rho == plan.spent.rho
         assert found["noise"][-1] == pytest.approx(math.sqrt(squares / (2 * bounded.step(4).rho)))
+
+
+def test_with_laplace_noise_all_rows_cost_the_same_epsilon_and_a_pair_cap_changes_no_noise():
+    laplace = InfTDARefined(noise_distribution="laplace")
+    plan = plan_release(GEOGRAPHY, unit=USER, budget=Budget(1), mechanism=laplace, tree="both")
+    trips = UserTrips(plan.tree, np.array([0]), np.array([0]))
+    for unit in iterate_candidate_contribution_bounds(plan.unit):
+        bounded = with_contribution_bounds(plan, unit)
+        found = simulate_errors_of_contribution_bounds(bounded, trips, trips.mark_trips_within_bounds(unit), runs=1)
+        assert bounded.charges == plan.charges
+        step = plan.steps[-1]
+        scale = float(unit.contribution_bound / step.charge.epsilon)
+        assert found["noise"][-1] == pytest.approx(1 / (math.sqrt(2) * math.sinh(1 / (2 * scale))))
 
 
 def test_a_year_costs_a_user_the_same_with_every_bound():
