@@ -74,12 +74,14 @@ class CombinedTotals:
     @classmethod
     def from_steps(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
         """Return the combination of the queries of one level; those by segment are with their number of categories."""
-        precisions = [1 / total.variance, *(1 / (categories * step.variance) for step, categories in segments)]
+        precisions = [1 / total.variance_bound, *(1 / (number * step.variance_bound) for step, number in segments)]
         common_denominator = math.lcm(*(precision.denominator for precision in precisions))
         weights = [int(precision * common_denominator) for precision in precisions]
-        common_factor = math.gcd(*weights)
-        variance = 1 / sum(precisions, start=Fraction(0))
-        return cls(total.level, tuple(weight // common_factor for weight in weights), variance)
+        common_factor = max(math.gcd(*weights), Fraction(max(weights), MOST_TOTALS_WEIGHT))
+        weights = [math.ceil(weight / common_factor) for weight in weights]
+        variances = [total.variance, *(number * step.variance for step, number in segments)]
+        squares = sum(weight**2 * variance for weight, variance in zip(weights, variances, strict=True))
+        return cls(total.level, tuple(weights), squares / Fraction(sum(weights)) ** 2)
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,11 @@ class LaplaceLevelStep(GaussianStep):
     def noise_facts(self) -> dict[str, object]:
         """L1 sensitivity and noise scale, ready for JSON; the scale is exact text."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
+
+
+@dataclass(frozen=True)
+class LaplaceSegmentStep(SegmentStep, LaplaceLevelStep):
+    """The query of one level by a breakdown that is measured with discrete Laplace noise."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +222,10 @@ class ThresholdStep(LaplaceLevelStep):
         """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
         return {**super().noise_facts, "threshold": self.threshold}
 
+
+MOST_TOTALS_WEIGHT = 1 << 30
+"""Largest weight of combined totals, so that combinations of counts are exact in 64 bits. Weights of Gaussian noise are
+below it; those of Laplace noise, which are in proportion to squares of shares, are rounded."""
 
 MOST_SHARE_DENOMINATOR = 1_000
 """Largest denominator of a segment share, so that combinations of counts are exact in 64 bits."""
@@ -377,9 +388,9 @@ def plan_steps(
     query_shares = [(1 - share_of_areas) * share / total for *_, share in queries]
     side_shares = [share_of_areas / len(sides) for _ in sides]
     if mechanism.has_laplace_noise:
-        share_of_level = {level: share for (level, *_), share in zip(queries, query_shares, strict=True)}
+        queries = [(level, breakdown, share) for (level, breakdown, _), share in zip(queries, query_shares, strict=True)]
         share_of_side = dict(zip(sides, side_shares, strict=True))
-        return _plan_laplace_steps(tree, neighbours, budget, share_of_level, share_of_side)
+        return _plan_laplace_steps(tree, neighbours, budget, queries, share_of_side, segments)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, budget, counted) if of_table == 1 else None
     all_shares, shift = (*query_shares, *side_shares), neighbours.unit.contribution_bound
@@ -401,33 +412,44 @@ def _plan_laplace_steps(
     tree: FlowTree,
     neighbours: Neighbours,
     budget: Budget,
-    share_of_level: Mapping[int, Fraction],
+    queries: Sequence[tuple[int, Breakdown | None, Fraction]],
     share_of_side: Mapping[int, Fraction],
+    segments: Segments | None,
 ) -> tuple[GaussianStep, ...]:
-    """Return the steps with Laplace noise, given the share of epsilon of each level and of each side's area totals.
+    """Return the steps with Laplace noise, given the share of epsilon of each query and of each side's area totals.
 
-    Every unit changes the counts of a level by its contribution bound at most, also under a pair cap.
+    Every unit changes the counts of a query by its contribution bound at most, also under a pair cap.
     """
 
-    def make_common_arguments(level: int, share: Fraction) -> dict[str, Any]:
-        sensitivity = neighbours.absolute_sensitivity(level)
+    def make_common_arguments(level: int, share: Fraction, *, by_segment: bool = False) -> dict[str, Any]:
+        sensitivity = neighbours.absolute_sensitivity(level, by_segment=by_segment)
         scale = sensitivity / (share * (budget.epsilon or Fraction(0)))
         return {
             "level": level,
-            "sensitivity_squared": neighbours.sensitivity_squared(level),
+            "sensitivity_squared": neighbours.sensitivity_squared(level, by_segment=by_segment),
             "variance": bound_laplace_variance(scale),
             "sensitivity": sensitivity,
             "scale": scale,
         }
 
     steps: list[GaussianStep] = []
-    for level, share in share_of_level.items():
-        steps.append(LaplaceLevelStep(**make_common_arguments(level, share)))
-    last_number = compute_uncounted_step_number(tree, 0)
+    for level, breakdown, share in queries:
+        arguments = make_common_arguments(level, share, by_segment=breakdown is not None)
+        if segments is None or breakdown is None:
+            steps.append(LaplaceLevelStep(**arguments))
+        else:
+            first_number = _compute_first_segment_number(tree, segments, breakdown)
+            steps.append(LaplaceSegmentStep(**arguments, breakdown=breakdown.name, first_number=first_number))
+    last_number = compute_uncounted_step_number(tree, 0 if segments is None else len(segments.breakdowns))
     for place, (side, share) in enumerate(share_of_side.items(), start=1):
         arguments = make_common_arguments(tree.depth + place, share)
         steps.append(LaplaceAreaTotalStep(**arguments, side=side, step_number=last_number + place))
     return tuple(steps)
+
+
+def _compute_first_segment_number(tree: FlowTree, segments: Segments, breakdown: Breakdown) -> int:
+    """Return the number of the step that counts the root by a breakdown."""
+    return (1 + segments.breakdowns.index(breakdown)) * (tree.depth + 1)
 
 
 def _plan_level_step(
@@ -444,7 +466,7 @@ def _plan_level_step(
     sizes = neighbours.list_node_sizes(level)
     if segments is None or breakdown is None:
         return GaussianStep(level, sensitivity, variance, node_sizes=sizes)
-    first_number = (1 + segments.breakdowns.index(breakdown)) * (tree.depth + 1)
+    first_number = _compute_first_segment_number(tree, segments, breakdown)
     return SegmentStep(level, sensitivity, variance, breakdown.name, first_number, node_sizes=sizes)
 
 

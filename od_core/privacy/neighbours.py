@@ -244,12 +244,13 @@ class Neighbours:
             square_sum = compute_largest_square_sum(bound, pair_cap, self.list_node_sizes(level))
         return square_sum if is_root else self.unit.differing_units * square_sum
 
-    def absolute_sensitivity(self, level: int) -> int:
-        """Return the L1 sensitivity of the totals of a level, for units that are not of a year.
+    def absolute_sensitivity(self, level: int, *, by_segment: bool = False) -> int:
+        """Return the L1 sensitivity of the counts of a level, for units that are not of a year.
 
-        Below the root, it is that of the leaves. The root changes by at most the contribution bound.
+        Below the root, it is that of the leaves. The root changes by at most the contribution bound, unless it is
+        counted ``by_segment``: then the removed trips may be in one category, and the added ones in another.
         """
-        return compute_leaf_sensitivity(self.unit) if level else self.unit.contribution_bound
+        return compute_leaf_sensitivity(self.unit) if level or by_segment else self.unit.contribution_bound
 
     def list_node_sizes(self, level: int) -> NodeSizes:
         """Return the sizes of the nodes of a level; none without a pair cap."""
