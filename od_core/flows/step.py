@@ -58,13 +58,14 @@ class CombinedTotals:
 
     A total is measured with the variance 1 / w, and each of the K categories of breakdown j with 1 / w_j. Both the
     total and the sum of the categories estimate the trips of a node. Their combination has the variance
-    1 / (w + sum of w_j / K_j).
+    1 / (w + sum of w_j / K_j). With Laplace noise, the weights are rounded, and the variance is that of the mean with
+    the rounded weights.
 
     Attributes:
         level: level of the flow tree.
         weights: whole weights of the measured total and of the sum of the categories of each breakdown. The combination
             is the weighted mean.
-        variance: variance of the combination, exact.
+        variance: variance of the combination: exact, or an upper bound with Laplace noise.
     """
 
     level: int
@@ -74,14 +75,22 @@ class CombinedTotals:
     @classmethod
     def from_steps(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
         """Return the combination of the queries of one level; those by segment are with their number of categories."""
-        precisions = [1 / total.variance_bound, *(1 / (number * step.variance_bound) for step, number in segments)]
-        common_denominator = math.lcm(*(precision.denominator for precision in precisions))
-        weights = [int(precision * common_denominator) for precision in precisions]
-        common_factor = max(math.gcd(*weights), Fraction(max(weights), MOST_TOTALS_WEIGHT))
-        weights = [math.ceil(weight / common_factor) for weight in weights]
-        variances = [total.variance, *(number * step.variance for step, number in segments)]
-        squares = sum(weight**2 * variance for weight, variance in zip(weights, variances, strict=True))
-        return cls(total.level, tuple(weights), squares / Fraction(sum(weights)) ** 2)
+        variances = [total.variance, *(categories * step.variance for step, categories in segments)]
+        common_denominator = math.lcm(*(variance.numerator for variance in variances))
+        weights = [int(common_denominator / variance) for variance in variances]
+        common_factor = Fraction(math.gcd(*weights))
+        if isinstance(total, LaplaceLevelStep):
+            common_factor = max(common_factor, Fraction(max(weights), MOST_LAPLACE_WEIGHT))
+        weights = [round(weight / common_factor) for weight in weights]
+        squares = [weight**2 * variance for weight, variance in zip(weights, variances, strict=True)]
+        return cls(total.level, tuple(weights), sum(squares, start=Fraction(0)) / sum(weights) ** 2)
+
+
+MOST_LAPLACE_WEIGHT = 1 << 25
+"""Largest weight of totals with Laplace noise that are combined, so that combinations of 10^10 trips fit 64 bits.
+
+Ratios of variances of Laplace noise are no simple fractions, so such weights are rounded. This increases the variance
+by less than 1 part in 10^7."""
 
 
 @dataclass(frozen=True)
@@ -222,10 +231,6 @@ class ThresholdStep(LaplaceLevelStep):
         """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
         return {**super().noise_facts, "threshold": self.threshold}
 
-
-MOST_TOTALS_WEIGHT = 1 << 30
-"""Largest weight of combined totals, so that combinations of counts are exact in 64 bits. Weights of Gaussian noise are
-below it; those of Laplace noise, which are in proportion to squares of shares, are rounded."""
 
 MOST_SHARE_DENOMINATOR = 1_000
 """Largest denominator of a segment share, so that combinations of counts are exact in 64 bits."""
@@ -388,9 +393,9 @@ def plan_steps(
     query_shares = [(1 - share_of_areas) * share / total for *_, share in queries]
     side_shares = [share_of_areas / len(sides) for _ in sides]
     if mechanism.has_laplace_noise:
-        queries = [(level, breakdown, share) for (level, breakdown, _), share in zip(queries, query_shares, strict=True)]
+        shared = [(*query[:2], share) for query, share in zip(queries, query_shares, strict=True)]
         share_of_side = dict(zip(sides, side_shares, strict=True))
-        return _plan_laplace_steps(tree, neighbours, budget, queries, share_of_side, segments)
+        return _plan_laplace_steps(tree, neighbours, budget, shared, share_of_side, segments)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, budget, counted) if of_table == 1 else None
     all_shares, shift = (*query_shares, *side_shares), neighbours.unit.contribution_bound

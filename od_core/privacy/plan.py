@@ -564,7 +564,7 @@ def _check_sensitivity(step: Step, neighbours: Neighbours, *, counts_leaf_pairs:
     expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
     if facts.get("sensitivity_squared", expected) != expected:
         raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
-    expected = neighbours.absolute_sensitivity(step.level)
+    expected = neighbours.absolute_sensitivity(step.level, by_segment=step.by_segment)
     if counts_leaf_pairs and facts.get("sensitivity", expected) != expected:
         raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
     threshold, charge = facts.get("threshold"), step.charge

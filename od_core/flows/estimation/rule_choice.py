@@ -25,6 +25,11 @@ of a level, or over the totals of zones. Where the expected error of a flow betw
 has enough cells to learn from, least squares are used. Other plans are of earlier versions, whose published choices
 stay.
 
+With segments, the trips of a node are estimated from the combination of its measured total and of the sum of its
+categories. With Gaussian noise, the combination is divided, as one measurement. Of Laplace noise, it has no known law,
+so the measured totals alone are divided (:class:`_Divided`). The tables are made from these and from the segments,
+whose noise is independent of what the totals then show.
+
 If there is an earlier table, a rule is first chosen without it. With the table, the same rule is kept unless another
 one is better by the same conditions. Each choice has noise of its own, so two free choices would often differ where
 the table says nothing, and either could be the worse one.
@@ -55,9 +60,9 @@ from od_core.flows.estimation.families import (
     sum_trips_by_node,
     take_trips,
 )
-from od_core.flows.estimation.held_out import HALVES, Shown, iterate_halves, show_trips
+from od_core.flows.estimation.held_out import HALVES, Shown, has_noise, iterate_halves, show_trips
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.levels import Measurement, SideTotals, select_area_totals
+from od_core.flows.estimation.levels import Measurement, select_area_totals
 from od_core.flows.estimation.shrinkage import (
     LEAST_SQUARES,
     Prediction,
@@ -67,6 +72,7 @@ from od_core.flows.estimation.shrinkage import (
     predict_by_gravity,
 )
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import CombinedTotals
 from od_core.geography.flow_tree import Nodes
 from od_core.privacy.plan import EARLIER
 
@@ -227,9 +233,10 @@ def choose_rule_with_evidence(
     If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
 
     Args:
-        measured: Measurements, of which those of area totals are used if rules are chosen carefully.
+        measured: Measurements, of which those of area totals are used if rules are chosen carefully, and those of all
+            trips if the plan has segments and Laplace noise.
     """
-    losses = _compare_rules(plan, levels, LEAST_SQUARES, None, select_area_totals(measured))
+    losses = _compare_rules(plan, levels, LEAST_SQUARES, None, measured)
     own = Evidence.from_losses_of_one_release(losses)
     if plan.earlier is None:
         return Choice(losses.choose_best_rule(LEAST_SQUARES), own)
@@ -256,7 +263,7 @@ def choose_rule_given_earlier_flows(
     if earlier_flows is None or not len(earlier_flows):
         return alone
     others = sum_trips_by_node(plan, levels, earlier_flows)
-    return _compare_rules(plan, levels, alone, others, select_area_totals(measured)).choose_best_rule(alone)
+    return _compare_rules(plan, levels, alone, others, measured).choose_best_rule(alone)
 
 
 def _chooses_carefully(plan: ReleasePlan) -> bool:
@@ -264,11 +271,57 @@ def _chooses_carefully(plan: ReleasePlan) -> bool:
     return plan.tree.refines_both or plan.mechanism.has_laplace_noise
 
 
+class _Divided(NamedTuple):
+    """The measurements that held-out noise divides, and what they contribute to the levels that tables are made from.
+
+    Attributes:
+        levels: The levels with these measurements. They are the levels that tables are made from, but for those with
+            segments and Laplace noise, whose noisy values are the measured totals.
+        weights: For each level, the weight of the divided measurements in what tables are made from; otherwise 1.
+    """
+
+    levels: list[MeasuredLevel]
+    weights: list[float]
+
+    @classmethod
+    def from_levels(
+        cls, plan: ReleasePlan, levels: Sequence[MeasuredLevel], measured: Sequence[Measurement]
+    ) -> _Divided:
+        """Return what is divided, given the levels that tables are made from."""
+        divided, weights = [*levels], [1.0] * len(levels)
+        if plan.mechanism.has_laplace_noise and plan.segments is not None:
+            combined = {total.level: total for total in plan.totals if isinstance(total, CombinedTotals)}
+            of_totals = {m.step.level: m for m in reversed(measured) if m.step in plan.steps and not m.step.by_segment}
+            for k, level in enumerate(levels):
+                if (own := of_totals.get(level.nodes.level)) is not None and has_noise(level.noise):
+                    total = combined[level.nodes.level]
+                    divided[k] = replace(level, noisy=own.reals(), noise=float(own.step.variance))
+                    weights[k] = total.weights[0] / sum(total.weights)
+        return cls(divided, weights)
+
+    def combine(self, levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel]) -> list[MeasuredLevel]:
+        """Return the levels that a table is made from, given a half of the divided measurements."""
+        combined = []
+        for level, own, part, weight in zip(levels, self.levels, half, self.weights, strict=True):
+            if own is not level:
+                noisy = level.noisy + weight * (part.noisy - own.noisy)
+                noise = level.noise + weight**2 * (part.noise - own.noise)
+                combined.append(replace(level, noisy=noisy, noise=noise))
+            else:
+                combined.append(part)
+        return combined
+
+
 def _compare_rules(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None, totals: SideTotals
+    plan: ReleasePlan,
+    levels: Sequence[MeasuredLevel],
+    base: Rule,
+    others: list[Reals] | None,
+    measured: Sequence[Measurement],
 ) -> _Losses:
     """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
     careful, distribution = _chooses_carefully(plan), plan.mechanism.noise_distribution
+    totals, divided = select_area_totals(measured), _Divided.from_levels(plan, levels, measured)
     no_loss, compared = np.zeros((len(RULES), 2)), 2 * len(levels) + 2 if careful else len(levels)
     nothing = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), compared)))
     if careful and plan.expected_errors[-1] < 1:
@@ -281,20 +334,21 @@ def _compare_rules(
     sample = np.arange(len(levels[-1].offsets) - 1) if careful else _sample_families(levels, turn)
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
     halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
-    for half, totals_of_half in islice(iterate_halves(levels, totals, distribution, turn), halves_used):
-        fitted, of_areas = include_area_totals(plan, half, totals_of_half)
+    for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
+        fitted, of_areas = include_area_totals(plan, divided.combine(levels, half), totals_of_half)
         families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, fitted))]
         if careful and not any(own.learns for own in families):
             return nothing
         leaves = families[-1].list_child_positions(sample)
         x = [*(level.noisy for level in half[:-1]), half[-1].noisy[leaves]]
-        y = [*(level.noisy for level in levels[:-1]), levels[-1].noisy[leaves]]
-        shown = [show_trips(distribution, *of) for of in zip((level.noise for level in levels), y, x, strict=True)]
+        y = [*(level.noisy for level in divided.levels[:-1]), divided.levels[-1].noisy[leaves]]
+        noise_of_levels = [level.noise for level in divided.levels]
+        shown = [show_trips(distribution, *of) for of in zip(noise_of_levels, y, x, strict=True)]
         shown_areas = {
             side: show_trips(distribution, noise, noisy, totals_of_half[side][0])
             for side, (noisy, noise) in totals.items()
         }
-        halves = HALVES[distribution](levels[-1].noise)
+        halves = HALVES[distribution](noise_of_levels[-1])
         first = predict_by_gravity(fitted, families, others)
         by_base = _estimate_sampled_trips(plan, fitted, first, base, back, sample)
         columns: list[list[tuple[float, float]]] = []

@@ -382,3 +382,109 @@ def test_a_budget_with_a_delta_or_another_tree_is_refused_before_anything_is_dra
         with pytest.raises(OdError, match=code) as refused:
             release_flows(flows, geography_of(ZONES), unit=UNITS[0], budget=budget, mechanism=LAPLACE, tree=tree)
         assert refused.value.spent == "nothing was spent"
+
+
+SEGMENTS = {"mode": ["car", "bus"], "hour": ["7", "8", "9"]}
+
+
+@given(
+    zones=zone_lists(),
+    unit=st.sampled_from(UNITS),
+    names=st.sampled_from([["mode"], ["mode", "hour"]]),
+    segment_share=st.sampled_from([None, "1/3"]),
+    area_totals=st.sampled_from([None, "1/5"]),
+)
+def test_the_charges_of_segments_and_totals_sum_to_epsilon_exactly(zones, unit, names, segment_share, area_totals):
+    """Each level's share is divided by the shares of totals and breakdowns. A query by segment has all of a unit's
+    trips in its cells, at the root, too, where the total of a bounded unit is exact or changes by m alone.
+    """
+    area_totals = (
+        area_totals if list_area_total_sides(FlowTree(geography_of(zones), geography_of(zones), "both")) else None
+    )
+    given_ = {"segments": {name: SEGMENTS[name] for name in names}, "segment_share": segment_share}
+    plan = planned(zones, unit=unit, area_totals=area_totals, **given_)
+    check_charges(plan)
+    assert sum(step.charge.epsilon for step in plan.charged_steps) == 1 == plan.spent.epsilon
+    of_all = Fraction(segment_share) if segment_share else Fraction(len(names), len(names) + 1)
+    most = unit.contribution_bound * (2 if unit.neighbours == "bounded" else 1)
+    numbers = [step.number for step in plan.charged_steps]
+    assert len(set(numbers)) == len(numbers)
+    for level in {step.level for step in plan.steps}:
+        total = next((step for step in plan.steps_at(level) if not step.by_segment), None)
+        queries = [step for step in plan.steps_at(level) if step.by_segment]
+        assert [step.breakdown for step in queries] == names
+        assert len({step.charge.epsilon for step in queries}) == 1
+        assert (total is None) == (level == 0 and unit == UNITS[0])
+        for step in queries:
+            assert step.noise_facts["sensitivity"] == most == step.charge.epsilon * step.scale
+            assert step.sensitivity_squared == plan.neighbours.sensitivity_squared(level, by_segment=True)
+        if total is not None:
+            assert total.sensitivity == (most if level else unit.contribution_bound)
+            assert queries[0].charge.epsilon * len(names) * (1 - of_all) == total.charge.epsilon * of_all
+
+
+@pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[3]])
+def test_the_largest_privacy_loss_of_a_unit_is_the_charge_also_by_segment(unit):
+    """Of all trips that a unit may count, each with a category; what two of the three zones and categories allow."""
+    plan = planned(unit=unit, segments={"mode": ["car", "bus"]}, area_totals="1/5")
+    paths = {zone: ("all", area, zone) for area, zone in ZONES if zone != "ab"}
+    trips_of_a_unit = [*product(paths, paths, ["car", "bus"])]
+
+    def cells(trips) -> Counter:
+        found: Counter = Counter()
+        for step in plan.charged_steps:
+            o, d = plan.level_pair(step)
+            for origin, destination, mode in trips:
+                found[step.number, paths[origin][o], paths[destination][d], mode if step.by_segment else ""] += 1
+        return found
+
+    if unit.is_of_users:
+        sizes, cap = range(unit.max_trips + 1), unit.max_trips_pair or unit.max_trips
+    else:
+        sizes, cap = range(1, 2), 1
+    counted = [
+        cells(trips)
+        for size in sizes
+        for trips in combinations_with_replacement(trips_of_a_unit, size)
+        if max(Counter((o, d) for o, d, _ in trips).values(), default=0) <= cap
+    ]
+    scales = {step.number: step.scale for step in plan.charged_steps}
+    losses = set()
+    for one, other in product(counted if unit.neighbours == "bounded" else [Counter()], counted):
+        changed = {cell: abs(one[cell] - other[cell]) for cell in one | other}
+        losses.add(sum((Fraction(number) / scales[cell[0]] for cell, number in changed.items()), start=Fraction(0)))
+    of_root = sum(step.charge.epsilon for step in plan.steps_at(0) if not step.by_segment)
+    assert (of_root > 0) == unit.is_of_users
+    assert max(losses) == 1 - (of_root if unit.neighbours == "bounded" else 0)
+
+
+@pytest.mark.parametrize("share", ["1/1000", "1/7", "999/1000"])
+@pytest.mark.parametrize("epsilon", ["1/100", "1", "40"])
+def test_combined_totals_have_the_variance_of_their_weights_near_the_least(share, epsilon):
+    """Of the weighted mean of a total and of the sum of each breakdown; the weights leave room for 10^10 trips."""
+    plan = planned(unit=UNITS[3], epsilon=epsilon, segments=SEGMENTS, segment_share=share)
+    for combined in plan.totals:
+        steps = plan.steps_at(combined.level)
+        numbers = [1, 2, 3]
+        variances = [k * step.variance for k, step in zip(numbers, steps, strict=True)]
+        weights = [Fraction(weight, sum(combined.weights)) for weight in combined.weights]
+        assert combined.variance == sum(w**2 * v for w, v in zip(weights, variances, strict=True))
+        least = 1 / sum(1 / v for v in variances)
+        assert least <= combined.variance <= least * (1 + Fraction(1, 10**6))
+        assert 1 <= min(combined.weights) <= max(combined.weights) <= 2**25
+    equal = planned(unit=UNITS[3], segments={"mode": ["car", "bus"]})
+    assert {total.weights for total in equal.totals if total.level} == {(2, 1)}
+
+
+def test_segments_without_noise_are_the_truth():
+    geography, modes = geography_of(ZONES), ["car", "bus", "walk"]
+    trips = [*product(["aa", "ab", "ba"], ["aa", "ba"], modes[:2])]
+    flows = pd.DataFrame(trips, columns=["origin", "destination", "mode"]).assign(trips=range(1, len(trips) + 1))
+    given_ = {"unit": UNITS[0], "budget": Budget(10**5), "mechanism": LAPLACE, "fault_threshold": 0}
+    release = release_flows(flows, geography, **given_, tree="both", segments={"mode": modes}, noise=ListedLaplace([0]))
+    names = geography.levels
+    found = release.flows_at(names[-1], names[-1], segment="mode")
+    assert {tuple(row) for row in found.to_numpy()} == {tuple(row) for row in flows.to_numpy()}
+    bounds = release.flows_at(names[-1], names[-1], segment="mode", interval=True)
+    assert (bounds["lower"] == bounds["trips"]).all()
+    assert (bounds["upper"] == bounds["trips"]).all()

@@ -358,7 +358,7 @@ def test_a_rule_that_makes_totals_of_zones_worse_is_not_chosen(side, distributio
         return tables
 
     monkeypatch.setattr(rule_choice, "estimate_trips_by_rule", moved)
-    losses = rule_choice._compare_rules(plan, levels, LEAST_SQUARES, None, select_area_totals(measured))
+    losses = rule_choice._compare_rules(plan, levels, LEAST_SQUARES, None, measured)
     value, variance = losses.increase[:, :, -2 + side]
     assert (value > 2 * np.sqrt(variance)).all()
     without = losses._replace(increase=losses.increase[:, :, :-2])

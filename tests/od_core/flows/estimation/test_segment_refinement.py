@@ -23,7 +23,7 @@ from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import within
-from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, segment_case
+from tests.od_core.oracles.segments import DROPPING, KEEPING, LAPLACE, ROOT, SegmentCase, cells_of, segment_case
 from tests.od_core.strategies import trees_for
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -38,8 +38,9 @@ MECHANISMS_AND_OPTIONS = pytest.mark.parametrize(
         [KEEPING, replace(KEEPING, segment_profile=1), SHRUNK[0]],
         [DROPPING, replace(DROPPING, segment_profile=2)],
         SHRUNK[1:],
+        [LAPLACE, replace(LAPLACE, keep_all_cap=0, segment_profile=1), replace(LAPLACE, estimate="auto")],
     ],
-    ids=["all kept", "some dropped", "some dropped, learned"],
+    ids=["all kept", "some dropped", "some dropped, learned", "Laplace noise"],
 )
 """Of which each example has one."""
 
