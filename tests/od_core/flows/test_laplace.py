@@ -398,9 +398,8 @@ def test_the_charges_of_segments_and_totals_sum_to_epsilon_exactly(zones, unit, 
     """Each level's share is divided by the shares of totals and breakdowns. A query by segment has all of a unit's
     trips in its cells, at the root, too, where the total of a bounded unit is exact or changes by m alone.
     """
-    area_totals = (
-        area_totals if list_area_total_sides(FlowTree(geography_of(zones), geography_of(zones), "both")) else None
-    )
+    tree = FlowTree(geography_of(zones), geography_of(zones), "both")
+    area_totals = area_totals if list_area_total_sides(tree) else None
     given_ = {"segments": {name: SEGMENTS[name] for name in names}, "segment_share": segment_share}
     plan = planned(zones, unit=unit, area_totals=area_totals, **given_)
     check_charges(plan)
@@ -470,8 +469,8 @@ def test_combined_totals_have_the_variance_of_their_weights_near_the_least(share
         weights = [Fraction(weight, sum(combined.weights)) for weight in combined.weights]
         assert combined.variance == sum(w**2 * v for w, v in zip(weights, variances, strict=True))
         least = 1 / sum(1 / v for v in variances)
-        assert least <= combined.variance <= least * (1 + Fraction(1, 10**6))
-        assert 1 <= min(combined.weights) <= max(combined.weights) <= 2**25
+        assert least <= combined.variance <= least * (1 + Fraction(1, 10**7))
+        assert 0 <= min(combined.weights) <= max(combined.weights) <= 2**25
     equal = planned(unit=UNITS[3], segments={"mode": ["car", "bus"]})
     assert {total.weights for total in equal.totals if total.level} == {(2, 1)}
 

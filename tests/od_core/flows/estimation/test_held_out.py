@@ -6,16 +6,19 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from od_core import Budget, InfTDARefined, PrivacyUnit, plan_release
+from od_core.evaluation.forecast import arrange_counts_for_plan
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.estimation import rule_choice
 from od_core.flows.estimation.held_out import GaussianHalves, LaplaceHalves, Shown, compute_decay, iterate_halves
 from od_core.flows.estimation.least_squares import build_measured_levels
-from od_core.flows.estimation.levels import select_area_totals
+from od_core.flows.estimation.levels import combine_totals, select_area_totals
 from od_core.flows.estimation.rule_choice import (
     LEAST_SQUARES,
     RULES,
@@ -194,6 +197,7 @@ def test_the_increase_of_the_squared_error_of_areas_is_that_of_their_sums(halves
 
 
 def plan_of(world, *, area_totals="1/5", estimate="auto", epsilon="1", distribution="laplace", **options):
+    segments = {name: options.pop(name, None) for name in ("segments", "segment_share")}
     mechanism = InfTDARefined(estimate=estimate, noise_distribution=distribution, **options)
     budget = Budget(epsilon, 0 if distribution == "laplace" else "1e-8")
     given_ = {"unit": PrivacyUnit("trip", "unbounded"), "budget": budget, "mechanism": mechanism, "tree": "both"}
@@ -203,6 +207,7 @@ def plan_of(world, *, area_totals="1/5", estimate="auto", epsilon="1", distribut
         destination_geography=world.destination,
         acceptance=NO_FAULTS,
         area_totals=area_totals,
+        **segments,
     )
 
 
@@ -245,8 +250,11 @@ def increase_of(shown, base, table, most=None):
     return value, 4 * max((d * of_trips.variances[chosen]).sum(), of_trips.variance * d.sum())
 
 
-def evidence_of(release, levels):
-    """What whole tables show: estimated as a release would be with twice the variance, and judged by definitions."""
+def evidence_of(release, levels, combine=lambda half: half):
+    """What whole tables show: estimated as a release would be with twice the variance, and judged by definitions.
+
+    The measurements of ``levels`` are divided, and tables are made from what ``combine`` returns.
+    """
     plan, tree = release.plan, release.plan.tree
     errors, false, increases = np.zeros((len(RULES), 2)), np.zeros((len(RULES), 2)), []
     totals = select_area_totals(release.measured)
@@ -260,9 +268,9 @@ def evidence_of(release, levels):
             shown_by_definition(own.noise, own.noisy, x.noisy) if 0 < own.noise < math.inf else None
             for own, x in zip(levels, half, strict=True)
         ]
-        base, columns = shrink(plan, half, LEAST_SQUARES, areas=areas), []
+        base, columns = shrink(plan, combine(half), LEAST_SQUARES, areas=areas), []
         for k, rule in enumerate(RULES):
-            tables = shrink(plan, half, rule, areas=areas)
+            tables = shrink(plan, combine(half), rule, areas=areas)
             found = losses_by_definition(levels[-1], half[-1].noisy, (base[-1], tables[-1]))
             errors[k] += found[0]
             false[k] += found[1]
@@ -299,6 +307,44 @@ def test_the_evidence_and_the_choice_are_those_of_whole_tables_and_the_definitio
     assert_is_evidence(choice.evidence.sums, errors, false, increases)
     assert choice.rule == best(errors, false, increases)
     assert release.choice.facts() == choice.facts()
+
+
+@pytest.mark.parametrize("share", [None, "1/5"])
+def test_with_segments_measured_totals_alone_are_divided(share):
+    """Tables are made from the means of divided totals and sums of segments, weighted by the planned precision."""
+    segments = {"mode": ["car", "bus", "walk"]}
+    plan = plan_of(SPARSE, area_totals=None, epsilon="2", segments=segments, segment_share=share)
+    release = run_plan(plan, arrange_counts_for_plan(known(SPARSE), plan), SeededLaplace(5), MemoryMeasurements())
+    combined = build_measured_levels(plan, release.exact_trips, combine_totals(plan, release.measured))
+    of_totals = [m for m in release.measured if not m.step.by_segment]
+    levels = build_measured_levels(plan, release.exact_trips, of_totals)
+
+    def combine(half):
+        made = []
+        for level, part in zip(combined, half, strict=True):
+            total, segments = plan.steps_at(level.nodes.level)
+            weight = 1 / (1 + total.variance / (3 * segments.variance))
+            [by_mode] = [m for m in release.measured if m.step == segments]
+            sums = by_mode.noisy.read_values().reshape(-1, 3).sum(axis=1)
+            noise = weight**2 * 2 * total.variance + (1 - weight) ** 2 * 3 * segments.variance
+            noisy = float(weight) * part.noisy + float(1 - weight) * sums
+            made.append(replace(level, noisy=noisy, noise=float(noise)))
+        return made
+
+    choice = choose_rule_with_evidence(plan, combined, release.measured)
+    errors, false, increases = evidence_of(release, levels, combine)
+    assert_is_evidence(choice.evidence.sums, errors, false, increases)
+    assert choice.rule == best(errors, false, increases)
+    assert choice.rule.learns
+    assert release.choice.facts() == choice.facts()
+
+
+def known(world):
+    """The flows of a world, without categories."""
+    frame = pd.DataFrame(
+        [(o[-1], d[-1], trips) for (o, d), trips in world.flows.items()], columns=["origin", "destination", "trips"]
+    )
+    return KnownFlows.from_frame("world", "public", frame, world.origin)
 
 
 def test_a_table_made_of_one_part_is_judged_without_bias_by_the_other():
