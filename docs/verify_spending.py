@@ -69,9 +69,9 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
         squares = most_squares(plan, law["node_sizes"], most) if "node_sizes" in law else most**2
         squares, cells = (law["max_uncounted"] ** 2, 1) if "max_uncounted" in law else (squares, cells)  # one number
         return (rho := squares * cells / (2 * Fraction(law["variance"]))), ZERO, ZERO, rho
-    if "scale" in law:  # the root of all trips, and the largest size of all groups, is one number
+    if "scale" in law:  # the root, and the largest size of all groups, is one number
         scale, sensitivity = Fraction(law["scale"]), sides * most * {"histogram": 2}.get(plan.get("query"), 1)
-        epsilon = (sensitivity if entry["level"] or "breakdown" in law else most) / scale
+        epsilon = (sensitivity if entry["level"] else most) / scale
         with decimal.localcontext(EXACT):
             for trips in (1, most) if "threshold" in law else ():  # all on one pair, or one on each of ``most``
                 reach, a = law["threshold"] - trips, (-1 / real(scale)).exp()

@@ -72,9 +72,16 @@ TOGETHER = (
     {"kind": "flows", "unit": "trip", "neighbours": "bounded", "series": "and another series"},
     {"kind": "flows", "zones": "many", "series": "two", "mechanism": "inftda_refined auto", "words": "journeys"},
     {"kind": "flows", "zones": "many", "series": "two", "unit": "weights", "geography": "coordinates"},
+    {"kind": "flows", "mechanism": "inftda_refined laplace", "tree": "both", "segments": "one", "series": "two"},
+    {
+        **{"kind": "flows", "mechanism": "inftda_refined auto laplace", "tree": "both", "unit": "user"},
+        **{"segments": "two, one with unknown", "area_totals": "yes", "formats": "all", "geography": "boundaries"},
+    },
+    {"kind": "counts", "mechanism": "inftda_refined laplace", "segments": "two, one with unknown"},
 )
 """Values that a row has together although they are more than a pair. In the first, two series of a site count the same
-records, and one of them publishes the total exactly; in the others, assisted flows learn, which takes many zones."""
+records, and one of them publishes the total exactly; in the next two, assisted flows learn, which takes many zones. In
+the last three, segments have Laplace noise, which flows have with one order of the tree alone."""
 
 ONLY_TOGETHER = ("zones",)
 """Options whose other values only the rows of ``TOGETHER`` have, because they take long."""

@@ -153,9 +153,11 @@ def release_all(var: Path) -> None:
     flows(
         "pure/2001-09/r1", "riders", USER, Budget("1/4"), mechanism=InfTDARefined(noise_distribution="laplace"), **few
     )
+    by_mode = FLOWS.assign(mode=["car", "bus", "bus", "car"])
+    pure_modes = {"mechanism": InfTDARefined(noise_distribution="laplace"), "segments": {"mode": ["car", "bus"]}}
+    flows("pure_modes/2001-09/r1", "commuters", TRIP, Budget("1/4"), by_mode, **few, **pure_modes)
     flows("ride_pairs/2001-07/r1", "riders", USER, budget, mechanism="stability_histogram")
     modes = {"segments": {"mode": ["car", "bus"]}, "geography": GEOGRAPHY, "area_totals": "1/5"}
-    by_mode = FLOWS.assign(mode=["car", "bus", "bus", "car"])
     flows("people/2001-06/r1", "riders", PEOPLE, Budget(epsilon=1, delta="1e-6"), by_mode, **modes)
     ledger.declare(PrivacyDomain("trains", SEASON, Cap(rho=Fraction(3)), "a test"))
     for month, rho, uncounted in (("05", "1/5", None), ("06", "1/7", Uncounted("1/4", 9)), ("07", "1/9", None)):
