@@ -6,6 +6,11 @@ and of the mean error at the leaves, averaged over the runs.
 
 python -m benchmarks.segments --data us_flights --epsilon 1 --runs 20 --json
 
+With ``--noise``, releases with fewer levels, and with Laplace noise at these levels, are compared instead with releases
+with Gaussian noise and the tree ``destination``. All of them have segments.
+
+python -m benchmarks.segments --noise bounded unbounded --data us_flights --epsilon 1 --runs 20 --json
+
 The data us_flights are in the repository. Taxis by hour and travel to education by mode are read from the folder
 ``--folder``, which has the tables trips.csv.gz or flows.csv.gz, and zones.csv.
 """
@@ -49,6 +54,16 @@ OPTIONS = {
     "auto": InfTDARefined(estimate="auto"),
 }
 """Options that are compared at equal shares of totals and segments."""
+
+LEVELS_AND_NOISE: dict[str, dict[str, Any]] = {
+    "one side at a time": {},
+    "both sides": {"tree": "both"},
+    "both sides, area totals": {"tree": "both", "area_totals": "1/10"},
+    "Laplace": {"tree": "both"},
+    "Laplace, area totals": {"tree": "both", "area_totals": "18/100"},
+    "Laplace, auto": {"tree": "both", "estimate": "auto"},
+}
+"""Options of releases with segments whose levels and noise differ; names of Laplace noise begin with its name."""
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -251,19 +266,68 @@ def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:
     }
 
 
+def compare_levels_and_noise(
+    data: Data, relation: str, epsilon: Fraction, delta: str, runs: int
+) -> list[dict[str, Any]]:
+    """Return the errors of releases with segments, divided by those of the first."""
+    rows, first = list[dict[str, Any]](), dict[str, float]()
+    for name, given in LEVELS_AND_NOISE.items():
+        noise = "laplace" if name.startswith("Laplace") else "gaussian"
+        options = dict(given)
+        estimate = options.pop("estimate", "least_squares")
+        plan = plan_release(
+            data.geography,
+            unit=PrivacyUnit("trip", relation),  # type: ignore[arg-type]  # one of the choices of the command
+            budget=Budget(epsilon, 0 if noise == "laplace" else delta),
+            mechanism=InfTDARefined(noise_distribution=noise, estimate=estimate),
+            acceptance=NO_FAULTS,
+            segments={data.breakdown.name: data.breakdown.categories},
+            **options,
+        )
+        one_row_a_trip = "trips" not in data.trips
+        counts = count_trips(data.trips, plan.tree, breakdowns=[data.breakdown], one_row_a_trip=one_row_a_trip)
+        errors = Errors(data, counts, plan)
+        for _ in steps(range(runs), name):
+            release = _run(plan, counts)
+            errors.add(name, release.leaves, release.segments[data.breakdown.name])
+        square = [k for k in range(1, plan.tree.depth + 1) if len({*plan.tree.level_pair(k)}) == 1]
+        found = dict[str, float]()
+        for of in ("segments", "totals"):
+            mean = np.mean(errors.runs[f"{name}: {of}"], axis=0)
+            found |= {f"{of}_leaf_error": mean[-1, 1], f"{of}_largest_error": mean[square, 0].mean()}
+            found[f"{of}_false_discoveries"] = mean[-1, 2]
+        first = first or found
+        facts = {"relation": relation, "delta": delta, "epsilon": str(epsilon), "variant": name}
+        ratios = {key: float(value / first[key]) for key, value in found.items()}
+        rows.append(facts | ratios)
+    return rows
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", choices=sorted(DATA), default="us_flights")
     parser.add_argument("--folder", type=Path, help="folder with the tables of taxis or nz_education")
     parser.add_argument("--epsilon", type=Fraction, default=Fraction(1))
+    parser.add_argument("--noise", nargs="+", choices=["bounded", "unbounded"], help="compare levels and noise")
+    parser.add_argument("--delta", default="1e-6", help="delta of Gaussian noise, with --noise")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--small", action="store_true", help="few synthetic trips, for a trial")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     name = "synthetic" if options.small else options.data
     runs = 2 if options.small else options.runs
-    result = measure(DATA[name](options.folder), options.epsilon, runs)
+    data = DATA[name](options.folder)
+    result: dict[str, Any]
+    if options.noise:
+        rows = [
+            row
+            for relation in options.noise
+            for row in compare_levels_and_noise(data, relation, options.epsilon, options.delta, runs)
+        ]
+        result = {"rows": rows}
+    else:
+        result = measure(data, options.epsilon, runs)
     printed(
         {"machine": machine(), "data": name, "epsilon": str(options.epsilon), "runs": runs, **result},
         as_json=options.json,
