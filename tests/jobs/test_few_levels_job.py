@@ -8,7 +8,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import Project, public_bytes
+from tests.od_assets.conftest import SEGMENTS, Project, public_bytes
 
 PURE: dict[str, Any] = {
     "privacy": {"epsilon": "3"},
@@ -21,6 +21,7 @@ GAUSSIAN: dict[str, Any] = {
     "domain__cap": {"rho": "1", "reason": "some releases"},
     "domain__neighbours": "unbounded",
 }
+DAY_TYPES = {"day_type": SEGMENTS["day_type"]}
 FEW: dict[str, Any] = {"tree": "both", "area_totals": {"share": "1/5"}}
 """Options of flows at few levels; counts by one hierarchy have few in any case."""
 
@@ -30,6 +31,7 @@ FEW: dict[str, Any] = {"tree": "both", "area_totals": {"share": "1/5"}}
     [
         pytest.param("component", PURE | FEW, 5, id="flows with Laplace noise"),
         pytest.param("component", GAUSSIAN | FEW, 5, id="flows with Gaussian noise"),
+        pytest.param("component", PURE | FEW | {"segments": DAY_TYPES}, 8, id="segments with Laplace noise"),
         pytest.param("counts", PURE, 3, id="counts with Laplace noise"),
     ],
 )
@@ -42,8 +44,8 @@ def test_the_root_is_measured_once_and_the_whole_budget_is_charged(project: Proj
     ledger, plan = Ledger(project.var / "ledger.sqlite"), component.plan(component.read_geography(), "2001-01")
     assert [ledger.count_draws(key, step.number) for step in plan.charged_steps] == [1] * levels
     assert plan.steps[0].level == 0
-    of_root, *others = [step.charge for step in plan.steps]
-    assert 0 < of_root.as_rho < min(charge.as_rho for charge in others) / 5
+    below_root = [step.charge.as_rho for step in plan.steps if step.level]
+    assert 0 < plan.steps[0].charge.as_rho < min(below_root) / 5
     spent = ledger.balance("trips", "2001-01").spent
     assert spent == (3 if plan.budget.delta == 0 else plan.spent.rho)
     published = public_bytes(project.var)
