@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, product
 from random import Random
 from typing import Any
 
@@ -39,6 +39,7 @@ from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import check_charges
 from od_core.privacy.stability import bound_laplace_variance
+from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import ListedLaplace
 from tests.od_core.flows.neighbours import changes, counted, of_one_unit
@@ -424,34 +425,24 @@ def test_the_charges_of_segments_and_totals_sum_to_epsilon_exactly(zones, unit, 
 
 @pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[3]])
 def test_the_largest_privacy_loss_of_a_unit_is_the_charge_also_by_segment(unit):
-    """Of all trips that a unit may count, each with a category; what two of the three zones and categories allow."""
+    """Of all trips that a unit may count between two zones, each with a category, as they are counted and measured."""
     plan = planned(unit=unit, segments={"mode": ["car", "bus"]}, area_totals="1/5")
-    paths = {zone: ("all", area, zone) for area, zone in ZONES if zone != "ab"}
-    trips_of_a_unit = [*product(paths, paths, ["car", "bus"])]
-
-    def cells(trips) -> Counter:
-        found: Counter = Counter()
-        for step in plan.charged_steps:
-            o, d = plan.level_pair(step)
-            for origin, destination, mode in trips:
-                found[step.number, paths[origin][o], paths[destination][d], mode if step.by_segment else ""] += 1
-        return found
-
-    if unit.is_of_users:
-        sizes, cap = range(unit.max_trips + 1), unit.max_trips_pair or unit.max_trips
-    else:
-        sizes, cap = range(1, 2), 1
-    counted = [
-        cells(trips)
-        for size in sizes
-        for trips in combinations_with_replacement(trips_of_a_unit, size)
-        if max(Counter((o, d) for o, d, _ in trips).values(), default=0) <= cap
-    ]
-    scales = {step.number: step.scale for step in plan.charged_steps}
-    losses = set()
-    for one, other in product(counted if unit.neighbours == "bounded" else [Counter()], counted):
-        changed = {cell: abs(one[cell] - other[cell]) for cell in one | other}
-        losses.add(sum((Fraction(number) / scales[cell[0]] for cell, number in changed.items()), start=Fraction(0)))
+    trips_of_a_unit = [*product(["aa", "ba"], ["aa", "ba"], ["car", "bus"])]
+    sizes = range(unit.max_trips + 1) if unit.is_of_users else [1]
+    cap = unit.max_trips_pair or unit.contribution_bound
+    answered = []
+    for size in sizes:
+        for trips in combinations_with_replacement(trips_of_a_unit, size):
+            if max(Counter(trip[:2] for trip in trips).values(), default=0) <= cap:
+                table = pd.DataFrame(trips, columns=["origin", "destination", "mode"], dtype="str")
+                counts = count_trips(table, plan.tree, breakdowns=plan.breakdowns, one_row_a_trip=True)
+                answered.append(answers(plan, counts))
+    nothing = {query: np.zeros_like(values) for query, values in answered[0].items()}
+    losses = {
+        sum((Fraction(int(np.abs(one[query] - other[query]).sum())) / query[1] for query in one), start=Fraction(0))
+        for one in (answered if unit.neighbours == "bounded" else [nothing])
+        for other in answered
+    }
     of_root = sum(step.charge.epsilon for step in plan.steps_at(0) if not step.by_segment)
     assert (of_root > 0) == unit.is_of_users
     assert max(losses) == 1 - (of_root if unit.neighbours == "bounded" else 0)
