@@ -437,7 +437,7 @@ class VarianceModel:
     def _compute_unit_variance(self, level: int, *, by_segment: bool) -> float:
         """Return the variance of the noise of a query that has the whole budget: a rho of 1, or an epsilon of 1."""
         if self.mechanism.has_laplace_noise:
-            return 2.0 * self.neighbours.absolute_sensitivity(level) ** 2
+            return 2.0 * self.neighbours.absolute_sensitivity(level, by_segment=by_segment) ** 2
         return self.neighbours.sensitivity_squared(level, by_segment=by_segment) / 2
 
     @cached_property
