@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -23,6 +23,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments, list_measured_levels, parse_area_total_share
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import TreeOrder, compute_level_pair, equalise_depths, repeat_level_names
+from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.user_counters import UserCounters
 from od_core.meaning.features import list_given_options
@@ -37,7 +38,7 @@ from od_core.records.segments import (
     has_unknown_categories,
     make_breakdowns,
 )
-from od_core.records.zone_lists import ZoneList
+from od_core.records.zone_lists import ZoneList, read_zones
 from od_core.registry import refuse_unknown
 
 if TYPE_CHECKING:
@@ -181,6 +182,28 @@ class AreaTotalsSection(Section):
     """The measurement of the trips that begin, and that end, in each zone, beside the flow tree."""
 
     share: Number
+
+
+class PossibleSection(Section):
+    """The pairs of zones that can have trips: those that a public file lists, and that a rule does not exclude."""
+
+    pairs: str | None = None
+    within_zone: bool = True
+    distance_km: list[int | float] | None = None
+
+    def read_pairs(self, origins: Geography, destinations: Geography, folder: Path) -> PossiblePairs:
+        """Return the pairs. ``pairs`` is a path relative to ``folder``. Raises OdError as :class:`PossiblePairs`."""
+        if self.distance_km is not None and len(self.distance_km) != 2:
+            message = "possible.distance_km is not two distances"
+            raise OdError("OD-POSSIBLE-PAIRS", message, next_step="give the least and the largest one, as [1, 300]")
+        distances = None if self.distance_km is None else (self.distance_km[0], self.distance_km[1])
+        stated = []
+        if self.pairs is not None:
+            stated.append(PossiblePairs.from_frame(read_zones(folder / self.pairs), origins, destinations))
+        if distances is not None or not self.within_zone or not stated:
+            rule = PossiblePairs.from_rule(origins, destinations, within_zone=self.within_zone, distance_km=distances)
+            stated.append(rule)
+        return reduce(PossiblePairs.intersect, stated)
 
 
 class UncountedSection(Section):
@@ -473,7 +496,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return plan_release(
             geography.origin,
             destination_geography=geography.other,
-            **self._two_sided_options,
+            **self._make_two_sided_options(geography),
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,
@@ -483,9 +506,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             uncounted=self.uncounted,
         )
 
-    @property
-    def _two_sided_options(self) -> dict[str, Any]:
-        """Options of the plan that a table of origins and destinations alone has; by default, none."""
+    def _make_two_sided_options(self, _geography: Sides) -> dict[str, Any]:
+        """Return the options of the plan that a table of origins and destinations alone has; by default, none."""
         return {}
 
 
@@ -497,6 +519,7 @@ class TripSeries(FlowSeries):
     destination_geography: Zones | None = None
     tree: TreeOrder = "destination"
     stated_area_totals: AreaTotalsSection | None = Field(None, alias="area_totals")
+    possible: PossibleSection | None = None
 
     _checked_properties: ClassVar[tuple[str, ...]] = (*FlowSeries._checked_properties, "area_totals")
 
@@ -511,7 +534,12 @@ class TripSeries(FlowSeries):
     def features(self) -> frozenset[str]:
         """Names of the declared options; of tables of trips, also area totals and coordinates."""
         has_coordinates = all(zones.has_coordinates for zones in self.zone_lists.values())
-        given = {"area_totals": self.area_totals, "both_sides": self.tree == "both", "coordinates": has_coordinates}
+        given = {
+            "area_totals": self.area_totals,
+            "both_sides": self.tree == "both",
+            "coordinates": has_coordinates,
+            "possible": self.possible,
+        }
         return super().features | list_given_options(**given)
 
     @property
@@ -554,9 +582,12 @@ class TripSeries(FlowSeries):
     def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
         return Sides(*(zones.read_geography(folder) for zones in lists))
 
-    @property
-    def _two_sided_options(self) -> dict[str, Any]:
-        return {"tree": self.tree, "area_totals": self.area_totals}
+    def _make_two_sided_options(self, geography: Sides) -> dict[str, Any]:
+        options = {"tree": self.tree, "area_totals": self.area_totals}
+        if self.possible is None:
+            return options
+        pairs = self.possible.read_pairs(geography.origin, geography.destination, self.project.root)
+        return options | {"possible": pairs}
 
 
 class CountSeries(FlowSeries):

@@ -229,7 +229,8 @@ def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     """Return the trip counts of a table, in the order of the plan's flow tree.
 
     The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
-    always gives the same categories. Raises OdError if the table is over another geography.
+    always gives the same categories. Pairs that the plan states cannot have trips have none. Raises OdError if the
+    table is over another geography.
     """
     tree, own_tree = plan.tree, table.tree
     if (tree.origin.digest, tree.destination.digest) != (own_tree.origin.digest, own_tree.destination.digest):
@@ -240,6 +241,9 @@ def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     if tree.order != own_tree.order:
         leaves = make_leaf_nodes(own_tree, trips)
         trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
+    if tree.possible is not None:
+        is_possible = np.isin(trips.rank, tree.possible_ranks)
+        trips = TripCounts.from_ranks(trips.rank[is_possible], np.diff(trips.before)[is_possible])
     generator = make_generator(SEED)
     counts = np.diff(trips.before)
     by_segment = {}

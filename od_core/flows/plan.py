@@ -49,6 +49,7 @@ from od_core.flows.step import (
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
+from od_core.geography.possible_pairs import PossiblePairs
 from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import Number, round_up_to_float
 from od_core.privacy.budget import Budget, Spent
@@ -121,6 +122,12 @@ class ReleasePlan(Plan):
         refuse_unsupported(self.table, self.features)
         for breakdown in self.breakdowns:
             check_name(breakdown.name, of_counts=self.tree.has_one_side)
+        if self.tree.possible is not None and self.mechanism.measures == "every_level" and not self.keeps_all:
+            raise OdError(
+                "OD-POSSIBLE-PAIRS",
+                "the pairs that can have trips are stated, but nodes without trips are dropped before all are measured",
+                next_step="state fewer pairs, or use mechanism inftda_refined with a larger keep_all_cap",
+            )
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
         if self.bands is not None:
@@ -144,7 +151,12 @@ class ReleasePlan(Plan):
         return (
             super().features
             | self.mechanism.features
-            | list_given_options(coordinates=has_distances(self.tree), both_sides=self.tree.refines_both, **options)
+            | list_given_options(
+                coordinates=has_distances(self.tree),
+                both_sides=self.tree.refines_both,
+                possible=self.tree.possible,
+                **options,
+            )
         )
 
     @cached_property
@@ -441,8 +453,9 @@ class ReleasePlan(Plan):
 
     def count_public_cells(self, step: TotalStep) -> int:
         """Return the number of public cells of a step, times the categories if it counts by a breakdown."""
-        origin_level, destination_level = self.level_pair(step)
-        cells = self.tree.origin.size(origin_level) * self.tree.destination.size(destination_level)
+        if isinstance(step, AreaTotalStep):
+            return (self.tree.origin, self.tree.destination)[step.side].size(self.tree.origin.depth)
+        cells = self.tree.cells(step.level)
         if isinstance(step, SegmentStep):
             cells *= len(find(self.breakdowns, step.breakdown).categories)
         return cells
@@ -492,6 +505,7 @@ class ReleasePlan(Plan):
             segments=self.segments,
             uncounted=self.uncounted if unit.kind == self.unit.kind else None,
             area_totals=self.area_totals if changed.refines else None,
+            possible=self.tree.possible,
         )
         shares = budget.shares if mechanism is None and tree is None else None
         if isinstance(shares, tuple) and shares[0] != "geometric":
@@ -688,12 +702,22 @@ class ReleasePlan(Plan):
             **({} if self.segments is None else {"segments": self.segments.facts()}),
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
             **({} if self.area_totals is None else {"area_totals": str(self.area_totals)}),
+            **({} if self.tree.possible is None else {"possible": self.tree.possible.facts()}),
             **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], origin: Geography, destination: Geography) -> ReleasePlan:
-        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so."""
+    def from_facts(
+        cls,
+        facts: Mapping[str, Any],
+        origin: Geography,
+        destination: Geography,
+        possible: PossiblePairs | None = None,
+    ) -> ReleasePlan:
+        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+
+        ``possible`` are the pairs that can have trips, of which the facts state the digest; None if all can.
+        """
         plan = plan_release(
             origin,
             destination_geography=destination,
@@ -702,6 +726,7 @@ class ReleasePlan(Plan):
             segments=Segments.from_facts(facts.get("segments")),
             uncounted=Uncounted.from_facts(facts.get("uncounted")),
             area_totals=facts.get("area_totals"),
+            possible=possible,
             **read_plan_options(facts, MECHANISMS),
         )
         return replace(plan, earlier=facts.get(EARLIER))
@@ -722,6 +747,7 @@ def plan_release(
     segment_share: Number | None = None,
     uncounted: Uncounted | None = None,
     area_totals: Number | None = None,
+    possible: pd.DataFrame | PossiblePairs | None = None,
 ) -> ReleasePlan:
     """Plan a release from public facts alone.
 
@@ -748,6 +774,8 @@ def plan_release(
         uncounted: for a unit of a year, how the number of trips that are not counted is measured.
         area_totals: share of the budget for the trips from and to each zone, which are then measured beside the tree;
             by default, they are sums of the flows.
+        possible: the pairs of zones that can have trips, which must be public, as a table with the columns ``origin``
+            and ``destination``; by default, all. The others are published as pairs without trips, and cost nothing.
 
     Raises:
         OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
@@ -758,7 +786,10 @@ def plan_release(
         >>> plan_release(geography, unit=unit, budget=budget).spent.epsilon < 1
         True
     """
-    flow_tree = FlowTree(geography, destination_geography or geography, tree)
+    destinations = destination_geography or geography
+    if isinstance(possible, pd.DataFrame):
+        possible = PossiblePairs.from_frame(possible, geography, destinations)
+    flow_tree = FlowTree(geography, destinations, tree, possible)
     chosen = MECHANISMS.make(mechanism)
     pairs = flow_tree.cells(flow_tree.depth)
     if chosen.most_pairs is not None and pairs > chosen.most_pairs:
@@ -787,12 +818,13 @@ def _make_neighbours(
 ) -> Neighbours:
     """Return the neighbours of a release.
 
-    A record that is not listed is counted where there is an area, and a category of each breakdown, for such records.
+    A record that is not listed is counted where there is an area, and a category of each breakdown, for such records. A
+    record of a pair that cannot have trips is not.
     """
     return Neighbours(
         unit,
         acceptance,
-        has_unknown_areas=tree.origin.unknown is not None and tree.destination.unknown is not None,
+        has_unknown_areas=tree.possible is None and None not in (tree.origin.unknown, tree.destination.unknown),
         has_unknown_categories=segments is None or has_unknown_categories(segments.breakdowns),
         nodes=list_node_sizes(*unit.bounds, tree),
     )

@@ -37,6 +37,7 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import Segments, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography, find_finest_level
+from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, draw_release, prepare_charge
 from od_core.noise.backends import (
@@ -271,6 +272,7 @@ class PlanOptions(TypedDict, total=False):
     segment_share: Number | None
     uncounted: Uncounted | None
     area_totals: Number | None
+    possible: pd.DataFrame | PossiblePairs | None
 
 
 class ReleaseOptions(PlanOptions, total=False):
@@ -334,7 +336,7 @@ def release_flows(
             have the same plan, its rule stays unless the evidence of both is clearly against it.
         options: ``unit`` and ``budget``, which a geography needs, and ``mechanism``, ``tree``,
             ``destination_geography``, ``segments``, ``segment_unknown``, ``segment_share``, ``uncounted`` (with a
-            ledger) and ``area_totals``: see :func:`od_core.flows.plan.plan_release`.
+            ledger), ``area_totals`` and ``possible``: see :func:`od_core.flows.plan.plan_release`.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise

@@ -372,8 +372,7 @@ class ReleasedFlows(ABC):
 
         def compute() -> Selection:
             known = self._sum_trips(levels, segment)[2] if trips is None else trips
-            public = self.tree.origin.size(levels[0]) * self.tree.destination.size(levels[1])
-            number = public * math.prod(known.shape[1:])
+            number = self.tree.count_area_pairs(*levels) * math.prod(known.shape[1:])
             return Selection.from_numbers(known, number, has_laplace_noise=self.has_laplace_noise)
 
         is_selected = self.selected if selected is None else selected

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 from od_core.registry import refuse_unknown
+
+if TYPE_CHECKING:
+    from od_core.geography.possible_pairs import PossiblePairs
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -98,9 +101,14 @@ def find_child_positions(
     """
     row = 0
     for child in range(len(child_split)):
-        while row_split[row] != parent_area_of[child_split[child]] or row_other[row] != child_other[child]:
+        divided, other = child_split[child], child_other[child]
+        while (
+            row_split[row] != parent_area_of[divided]
+            or row_other[row] != other
+            or divided - first_child[row] >= row_offsets[row + 1] - row_offsets[row]
+        ):
             row += 1
-        positions[child] = row_offsets[row] + child_split[child] - first_child[row]
+        positions[child] = row_offsets[row] + divided - first_child[row]
 
 
 @kernel
@@ -191,8 +199,9 @@ class Nodes(Pairs):
 class Expansion:
     """Consecutive nodes, called parents, with all their public children, which are computed on request.
 
-    Children that differ on one side alone are a row. If a step refines one side, each parent has one row. If it refines
-    both, each child of the parent's origin area has a row.
+    Children that differ on one side alone, and are consecutive areas there, are a row. If a step refines one side, each
+    parent has one row. If it refines both, each child of the parent's origin area has a row. There are more rows where
+    some children cannot have trips, and so are left out.
 
     Attributes:
         level: level of the children.
@@ -249,6 +258,8 @@ class FlowTree:
             the first level is repeated. Of two with the same areas, those of the origins are used for both, because
             names and places are not in the digest.
         order: the side that is refined first; or both at once.
+        possible: the leaf pairs that can have trips, which is public; None if all can. The public nodes are those above
+            one of them; the others have no trips, and are not measured.
 
     Examples:
         >>> tree = FlowTree(geography, geography)
@@ -259,7 +270,9 @@ class FlowTree:
     origin: Geography
     destination: Geography
     order: TreeOrder = "destination"
+    possible: PossiblePairs | None = None
     _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
+    _possible_nodes: dict[int, tuple[Pairs, NDArray[np.int64]]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         step = "choose 'destination', 'origin' or 'both'"
@@ -342,6 +355,8 @@ class FlowTree:
 
     def cells(self, level: int) -> int:
         """Return the number of public nodes of a level."""
+        if self.possible is not None:
+            return len(self._list_possible_nodes(level)[0])
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
@@ -428,6 +443,22 @@ class FlowTree:
             origin, destination = (undivided, child) if side else (child, undivided)
         return Pairs(self.depth, origin, destination)
 
+    def count_area_pairs(self, origin_level: int, destination_level: int) -> int:
+        """Return the number of pairs of areas of two levels that can have trips."""
+        if self.possible is None:
+            return self.origin.size(origin_level) * self.destination.size(destination_level)
+        return len(self.list_area_pairs(origin_level, destination_level)[0])
+
+    def list_area_pairs(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers]:
+        """Return the pairs of areas of two levels that can have trips, sorted by origin and then destination."""
+        width = self.destination.size(destination_level)
+        if self.possible is None:
+            pairs = np.arange(self.origin.size(origin_level) * width)
+        else:
+            origin = self.origin.ancestors(origin_level)[self.possible.origin].astype(np.int64)
+            pairs = np.unique(origin * width + self.destination.ancestors(destination_level)[self.possible.destination])
+        return (pairs // width).astype(np.int32), (pairs % width).astype(np.int32)
+
     def list_public_nodes(self, level: int) -> Pairs:
         """Return all nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
@@ -452,6 +483,9 @@ class FlowTree:
 
         A piece has about ``CHILDREN_AT_ONCE`` children. All children of a node are in the same piece.
         """
+        if self.possible is not None:
+            yield from self._expand_to_possible(parents)
+            return
         level = parents.level + 1
         rows, rows_of_parents, side, first_child = self._list_rows(parents)
         split = (rows.origin, rows.destination)[side]
@@ -470,6 +504,57 @@ class FlowTree:
                 slice(start, stop),
                 int(offsets[start]),
             )
+
+    def _expand_to_possible(self, parents: Pairs) -> Iterator[Expansion]:
+        """Yield what :meth:`expand` does, if some pairs cannot have trips."""
+        level = parents.level + 1
+        nodes, first_ranks = self._list_possible_nodes(level)
+        side, geography, area_level = (
+            (1, self.destination, level) if self.refines_both else self._find_split_side(level)
+        )
+        ranks = self.compute_first_ranks(parents)
+        begin = np.searchsorted(first_ranks, ranks)
+        end = np.searchsorted(first_ranks, ranks + self.count_pairs_below(parents))
+        offsets = np.concatenate([[0], np.cumsum(end - begin)])
+        for start, stop in iterate_family_blocks(offsets):
+            own_offsets = offsets[start : stop + 1] - offsets[start]
+            before = np.repeat(begin[start:stop] - own_offsets[:-1], np.diff(own_offsets))
+            position = np.arange(own_offsets[-1]) + before
+            origin, destination = nodes.origin[position], nodes.destination[position]
+            divided, whole = (destination, origin) if side else (origin, destination)
+            above = geography.parents[area_level][divided]
+            is_first = (np.diff(divided, prepend=-2) != 1) | (np.diff(whole, prepend=-1) != 0)
+            is_first |= np.diff(above, prepend=-1) != 0
+            is_first[own_offsets[:-1][np.diff(own_offsets) > 0]] = True
+            rows = np.flatnonzero(is_first)
+            yield Expansion(
+                level,
+                side == 0,
+                (whole if side else above)[rows],
+                (above if side else whole)[rows],
+                divided[rows],
+                np.append(rows, len(position)),
+                own_offsets,
+                slice(start, stop),
+                int(offsets[start]),
+            )
+
+    @property
+    def possible_ranks(self) -> NDArray[np.int64]:
+        """The ranks of the leaf pairs that can have trips, if some cannot, in ascending order; shape (pairs,)."""
+        return self._list_possible_nodes(self.depth)[1]
+
+    def _list_possible_nodes(self, level: int) -> tuple[Pairs, NDArray[np.int64]]:
+        """Return the public nodes of a level, in tree order, and their first ranks, if some pairs cannot have trips."""
+        if level not in self._possible_nodes:
+            if self.possible is not None and level == self.depth:
+                ranks = np.sort(self.compute_first_ranks(Pairs(level, self.possible.origin, self.possible.destination)))
+                nodes = self.find_leaf_pairs(ranks)
+            else:
+                nodes = self.find_ancestors(self._list_possible_nodes(level + 1)[0], level)
+                ranks = self.compute_first_ranks(nodes)
+            self._possible_nodes[level] = nodes, ranks
+        return self._possible_nodes[level]
 
     def _list_rows(self, parents: Pairs) -> tuple[Pairs, NDArray[np.int64] | None, int, Numbers]:
         """Return the rows of children of all parents (see :class:`Expansion`), and what splits them.

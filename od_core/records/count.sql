@@ -61,6 +61,7 @@ FROM {{ loaded }}
     {% if query.unit.max_weight is not none %} AND records.trips IS NOT NULL
     {% elif query.unit.kind != "trip" %} AND records.person IS NOT NULL{% endif %}
     {% for one in query.breakdowns if one.unknown is none %} AND segment_{{ one.name }}.category IS NOT NULL{% endfor %}
+    {% if query.possible_sql is not none %} AND {{ query.possible_sql }}{% endif %}
 {% endset %}
 SELECT /*+ BROADCAST(origins, destinations{% for one in query.breakdowns %}, segment_{{ one.name }}{% endfor %}) */
     coalesce(CASE

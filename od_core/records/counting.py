@@ -79,7 +79,8 @@ class CountQuery:
 
     If the unit is a user, a record without a valid user id (missing, blank, or not matching ``id_pattern``) is a fault
     and is dropped. Of the remaining records of a user, at most m (the contribution bound) are counted. A record whose
-    zone is not listed is assigned to the geography's ``unknown`` zone, and dropped if there is none.
+    zone is not listed is assigned to the geography's ``unknown`` zone, and dropped if there is none. A record of a pair
+    that cannot have trips is a fault and is dropped.
 
     Attributes:
         tree: the public flow tree.
@@ -142,6 +143,8 @@ class CountQuery:
             for number, factors in enumerate(terms.T, start=1):
                 columns[f"term_{number}"] = np.ascontiguousarray(factors)
             relations[f"{side}_zones"] = pa.table(columns)
+        if self.tree.possible is not None and not self.is_located:
+            relations["possible_pairs"] = pa.table({"rank": self.tree.possible_ranks})
         for breakdown, factor in self.segment_factors:
             digits = np.arange(len(breakdown.categories), dtype=np.int32) * factor
             categories = pa.table({"category": breakdown.categories, "digit": digits})
@@ -152,7 +155,8 @@ class CountQuery:
         """Return loaded records with what the SQL otherwise joins, for records in memory in a fifth of the time.
 
         The structs ``origins`` and ``destinations`` have the number of a zone as its code, or NULL if the zone is not
-        listed. The column ``pair`` has the rank of the leaf pair.
+        listed. The column ``pair`` has the rank of the leaf pair, and ``is_possible`` whether it can have trips, if the
+        tree says which pairs can.
         """
         located = records
         zone_numbers = []
@@ -162,6 +166,8 @@ class CountQuery:
             number_of_unlisted = 0 if geography.unknown is None else geography.zones.index(geography.unknown)
             zone_numbers.append(found.fill_null(number_of_unlisted).to_numpy())
         ranks = self.tree.compute_first_ranks(Pairs(self.tree.depth, *zone_numbers))
+        if self.tree.possible is not None:
+            located = located.append_column("is_possible", pa.array(np.isin(ranks, self.tree.possible_ranks)))
         return located.append_column("pair", pa.array(ranks))
 
     def render_sql(self, name: str, *arguments: object) -> str:
@@ -191,6 +197,15 @@ class CountQuery:
             if of_origin != "0" and of_destination != "0"
         ]
         return " + ".join(products) or "CAST(0 AS BIGINT)"
+
+    @property
+    def possible_sql(self) -> str | None:
+        """SQL condition that the leaf pair of such a record can have trips; None if every pair can."""
+        if self.tree.possible is None:
+            return None
+        if self.is_located:
+            return "records.is_possible"
+        return f"({self.rank_sql}) IN (SELECT rank FROM possible_pairs)"  # noqa: S608  # our own SQL
 
     @property
     def segment_factors(self) -> list[tuple[Breakdown, int]]:

@@ -129,12 +129,18 @@ class TripCounts(Confidential):
         (divided, _), (undivided, areas) = sides[side], sides[1 - side]
         levels = tree.level_pair(level)
         level_of_rows = 2 * level - 1 if tree.refines_both else level - 1
+        first_ranks = tree.in_turn.compute_first_ranks(Pairs(level_of_rows, expansion.origin, expansion.destination))
+        undivided_zones = undivided.count_zones_below(levels[1 - side])[areas]
+        if tree.possible is not None:  # a row may begin after the first child
+            areas_of_rows = (expansion.origin, expansion.destination)[side]
+            zone_of_child = divided.first_zone[levels[side]][expansion.first_child].astype(np.int64)
+            first_ranks += undivided_zones * (zone_of_child - divided.first_zone[levels[side] - 1][areas_of_rows])
         _add_counts(
             noise,
             self.rank,
             self.before,
-            tree.in_turn.compute_first_ranks(Pairs(level_of_rows, expansion.origin, expansion.destination)),
-            undivided.count_zones_below(levels[1 - side])[areas],
+            first_ranks,
+            undivided_zones,
             expansion.row_offsets,
             expansion.first_child,
             divided.first_zone[levels[side]],

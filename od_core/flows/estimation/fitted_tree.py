@@ -104,10 +104,12 @@ class NodeSums:
         values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
             the dropped nodes that the sum overlaps, ``most``, ``unseen`` and ``doubt`` of :class:`Estimates`. Shape (6,
             sums); (3, sums) if no node was dropped.
+        first: Number of the first area of each node; shape (nodes,). None if each node has one sum.
     """
 
     offsets: Integers
     values: Reals
+    first: Integers | None = None
 
     @classmethod
     def from_level(
@@ -135,7 +137,8 @@ class NodeSums:
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((rows, 0)), *(part.values for part in parts)], axis=1)
-        return cls(np.concatenate([[0], np.cumsum(areas)]), values)
+        first = np.concatenate([np.empty(0, dtype=np.int64), *(part.first for part in parts if part.first is not None)])
+        return cls(np.concatenate([[0], np.cumsum(areas)]), values, first if len(first) == len(areas) else None)
 
     def sum_to_parents(
         self,
@@ -147,20 +150,27 @@ class NodeSums:
     ) -> NodeSums:
         """Return sums over the children of each node of the level above that has measured children, one per area.
 
-        The nodes of this object are all children, or the divided ones. Then the others were dropped.
+        The nodes of this object are all children, or the divided ones. Then the others were dropped. Where some pairs
+        cannot have trips, a node has sums from the least to the greatest area of its children.
 
         Args:
             level: The level of the children.
-            first: Number of the first area that each child overlaps; shape (children,).
+            first: Number of the first area that each child overlaps, if the children have no sums yet, or some were
+                dropped; shape (children,).
             count: How many areas each child overlaps; by default, as many as it has sums. Shape (children,).
             group: For children with one sum, number of the area of this sum, from the first; shape (children,).
             unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
                 of :func:`estimate_dropped_trips`; shape (3, children). None if no node was dropped.
         """
-        top, bottom = level.offsets[:-1], level.offsets[1:] - 1
+        if self.first is not None and unseen is None:
+            first, count = self.first, None
         count = np.diff(self.offsets) if count is None else count
-        above = NodeSums.make_zeros(first[bottom] + count[bottom] - first[top], len(self.values))
-        area, begins = first if group is None else first + group, above.offsets[:-1] - first[top]
+        least, end = first[:0], first[:0]
+        if len(level.offsets) > 1:  # the root has no parent
+            least = np.minimum.reduceat(first, level.offsets[:-1])
+            end = np.maximum.reduceat(first + count, level.offsets[:-1])
+        above = replace(NodeSums.make_zeros(end - least, len(self.values)), first=least)
+        area, begins = first if group is None else first + group, above.offsets[:-1] - least
         children = _Children(level.offsets, level.own, level.divided, begins, area, self.offsets)
         _add_rows(children, self.values if unseen is None else self.values[:MEASURED_ROWS], above.values)
         _remove_covariances(above.offsets, level.siblings, above.values)
@@ -363,6 +373,8 @@ class FittedTree:
         divided = level_of_cells.divided
         summed_area = np.repeat(_select_side_areas(level_of_cells, 1 - apart)[divided], count)
         first = self.find_overlapped_areas(level_of_cells, apart, apart_level)[0][divided]
+        if sums.first is not None:
+            first = sums.first // weights.groups
         apart_area = (np.arange(len(summed_area)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
         origin, destination = (apart_area, summed_area) if apart == 0 else (summed_area, apart_area)
         return origin, destination, sums.compute_estimates(level_of_cells.variance[divided])
@@ -528,11 +540,12 @@ class FittedTree:
     ) -> Estimates:
         """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`estimate_cells`.
 
-        ``place`` is the position of each cell among those, or -1 for a cell below a dropped node. Such a cell has the
-        estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured ancestor.
+        ``place`` is the position of each cell among those, or -1 for a cell below a dropped node, or one that cannot
+        have trips. Such a cell has the estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured
+        ancestor, or 0.
         """
         below, unmeasured = place < 0, np.zeros(len(place))
-        if below.any():
+        if below.any() and not self.nothing_dropped:  # otherwise, it cannot have trips
             unmeasured[below] = self._find_bound_of_nearest_ancestor(levels, origin[below], destination[below])
         return replace(estimates.take(place), unmeasured=unmeasured)
 

@@ -115,9 +115,11 @@ def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[Node
     node = find_pairs(nodes.origin, nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.values[
-            FACTOR, sums.offsets[node] + areas - fit.find_overlapped_areas(fitted, side, level)[0][node]
-        ]
+        first = fit.find_overlapped_areas(fitted, side, level)[0] if sums.first is None else sums.first
+        place = areas - first[node]
+        is_there = (node >= 0) & (place >= 0) & (place < np.diff(sums.offsets)[node])  # or it cannot have trips
+        product[~is_there] = 0.0
+        product[is_there] *= sums.values[FACTOR, (sums.offsets[node] + place)[is_there]]
     return node, product
 
 
@@ -322,12 +324,15 @@ def fill_pairs_if_few(
     the result has at most ``MOST_LISTED`` numbers.
     """
     width = tree.destination.size(destination_level)
-    pairs = tree.origin.size(origin_level) * width
-    if pairs * math.prod(trips.shape[1:]) > MOST_LISTED:
+    if tree.origin.size(origin_level) * width * math.prod(trips.shape[1:]) > MOST_LISTED:
         return origin, destination, trips
-    numbers, listed = np.arange(pairs), np.zeros((pairs, *trips.shape[1:]), dtype=np.int64)
-    listed[origin.astype(np.int64) * width + destination] = trips
-    return (numbers // width).astype(np.int32), (numbers % width).astype(np.int32), listed
+    origins, destinations = tree.list_area_pairs(origin_level, destination_level)
+    listed = np.zeros((len(origins), *trips.shape[1:]), dtype=np.int64)
+    place = origin.astype(np.int64) * width + destination
+    if tree.possible is not None:
+        place = np.searchsorted(origins.astype(np.int64) * width + destinations, place)
+    listed[place] = trips
+    return origins, destinations, listed
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:

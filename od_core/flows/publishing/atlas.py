@@ -27,6 +27,7 @@ from od_core.flows.estimation.least_squares import FittedLevel, combine_bottom_u
 from od_core.flows.publishing.changes import describe_cautions, name_mechanism_and_rule
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.geography.codes import Degrees
+from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import (
     Geography,
     compute_square_degrees,
@@ -49,6 +50,12 @@ from od_core.publication.templates import render_data, render_template
 
 FIRST_WITH_ATLAS = 4
 """First format of bundles of flows that have an atlas."""
+
+
+def has_atlas(tree: FlowTree, bundle_format: int) -> bool:
+    """Return whether a bundle of a format has an atlas, which needs two sides whose pairs can all have trips."""
+    return bundle_format >= FIRST_WITH_ATLAS and not tree.has_one_side and tree.possible is None
+
 
 MOST_NODES = 2_000_000
 """Largest number of measured nodes of a level, or of released flows, for which the atlas has all of a level's areas.

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.files.table_writers import write_batches
-from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, make_atlas_sql, write_atlas
+from od_core.flows.publishing.atlas import has_atlas, make_atlas_sql, write_atlas
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
@@ -92,7 +92,7 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
         files += make_table_files(tables.make_table_definition("indicators"), lambda: tables.indicators)
     if tables.distance:
         files += make_table_files(tables.make_table_definition("distance_bands"), lambda: tables.distance_bands)
-    if tables.format >= FIRST_WITH_ATLAS and has_pairs:
+    if has_atlas(tables.tree, tables.format):
         intervals = " with intervals" if tables.interval else ""
         described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
         write, rows = partial(write_atlas, tables, certificate), partial(make_atlas_sql, tables)

@@ -132,7 +132,12 @@ class FlowKind(Kind[Release]):
 
     def describe_guarantee(self, plan: ReleasePlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
-        sentences = describe_guarantee(subject, spent, plan.acceptance, states_total=plan.publishes_total)
+        possible, public = plan.tree.possible, list[str]()
+        if possible is not None:
+            public = [f"which {len(possible):,} pairs of zones can have {subject.nouns.counted}"]
+        sentences = describe_guarantee(
+            subject, spent, plan.acceptance, public=public, states_total=plan.publishes_total
+        )
         further = render_data(
             "flow_guarantee.yaml", plan=plan, subject=subject, nouns=subject.nouns, unlisted=describe_unlisted_records
         )

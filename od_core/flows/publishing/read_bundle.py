@@ -24,6 +24,7 @@ from od_core.flows.release import Release, iterate_measured_cells
 from od_core.flows.step import AreaTotalStep, SegmentStep, TotalStep
 from od_core.geography.codes import find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
+from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_files import CERTIFICATE, PARQUET, locate_table
@@ -288,7 +289,7 @@ def _find_newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRe
 
 def _build_release(certificate: Certificate, tables: Tables) -> Release:
     """Return the release from its certificate and tables. Raises OdError if they do not match each other."""
-    plan = _build_plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
+    plan = _build_plan(certificate["plan"], tables, certificate.get("geography_versions", {}))
     pairs = _resolve_pairs(plan.tree, plan.tree.depth, tables["flows"])
     trips = tables["flows"]["trips"].to_numpy(dtype=np.int64)
     order = np.argsort(plan.tree.compute_first_ranks(pairs), kind="stable")
@@ -307,12 +308,20 @@ def _build_release(certificate: Certificate, tables: Tables) -> Release:
     )
 
 
-def _build_plan(facts: Mapping[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
-    """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
+def _build_plan(facts: Mapping[str, Any], tables: Tables, versions: dict[str, str | None]) -> ReleasePlan:
+    """Return the plan with given facts. Raises OdError if this version of the software plans something else.
+
+    The pairs that can have trips, if some cannot, are those of the measured leaves: no node was dropped.
+    """
+    areas = tables["areas"]
     origin, destination = (
         build_published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in _SIDES
     )
-    plan = ReleasePlan.from_facts(facts, origin, destination)
+    possible = None
+    if "possible" in facts:
+        measured = tables["measurements"]
+        possible = PossiblePairs.from_frame(measured[measured["level"] == measured["level"].max()], origin, destination)
+    plan = ReleasePlan.from_facts(facts, origin, destination, possible)
     refuse_other_plan(plan, facts)
     return plan

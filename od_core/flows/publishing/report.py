@@ -18,7 +18,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
 from od_core.flows.interval_ends import choose_reliability_words
-from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
+from od_core.flows.publishing.atlas import has_atlas
 from od_core.flows.publishing.changes import changes, describe_cautions, use_numbers_per_day
 from od_core.flows.publishing.flow_tables import FlowTables, label_areas, list_level_errors
 from od_core.flows.publishing.maps import DesireLines, render_flow_map
@@ -78,7 +78,7 @@ def render_flows_report(release: Release, certificate: Certificate, context: Rel
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
         within=_find_interval_reach(select_leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
-        atlas=ATLAS if read_bundle_format(certificate) >= FIRST_WITH_ATLAS and not tree.has_one_side else None,
+        atlas=ATLAS if has_atlas(tree, read_bundle_format(certificate)) else None,
         segments=[
             _summarise_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns
         ],

@@ -1,0 +1,132 @@
+"""Describe the pairs of zones that can have trips, which are public facts: a list, or a rule on areas or distances."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from od_core.errors import OdError
+from od_core.geography.codes import find_positions
+from od_core.geography.geography import Geography, Numbers
+from od_core.geography.places import compute_kilometres, compute_mean_places
+
+MOST_PAIRS = 1 << 26
+"""Largest number of possible pairs, which are in memory: 67,108,864."""
+
+_ROWS = 1 << 22
+"""Number of pairs of zones that a rule examines at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class PossiblePairs:
+    """The pairs of zones that can have trips. All other pairs have none, whatever the records are.
+
+    Attributes:
+        origin, destination: zone numbers of each pair, in order of both; shape (pairs,).
+
+    Raises:
+        OdError: if there is no pair, or there are more than ``MOST_PAIRS``.
+    """
+
+    origin: Numbers
+    destination: Numbers
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.origin) <= MOST_PAIRS:
+            raise _make_error(f"{len(self.origin):,} pairs of zones can have trips, not 1 to {MOST_PAIRS:,}")
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+    @classmethod
+    def from_frame(cls, pairs: pd.DataFrame, origins: Geography, destinations: Geography) -> PossiblePairs:
+        """Return the pairs of a table with the columns ``origin`` and ``destination``, codes of zones as text.
+
+        A pair may be listed more than once. Raises OdError if a column is missing, or a code is not a zone.
+        """
+
+        def read_side(side: str, geography: Geography) -> Numbers:
+            if side not in pairs.columns:
+                raise _make_error(f"the table of possible pairs has no column {side!r}")
+            zones = find_positions(pairs[side], geography.zones)
+            if (zones < 0).any():
+                raise _make_error(f"column {side!r} of the possible pairs has codes that are not zones")
+            return zones
+
+        origin, destination = read_side("origin", origins), read_side("destination", destinations)
+        return cls.from_numbers(origin, destination, len(destinations.zones))
+
+    @classmethod
+    def from_rule(
+        cls,
+        origins: Geography,
+        destinations: Geography,
+        *,
+        within_zone: bool = True,
+        distance_km: tuple[float, float] | None = None,
+    ) -> PossiblePairs:
+        """Return all pairs of zones but those that a rule excludes.
+
+        Args:
+            within_zone: False excludes pairs of a zone with itself.
+            distance_km: the least and the largest distance of a pair, in kilometres. Pairs of a zone with itself, and
+                of zones without coordinates, have none, and stay.
+
+        Raises:
+            OdError: if the distances are not in order, or no zone of a side has coordinates.
+        """
+        least, largest = (0.0, math.inf) if distance_km is None else distance_km
+        if not 0 <= least <= largest:
+            raise _make_error("distance_km is not two distances of at least 0, the smaller one first")
+        if distance_km is not None and (origins.coordinates is None or destinations.coordinates is None):
+            raise _make_error("distance_km is given, but zones have no coordinates")
+        places_of_origins, places_of_destinations = (
+            compute_mean_places(geography, geography.depth) for geography in (origins, destinations)
+        )
+        itself = find_positions(pd.Series(origins.zones), destinations.zones)
+        every_destination = np.arange(len(destinations.zones), dtype=np.int32)
+        rows = max(1, _ROWS // len(every_destination))
+        found: list[tuple[Numbers, Numbers]] = []
+        for first in range(0, len(origins.zones), rows):
+            some = np.arange(first, min(first + rows, len(origins.zones)), dtype=np.int32)
+            origin, destination = np.repeat(some, len(every_destination)), np.tile(every_destination, len(some))
+            is_within = itself[origin] == destination
+            is_possible = ~is_within if not within_zone else np.ones(len(origin), dtype=np.bool_)
+            if distance_km is not None:
+                distances = compute_kilometres(places_of_origins, places_of_destinations, origin, destination)
+                is_possible &= is_within | np.isnan(distances) | ((distances >= least) & (distances <= largest))
+            found.append((origin[is_possible], destination[is_possible]))
+        return cls(np.concatenate([origin for origin, _ in found]), np.concatenate([other for _, other in found]))
+
+    @classmethod
+    def from_numbers(cls, origin: Numbers, destination: Numbers, destinations: int) -> PossiblePairs:
+        """Return the pairs of zone numbers, in any order and maybe repeated; shape (pairs,)."""
+        codes = np.unique(origin.astype(np.int64) * destinations + destination)
+        return cls((codes // destinations).astype(np.int32), (codes % destinations).astype(np.int32))
+
+    def intersect(self, other: PossiblePairs) -> PossiblePairs:
+        """Return the pairs that are possible in both. Raises OdError if there is none."""
+        width = 1 + max(int(self.destination.max()), int(other.destination.max()))
+        own, others = (pairs.origin.astype(np.int64) * width + pairs.destination for pairs in (self, other))
+        common = np.intersect1d(own, others, assume_unique=True)
+        return PossiblePairs((common // width).astype(np.int32), (common % width).astype(np.int32))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the zone numbers of all pairs, in order, as 32-bit numbers."""
+        numbers = np.stack([self.origin, self.destination], axis=1).astype("<i4")
+        return hashlib.sha256(numbers.tobytes()).hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of pairs and their digest as a dictionary for JSON."""
+        return {"pairs": len(self), "digest": self.digest}
+
+
+def _make_error(message: str) -> OdError:
+    return OdError("OD-POSSIBLE-PAIRS", message, next_step="correct the list or the rule of possible pairs")

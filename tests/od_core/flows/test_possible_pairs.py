@@ -1,0 +1,282 @@
+"""Where the pairs that can have trips are stated, no other pair is measured, estimated or published."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import null_space
+
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, Release, plan_release, release_flows
+from od_core.evaluation.known_flows import make_generator
+from od_core.flows.indicators import indicators
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import FlowTree, Pairs
+from od_core.geography.possible_pairs import PossiblePairs
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
+from tests.od_core.doubles import SeededNoise
+from tests.od_core.oracles.intervals import random_zones
+from tests.od_core.strategies import geography_of
+
+ORDERS = ("destination", "origin", "both")
+TRIP = PrivacyUnit("trip", "unbounded")
+
+
+def possible_of(random: Random, origins: Geography, destinations: Geography, part: float) -> pd.DataFrame:
+    """Some pairs of zones, at least one."""
+    pairs = [(one, two) for one in origins.zones for two in destinations.zones if random.random() < part]
+    return pd.DataFrame(pairs or [(origins.zones[0], destinations.zones[-1])], columns=["origin", "destination"])
+
+
+def sides_of(random: Random) -> tuple[Geography, Geography]:
+    """Two geographies with as many levels, which may be the same."""
+    depth = random.choice([1, 2, 3])
+    origins = geography_of(random_zones(random, depth, 3))
+    return origins, origins if random.random() < 0.5 else geography_of(random_zones(random, depth, 3, "other "))
+
+
+def find_areas(tree: FlowTree, possible: PossiblePairs, levels: tuple[int, int]) -> list[NDArray[np.int32]]:
+    """The areas of two levels where each possible pair begins, and where it ends."""
+    return [
+        tree.origin.ancestors(levels[0])[possible.origin],
+        tree.destination.ancestors(levels[1])[possible.destination],
+    ]
+
+
+def cells_below(tree: FlowTree, possible: PossiblePairs, cells: Pairs) -> NDArray[np.bool_]:
+    """Whether each possible pair is in each of some cells of a level; shape (cells, pairs)."""
+    origin, destination = find_areas(tree, possible, tree.level_pair(cells.level))
+    return (cells.origin[:, None] == origin) & (cells.destination[:, None] == destination)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_tree_has_the_nodes_above_possible_pairs_with_their_trips(seed):
+    random = Random(seed)  # noqa: S311  # test data
+    origins, destinations = sides_of(random)
+    order = random.choice(ORDERS)
+    table = possible_of(random, origins, destinations, random.choice([0.1, 0.5, 0.9]))
+    possible = PossiblePairs.from_frame(table.sample(frac=2, replace=True, random_state=seed), origins, destinations)
+    tree, whole = FlowTree(origins, destinations, order, possible), FlowTree(origins, destinations, order)
+    trips = make_generator(seed).integers(0, 9, len(possible))
+    counts = TripCounts.from_pairs(tree, possible.origin, possible.destination, trips)
+    for level in range(tree.depth + 1):
+        nodes, every = tree.list_public_nodes(level), whole.list_public_nodes(level)
+        has_pairs = cells_below(tree, possible, every).any(axis=1)
+        assert np.array_equal(nodes.origin, every.origin[has_pairs])
+        assert np.array_equal(nodes.destination, every.destination[has_pairs])
+        assert tree.cells(level) == len(nodes)
+        if level == tree.depth:
+            break
+        chosen = np.sort(random.sample(range(len(nodes)), random.randint(1, len(nodes))))
+        parents = Pairs(level, nodes.origin[chosen], nodes.destination[chosen])
+        for expansion in tree.expand(parents):
+            children, counted = expansion.children, np.zeros(len(expansion), dtype=np.int64)
+            counts.add_to(counted, tree, expansion)
+            assert counted.tolist() == (cells_below(tree, possible, children) @ trips).tolist()
+            some = np.flatnonzero([random.random() < 0.5 for _ in range(len(expansion))])
+            few = Pairs(children.level, children.origin[some], children.destination[some])
+            assert tree.find_positions(expansion, few).tolist() == some.tolist()
+            with_trips = expansion.with_trips(counted)
+            kept = counted > 0
+            assert with_trips.origin.tolist() == children.origin[kept].tolist()
+            assert with_trips.destination.tolist() == children.destination[kept].tolist()
+
+
+def released(seed: int, **changes) -> tuple[Release, PossiblePairs, NDArray[np.int64]]:
+    """A release with seeded noise, the pairs that can have trips, and the trips of each."""
+    random = Random(seed)  # noqa: S311  # test data
+    origins, destinations = sides_of(random)
+    possible = PossiblePairs.from_frame(
+        possible_of(random, origins, destinations, random.choice([0.2, 0.5, 0.9])), origins, destinations
+    )
+    options = {
+        "unit": PrivacyUnit("trip", random.choice(["bounded", "unbounded"])),
+        "budget": Budget("1", "1e-6"),
+        "acceptance": NO_FAULTS,
+        "tree": random.choice(ORDERS),
+    }
+    options |= {"destination_geography": destinations, "possible": possible}
+    plan = plan_release(origins, **options | changes)
+    trips = make_generator(seed).integers(0, 30, len(possible))
+    counts = TripCounts.from_pairs(plan.tree, possible.origin, possible.destination, trips)
+    return run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements()), possible, trips
+
+
+def fit_densely(release: Release, possible: PossiblePairs) -> tuple[NDArray, NDArray]:
+    """The best linear unbiased estimates of all possible pairs, and their covariances, from all measured sums."""
+    plan, pairs = release.plan, len(possible)
+    rows, noisy, variance = [np.zeros((0, pairs))], [np.zeros(0)], [np.zeros(0)]
+    for measurement in release.measured:
+        for cells, values in measurement.iterate_pieces(plan):
+            rows.append(cells_below(plan.tree, possible, cells).astype(np.float64))
+            noisy.append(values)
+            variance.append(np.full(len(values), float(measurement.step.variance)))
+    design, weight = np.concatenate(rows), 1 / np.concatenate(variance)
+    start, free = np.zeros(pairs), np.eye(pairs)
+    if plan.publishes_total:  # the estimates sum to n
+        start, free = np.full(pairs, release.leaves.trips.sum() / pairs), null_space(np.ones((1, pairs)))
+    information = design.T @ (design * weight[:, None])
+    shared = free @ np.linalg.inv(free.T @ information @ free) @ free.T
+    return start + shared @ (design.T @ (weight * (np.concatenate(noisy) - design @ start))), shared
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_estimates_and_variances_of_all_cells_are_those_of_dense_least_squares(seed):
+    """At every pair of levels; and the outflow and inflow of areas with their covariance, if sides are the same."""
+    release, possible, _ = released(seed)
+    best, shared = fit_densely(release, possible)
+    tree, fit = release.tree, release.fitted
+    leaves = np.arange(len(possible))
+    for levels in np.ndindex(tree.origin.depth + 1, tree.destination.depth + 1):
+        origin, destination, estimates = fit.estimate_cells(*levels)
+        own = [
+            tree.origin.ancestors(levels[0])[possible.origin],
+            tree.destination.ancestors(levels[1])[possible.destination],
+        ]
+        found = {}
+        for one, two, estimate, of_cell in zip(
+            origin, destination, estimates.estimate, estimates.variance, strict=True
+        ):
+            found[int(one), int(two)] = (estimate, of_cell)
+        assert {*zip(own[0].tolist(), own[1].tolist(), strict=True)} <= found.keys()
+        for (one, two), (estimate, of_cell) in found.items():
+            inside = leaves[(own[0] == one) & (own[1] == two)]
+            assert estimate == pytest.approx(best[inside].sum(), abs=1e-4)
+            assert of_cell == pytest.approx(shared[np.ix_(inside, inside)].sum(), abs=1e-4)
+    if tree.same_geography:
+        for level in range(1, tree.origin.depth + 1):
+            areas = release.intervals.estimate_areas(level)
+            own = find_areas(tree, possible, (level, level))
+            for area in range(tree.origin.size(level)):
+                out, into = ((own[k] == area) & (own[1 - k] != area) for k in (0, 1))
+                assert areas.exchange[area] == pytest.approx(shared[np.ix_(out, into)].sum(), abs=1e-4)
+                for part, weight in ((areas.outflow, out), (areas.inflow, into)):
+                    assert part.estimate[area] == pytest.approx(best @ weight, abs=1e-4)
+                    assert part.variance[area] == pytest.approx(weight @ shared @ weight, abs=1e-4)
+                    assert part.unmeasured[area] == part.most[area] == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("estimate", ["least_squares", "auto", "shrunk"])
+def test_published_flows_are_possible_and_add_up(seed, estimate):
+    release, possible, _ = released(seed, mechanism=InfTDARefined(estimate=estimate))
+    pairs = {*zip(possible.origin.tolist(), possible.destination.tolist(), strict=True)}
+    assert {*zip(release.leaves.origin.tolist(), release.leaves.destination.tolist(), strict=True)} <= pairs
+    levels = (release.tree.origin.level_names[1], release.tree.destination.level_names[1])
+    coarse = release.flows_at(*levels, interval=True)
+    assert coarse["trips"].sum() == release.leaves.trips.sum()
+    assert (coarse["lower"] <= coarse["trips"]).all()
+    assert (coarse["trips"] <= coarse["upper"]).all()
+    if release.tree.same_geography:
+        assert (indicators(release)["within"] >= 0).all()
+
+
+def test_intervals_contain_the_truth_nine_times_in_ten():
+    """Of 400 cells in 300 releases each, with a failure probability below 1e-6 at these limits."""
+    zones = [(f"r{k // 4}", f"z{k:02}") for k in range(12)]
+    geography = geography_of(zones)
+    possible = PossiblePairs.from_rule(geography, geography, within_zone=False)
+    plan = plan_release(geography, unit=TRIP, budget=Budget("1", "1e-6"), acceptance=NO_FAULTS, possible=possible)
+    trips = make_generator(5).integers(40, 90, len(possible))
+    counts = TripCounts.from_pairs(plan.tree, possible.origin, possible.destination, trips)
+    hits = 0
+    for seed in range(300):
+        release = run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements())
+        origin, destination, estimates = release.fitted.estimate_cells(2, 2)
+        order = np.lexsort((destination, origin))
+        errors = np.abs(estimates.estimate[order] - trips)
+        hits += np.count_nonzero(errors <= 1.6449 * np.sqrt(estimates.variance[order]))
+    assert 0.88 < hits / (300 * len(possible)) < 0.92
+
+
+RECORDS = pd.DataFrame({"origin": ["a1", "a1", "a2", "b1"], "destination": ["a2", "b1", "b1", "a1"]})
+GEOGRAPHY = geography_of([("a", "a1"), ("a", "a2"), ("b", "b1")])
+LISTED = pd.DataFrame({"origin": ["a1", "a2", "a1"], "destination": ["a2", "b1", "b1"]})
+
+
+@pytest.mark.parametrize("threshold", ["0", "0.1", "0.25", "0.5"])
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_record_of_another_pair_is_faulty(threshold, as_file, tmp_path):
+    """One of four is, from b1 to a1. The total is not exact if it may be left out, and exact if it is refused."""
+    options = {"unit": PrivacyUnit("trip", "bounded"), "budget": Budget("1", "1e-6"), "possible": LISTED}
+    table = RECORDS
+    if as_file:
+        table = tmp_path / "records.parquet"
+        RECORDS.to_parquet(table)
+    if threshold in ("0", "0.1"):
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
+            release_flows(table, GEOGRAPHY, fault_threshold=threshold, one_row_a_trip=True, **options)
+        assert refused.value.spent == "nothing was spent"
+        return
+    release = release_flows(table, GEOGRAPHY, fault_threshold=threshold, one_row_a_trip=True, noise="table", **options)
+    assert not release.plan.publishes_total
+    counts = count_trips(
+        table, release.tree, one_row_a_trip=True, fault_threshold=release.plan.acceptance.fault_threshold
+    )
+    assert counts.total == 3
+
+
+def test_whether_the_total_is_exact_does_not_follow_from_unknown_areas():
+    """A record may have a pair that cannot have trips, also where both sides have an area for unlisted places."""
+    unknown = replace(GEOGRAPHY, unknown="b1")
+    unit, budget = PrivacyUnit("trip", "bounded"), Budget("1", "1e-6")
+    assert plan_release(unknown, unit=unit, budget=budget).publishes_total
+    assert not plan_release(unknown, unit=unit, budget=budget, possible=LISTED).publishes_total
+
+
+def test_a_rule_excludes_pairs_within_a_zone_or_too_far_apart():
+    """One degree of the equator is 111.2 km."""
+    zones = pd.DataFrame(
+        {"region": "r", "zone": ["a", "b", "c", "d"], "lat": ["0", "0", "0", ""], "lon": ["0", "1", "3", ""]}
+    )
+    geography = Geography.from_frame(zones, ["region", "zone"], coordinates=("lat", "lon"))
+
+    def pairs(**rule):
+        possible = PossiblePairs.from_rule(geography, geography, **rule)
+        return {
+            geography.zones[a] + geography.zones[b] for a, b in zip(possible.origin, possible.destination, strict=True)
+        }
+
+    every = {a + b for a in "abcd" for b in "abcd"}
+    assert pairs() == every
+    assert pairs(within_zone=False) == every - {"aa", "bb", "cc", "dd"}
+    assert pairs(distance_km=(0, 112)) == every - {"ac", "ca", "bc", "cb"}
+    assert pairs(distance_km=(112, 300)) == every - {"ab", "ba", "ac", "ca"}
+    assert pairs(distance_km=(0, 300), within_zone=False) == every - {"ac", "ca", "aa", "bb", "cc", "dd"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"possible": LISTED.iloc[:0]},
+        {"possible": LISTED.assign(origin="x")},
+        {"possible": LISTED.rename(columns={"origin": "from"})},
+        {"possible": LISTED, "area_totals": "1/10"},
+        {"possible": LISTED, "mechanism": InfTDARefined(keep_all_cap=2)},
+        {"possible": LISTED, "mechanism": "inftda"},
+        {"possible": LISTED, "mechanism": "stability_histogram"},
+    ],
+)
+def test_what_cannot_be_is_refused(given):
+    with pytest.raises(OdError, match="OD-POSSIBLE-PAIRS"):
+        plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("1", "1e-6"), **given)
+
+
+def test_pairs_that_cannot_have_trips_lower_the_error_of_the_others():
+    """Nothing is charged for them: with one destination for each zone, a leaf is measured at every level."""
+    zones = [(f"r{k // 4}", f"z{k:02}") for k in range(12)]
+    geography = geography_of(zones)
+    listed = pd.DataFrame({"origin": geography.zones, "destination": geography.zones[1:] + geography.zones[:1]})
+    plans = [plan_release(geography, unit=TRIP, budget=Budget("1", "1e-6"), possible=p) for p in (None, listed)]
+    assert plans[0].spent == plans[1].spent
+    assert [step.variance for step in plans[0].steps] == [step.variance for step in plans[1].steps]
+    possible = PossiblePairs.from_frame(listed, geography, geography)
+    counts = TripCounts.from_pairs(plans[1].tree, possible.origin, possible.destination, np.full(12, 50))
+    release = run_plan(plans[1], counts, SeededNoise(1), MemoryMeasurements())
+    _, _, estimates = release.fitted.estimate_cells(2, 2)
+    assert (estimates.variance < 0.6 * float(plans[1].steps[-1].variance)).all()
