@@ -21,6 +21,7 @@ from .flows.release import Release, release_counts, release_flows
 from .flows.step import Segments
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
+from .geography.possible_pairs import PossiblePairs
 from .group_sizes.mechanisms import MixedQueries
 from .group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from .group_sizes.release import GroupSizeRelease, evaluate_group_sizes, release_group_sizes
@@ -82,6 +83,7 @@ __all__ = [
     "OdError",
     "Plan",
     "PlannedRelease",
+    "PossiblePairs",
     "PrivacyDomain",
     "PrivacyUnit",
     "Published",

@@ -32,6 +32,13 @@ class PossiblePairs:
 
     Raises:
         OdError: if there is no pair, or there are more than ``MOST_PAIRS``.
+
+    Examples:
+        >>> elsewhere = PossiblePairs.from_rule(geography, geography, within_zone=False)
+        >>> len(elsewhere), len(geography.zones)
+        (6, 3)
+        >>> plan_release(geography, unit=unit, budget=budget, possible=elsewhere).tree.cells(4)
+        6
     """
 
     origin: Numbers

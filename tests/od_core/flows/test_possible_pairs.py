@@ -1,17 +1,31 @@
 """Where the pairs that can have trips are stated, no other pair is measured, estimated or published."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
-from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, Release, plan_release, release_flows
+from od_core import (
+    Budget,
+    Geography,
+    InfTDARefined,
+    OdError,
+    PrivacyUnit,
+    Release,
+    open_release,
+    plan_release,
+    release_flows,
+)
 from od_core.evaluation.known_flows import make_generator
 from od_core.flows.indicators import indicators
+from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.possible_pairs import PossiblePairs
@@ -20,7 +34,9 @@ from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
+from tests.od_core.ledger import ledger_rows
 from tests.od_core.oracles.intervals import random_zones
+from tests.od_core.publication.examples import KEY, facts, publish_bundle, released_trips
 from tests.od_core.strategies import geography_of
 
 ORDERS = ("destination", "origin", "both")
@@ -280,3 +296,41 @@ def test_pairs_that_cannot_have_trips_lower_the_error_of_the_others():
     release = run_plan(plans[1], counts, SeededNoise(1), MemoryMeasurements())
     _, _, estimates = release.fitted.estimate_cells(2, 2)
     assert (estimates.variance < 0.6 * float(plans[1].steps[-1].variance)).all()
+
+
+def published_of(tmp_path: Path, **changes) -> Release:
+    """A release of two regions with five zones, in which four pairs can have trips; its bundle is in ``r1``."""
+    possible = pd.DataFrame({"origin": ["aa", "ab", "ba", "bc"], "destination": ["ba", "ab", "aa", "bb"]})
+    made = released_trips(ledger_rows.FLOWS, ledger_rows.GEOGRAPHY, possible=possible, **changes)
+    publish_bundle(made, facts(made), tmp_path / "r1")
+    FLOWS.store(tmp_path / "release.duckdb", made, KEY, facts(made))
+    return made
+
+
+def test_a_bundle_says_which_pairs_can_have_trips_and_comes_back(tmp_path):
+    """They are the measured leaves. Tables with intervals list no other pair, and there is no atlas."""
+    made = published_of(tmp_path)
+    for opened in (open_release(tmp_path / "r1"), open_release(tmp_path / "release.duckdb")):
+        assert opened.plan.digest == made.plan.digest
+        assert opened.tree.possible.digest == made.tree.possible.digest
+        pd.testing.assert_frame_equal(opened.measurements, made.measurements)
+        pd.testing.assert_frame_equal(
+            opened.flows_at("zone", "zone", interval=True), made.flows_at("zone", "zone", interval=True)
+        )
+    (flows,) = (tmp_path / "r1").rglob("flows_zone_zone.csv")
+    listed = pd.read_csv(flows)
+    assert (listed["origin"] + listed["destination"]).tolist() == ["aaba", "abab", "baaa", "bcbb"]
+    assert not list((tmp_path / "r1").rglob("atlas.html"))
+    assert "atlas" not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")
+    certificate = json.loads((tmp_path / "r1" / "certificate.json").read_text(encoding="utf-8"))
+    assert certificate["plan"]["possible"]["pairs"] == 4
+    assert "which 4 pairs of zones can have trips, which was public beforehand" in certificate["guarantee"]["public"]
+
+
+def test_a_bundle_with_other_measured_leaves_is_refused(tmp_path):
+    published_of(tmp_path)
+    (file,) = (tmp_path / "r1").rglob("noisy_measurements.parquet")
+    measured = pq.read_table(file)
+    pq.write_table(measured.slice(0, len(measured) - 1), file)
+    with pytest.raises(OdError):
+        open_release(tmp_path / "r1")
