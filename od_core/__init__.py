@@ -5,8 +5,8 @@ module that defines it is loaded when the name is first used. Here is what the l
 paste one after the other. Examples elsewhere go on with the names of this tour.
 
 **Describe what is public.** :class:`Geography` contains the areas of each level, and :class:`FlowTree` the pairs of
-areas of an origin and a destination geography. :class:`PrivacyUnit` defines what is protected, and :class:`Budget` how
-much may be spent.
+areas of an origin and a destination geography; :class:`PossiblePairs` are those that can have trips, if some cannot.
+:class:`PrivacyUnit` defines what is protected, and :class:`Budget` how much may be spent.
 
 >>> from fractions import Fraction
 >>> from pathlib import Path
