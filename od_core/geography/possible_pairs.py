@@ -53,21 +53,22 @@ class PossiblePairs:
 
     @classmethod
     def from_frame(cls, pairs: pd.DataFrame, origins: Geography, destinations: Geography) -> PossiblePairs:
-        """Return the pairs of a table with the columns ``origin`` and ``destination``, codes of zones as text.
+        """Return the pairs of a table with the columns ``origin`` and ``destination``, codes of areas as text.
 
-        A pair may be listed more than once. Raises OdError if a column is missing, or a code is not a zone.
+        The areas of a column are all of one level. A pair of areas stands for all pairs of their zones. A pair may be
+        listed more than once. Raises OdError if a column is missing, or no level has all of its codes.
         """
-
-        def read_side(side: str, geography: Geography) -> Numbers:
-            if side not in pairs.columns:
-                raise _make_error(f"the table of possible pairs has no column {side!r}")
-            zones = find_positions(pairs[side], geography.zones)
-            if (zones < 0).any():
-                raise _make_error(f"column {side!r} of the possible pairs has codes that are not zones")
-            return zones
-
-        origin, destination = read_side("origin", origins), read_side("destination", destinations)
-        return cls.from_numbers(origin, destination, len(destinations.zones))
+        first, zones = zip(
+            _find_zones(pairs, "origin", origins), _find_zones(pairs, "destination", destinations), strict=True
+        )
+        size = zones[0] * zones[1]
+        if size.sum() > MOST_PAIRS:
+            raise _make_error(f"{size.sum():,} pairs of zones can have trips, more than {MOST_PAIRS:,}")
+        end = np.cumsum(size)
+        number = np.arange(size.sum()) - np.repeat(end - size, size)  # within the pair of areas
+        width = np.repeat(zones[1], size)
+        origin, destination = (np.repeat(side, size) for side in first)
+        return cls.from_numbers(origin + number // width, destination + number % width, len(destinations.zones))
 
     @classmethod
     def from_rule(
@@ -133,6 +134,17 @@ class PossiblePairs:
     def facts(self) -> dict[str, Any]:
         """Return the number of pairs and their digest as a dictionary for JSON."""
         return {"pairs": len(self), "digest": self.digest}
+
+
+def _find_zones(pairs: pd.DataFrame, side: str, geography: Geography) -> tuple[Numbers, Numbers]:
+    """Return the first zone of the area in each row of a column, and the number of its zones; shape (rows,) each."""
+    if side not in pairs.columns:
+        raise _make_error(f"the table of possible pairs has no column {side!r}")
+    for level in range(geography.depth, 0, -1):
+        areas = find_positions(pairs[side], geography.codes[level])
+        if (areas >= 0).all():
+            return geography.first_zone[level][areas].astype(np.int64), geography.count_zones_below(level)[areas]
+    raise _make_error(f"column {side!r} of the possible pairs has codes that are not areas of one level")
 
 
 def _make_error(message: str) -> OdError:

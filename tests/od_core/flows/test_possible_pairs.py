@@ -33,7 +33,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from tests.od_core.doubles import SeededNoise
+from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.oracles.intervals import random_zones
 from tests.od_core.publication.examples import KEY, facts, publish_bundle, released_trips
@@ -41,6 +41,7 @@ from tests.od_core.strategies import geography_of
 
 ORDERS = ("destination", "origin", "both")
 TRIP = PrivacyUnit("trip", "unbounded")
+MODES = ["car", "bus", "foot"]
 
 
 def possible_of(random: Random, origins: Geography, destinations: Geography, part: float) -> pd.DataFrame:
@@ -103,8 +104,8 @@ def test_the_tree_has_the_nodes_above_possible_pairs_with_their_trips(seed):
             assert with_trips.destination.tolist() == children.destination[kept].tolist()
 
 
-def released(seed: int, **changes) -> tuple[Release, PossiblePairs, NDArray[np.int64]]:
-    """A release with seeded noise, the pairs that can have trips, and the trips of each."""
+def released(seed: int, categories: int = 0, **changes) -> tuple[Release, PossiblePairs, NDArray[np.int64]]:
+    """A release with seeded noise, the pairs that can have trips, and the trips of each; by some categories, if any."""
     random = Random(seed)  # noqa: S311  # test data
     origins, destinations = sides_of(random)
     possible = PossiblePairs.from_frame(
@@ -117,19 +118,33 @@ def released(seed: int, **changes) -> tuple[Release, PossiblePairs, NDArray[np.i
         "tree": random.choice(ORDERS),
     }
     options |= {"destination_geography": destinations, "possible": possible}
+    if options["tree"] == "both" and random.random() < 0.5 and not changes:
+        options |= {"budget": Budget("1"), "mechanism": InfTDARefined(noise_distribution="laplace")}
+    if categories:
+        options["segments"] = {"mode": MODES[:categories]}
     plan = plan_release(origins, **options | changes)
     trips = make_generator(seed).integers(0, 30, len(possible))
     counts = TripCounts.from_pairs(plan.tree, possible.origin, possible.destination, trips)
-    return run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements()), possible, trips
+    if categories:
+        divided = make_generator(seed).multinomial(trips, [1 / categories] * categories).T
+        pairs = possible.origin, possible.destination
+        by_mode = tuple(TripCounts.from_pairs(plan.tree, *pairs, of_mode) for of_mode in divided)
+        counts = TripCounts(counts.rank, counts.before, {"mode": by_mode})
+    noise = SeededLaplace(seed) if plan.mechanism.has_laplace_noise else SeededNoise(seed)
+    return run_plan(plan, counts, noise, MemoryMeasurements()), possible, trips
 
 
-def fit_densely(release: Release, possible: PossiblePairs) -> tuple[NDArray, NDArray]:
-    """The best linear unbiased estimates of all possible pairs, and their covariances, from all measured sums."""
-    plan, pairs = release.plan, len(possible)
+def fit_densely(release: Release, possible: PossiblePairs, categories: int = 1) -> tuple[NDArray, NDArray]:
+    """The best linear unbiased estimates of all possible pairs, and their covariances, from all measured sums.
+
+    With categories, each pair has one estimate for each of them, one after the other.
+    """
+    plan, pairs = release.plan, len(possible) * categories
     rows, noisy, variance = [np.zeros((0, pairs))], [np.zeros(0)], [np.zeros(0)]
     for measurement in release.measured:
-        for cells, values in measurement.iterate_pieces(plan):
-            rows.append(cells_below(plan.tree, possible, cells).astype(np.float64))
+        of_cell = np.eye(categories) if measurement.step.by_segment else np.ones((1, categories))
+        for cells, values in measurement.iterate_pieces(plan, len(of_cell)):
+            rows.append(np.kron(cells_below(plan.tree, possible, cells).astype(np.float64), of_cell))
             noisy.append(values)
             variance.append(np.full(len(values), float(measurement.step.variance)))
     design, weight = np.concatenate(rows), 1 / np.concatenate(variance)
@@ -175,6 +190,26 @@ def test_estimates_and_variances_of_all_cells_are_those_of_dense_least_squares(s
                     assert part.estimate[area] == pytest.approx(best @ weight, abs=1e-4)
                     assert part.variance[area] == pytest.approx(weight @ shared @ weight, abs=1e-4)
                     assert part.unmeasured[area] == part.most[area] == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("categories", [2, 3])
+def test_estimates_by_category_are_those_of_dense_least_squares(seed, categories):
+    release, possible, _ = released(seed, categories)
+    best, shared = fit_densely(release, possible, categories)
+    tree, fit = release.tree, release.fit_segment("mode")
+    numbers = np.arange(len(best))
+    for levels in np.ndindex(tree.origin.depth + 1, tree.destination.depth + 1):
+        own = [np.repeat(side, categories) for side in find_areas(tree, possible, levels)]
+        areas = tree.list_area_pairs(*levels)
+        for category, estimates in enumerate(fit.estimate_cells(*levels, *areas)):
+            for k, (one, two) in enumerate(zip(*areas, strict=True)):
+                inside = numbers[(own[0] == one) & (own[1] == two) & (numbers % categories == category)]
+                assert estimates.estimate[k] == pytest.approx(best[inside].sum(), abs=1e-3)  # weights are rounded
+                assert estimates.variance[k] == pytest.approx(shared[np.ix_(inside, inside)].sum(), abs=1e-4)
+                assert estimates.unmeasured[k] == estimates.most[k] == 0
+    flows = release.flows_at(tree.origin.level_names[-1], tree.destination.level_names[-1], segment="mode")
+    assert flows["trips"].sum() == release.leaves.trips.sum()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -245,6 +280,21 @@ def test_whether_the_total_is_exact_does_not_follow_from_unknown_areas():
     assert not plan_release(unknown, unit=unit, budget=budget, possible=LISTED).publishes_total
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_pair_of_areas_stands_for_all_pairs_of_their_zones(seed):
+    random = Random(seed)  # noqa: S311  # test data
+    origins, destinations = sides_of(random)
+    levels = random.randint(1, origins.depth), random.randint(1, destinations.depth)
+    areas = origins.codes[levels[0]], destinations.codes[levels[1]]
+    listed = [(random.choice(areas[0]), random.choice(areas[1])) for _ in range(random.randint(1, 5))]
+    possible = PossiblePairs.from_frame(pd.DataFrame(listed, columns=["origin", "destination"]), origins, destinations)
+    found = {*zip(possible.origin.tolist(), possible.destination.tolist(), strict=True)}
+    above = origins.ancestors(levels[0]), destinations.ancestors(levels[1])
+    every = np.ndindex(len(origins.zones), len(destinations.zones))
+    assert found == {(o, d) for o, d in every if (areas[0][above[0][o]], areas[1][above[1][d]]) in listed}
+    assert len(found) == len(possible)
+
+
 def test_a_rule_excludes_pairs_within_a_zone_or_too_far_apart():
     """One degree of the equator is 111.2 km."""
     zones = pd.DataFrame(
@@ -271,6 +321,7 @@ def test_a_rule_excludes_pairs_within_a_zone_or_too_far_apart():
     [
         {"possible": LISTED.iloc[:0]},
         {"possible": LISTED.assign(origin="x")},
+        {"possible": LISTED.assign(origin=["a", "a2", "a1"])},  # areas of two levels
         {"possible": LISTED.rename(columns={"origin": "from"})},
         {"possible": LISTED, "area_totals": "1/10"},
         {"possible": LISTED, "mechanism": InfTDARefined(keep_all_cap=2)},
