@@ -242,7 +242,7 @@ def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
         leaves = make_leaf_nodes(own_tree, trips)
         trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
     if tree.possible is not None:
-        is_possible = np.isin(trips.rank, tree.possible_ranks)
+        is_possible = tree.are_possible(trips.rank)
         trips = TripCounts.from_ranks(trips.rank[is_possible], np.diff(trips.before)[is_possible])
     generator = make_generator(SEED)
     counts = np.diff(trips.before)

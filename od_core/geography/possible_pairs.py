@@ -13,6 +13,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.geography.codes import find_positions
+from od_core.geography.flow_tree import sort_distinct
 from od_core.geography.geography import Geography, Numbers
 from od_core.geography.places import compute_kilometres, compute_mean_places
 
@@ -115,7 +116,7 @@ class PossiblePairs:
     @classmethod
     def from_numbers(cls, origin: Numbers, destination: Numbers, destinations: int) -> PossiblePairs:
         """Return the pairs of zone numbers, in any order and maybe repeated; shape (pairs,)."""
-        codes = np.unique(origin.astype(np.int64) * destinations + destination)
+        codes = sort_distinct(origin.astype(np.int64) * destinations + destination)
         return cls((codes // destinations).astype(np.int32), (codes % destinations).astype(np.int32))
 
     def intersect(self, other: PossiblePairs) -> PossiblePairs:

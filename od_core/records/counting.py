@@ -167,7 +167,7 @@ class CountQuery:
             zone_numbers.append(found.fill_null(number_of_unlisted).to_numpy())
         ranks = self.tree.compute_first_ranks(Pairs(self.tree.depth, *zone_numbers))
         if self.tree.possible is not None:
-            located = located.append_column("is_possible", pa.array(np.isin(ranks, self.tree.possible_ranks)))
+            located = located.append_column("is_possible", pa.array(self.tree.are_possible(ranks)))
         return located.append_column("pair", pa.array(ranks))
 
     def render_sql(self, name: str, *arguments: object) -> str:
