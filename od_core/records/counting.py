@@ -280,6 +280,8 @@ def _count_loaded_records(
 
     ``advice`` is that of :func:`od_core.records.faults.refuse_too_many_faults`.
     """
+    if query.tree.possible is not None:
+        advice += ", or the list of possible pairs: a record of another pair is a fault, too"
     if query.unit.is_of_users:
         connection.register("secret", query.secret)
     connection.execute(query.render_sql("in_duckdb", loaded))
