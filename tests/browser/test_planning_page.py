@@ -176,7 +176,7 @@ def same_declaration(found: dict, plan: ReleasePlan) -> None:
         assert (lines["unit"], lines["neighbours"]) == (plan.unit.kind, plan.unit.neighbours)
 
 
-@pytest.mark.parametrize("name", ["uneven", "segments", "two sides", "counts of people"])
+@pytest.mark.parametrize("name", ["uneven", "segments", "two sides", "counts of people", "both sides", "laplace"])
 def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
     case = CASES[name]
     page, _ = opened(case.write(tmp_path))
@@ -202,7 +202,8 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
             names = [names[0] for names in plan.tree.level_names]
             for level, width in zip(case.origins.columns, widths, strict=True):
                 if level in names:
-                    near([width], [plan.half_widths[len(case.sides) * plan.tree.origin.find_level_number(level)]])
+                    per_area = 1 if plan.tree.refines_both else len(case.sides)
+                    near([width], [plan.half_widths[per_area * plan.tree.origin.find_level_number(level)]])
                 else:
                     assert width is None
 

@@ -5,6 +5,7 @@ import { pairCap } from "./bounds";
 import type { Facts } from "./facts";
 import { areasOf, plan, type Planned, type Setting } from "./plan";
 import { declaredState, type State } from "./state";
+import { levelsPerArea } from "./tree";
 import { exact, inWords, plusMinus, shareOf, trips, worded } from "./words";
 
 const DECLARED = "As declared";
@@ -19,7 +20,7 @@ interface Alternative {
 /** The table of alternatives, with notes. */
 export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const all = plan(facts, declaredState(facts));
-  const sides = facts.levels.length;
+  const perArea = levelsPerArea(facts);
   const levels = facts.levels[0].map((_, place) => place + 1);
   const shown = listed(facts, state, now);
   const others = shown.some(({ name }) => name === DECLARED)
@@ -35,13 +36,13 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
       ...levels.map((level) => {
         const at = planned.tree.set.kept.indexOf(level);
         if (at < 0) return make("td", { class: "number faint" }, "not a level");
-        const width = planned.totals.widths[sides * (at + 1)];
+        const width = planned.totals.widths[perArea * (at + 1)];
         const share = `${shareOf(width, flow)} of ${number(flow)}`;
         return make("td", { class: "number" }, exact(width, plusMinus(width)), make("small", {}, share));
       }),
     ),
   );
-  const heads = ["", ...levels.map((level) => all.tree.names[sides * level])];
+  const heads = ["", ...levels.map((level) => all.tree.names[perArea * level])];
   heads[0] = inWords("± trips, 9 times in 10");
   return [
     make("p", {}, worded`The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),
