@@ -115,6 +115,7 @@ def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str,
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
         "public_pairs": tree.cells(tree.depth),
+        "all_pairs": len(tree.origin.zones) * len(tree.destination.zones),
         "zone_names": tree.level_names[-1],
         "listed": len(leaves),
         "at_an_end": int((at_lower ^ at_upper).sum()),  # see docs/explanation/uncertainty.md
