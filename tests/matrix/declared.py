@@ -88,6 +88,21 @@ def zones_of(which: str, zones: str) -> dict[str, str]:
     return {f"{region[0]}{number}": region for region, most in regions for number in range(1, most + 1)}
 
 
+def is_possible(home: int, work: int, last: tuple[int, int]) -> bool:
+    """Whether two zones, by their numbers, are a pair that can have trips where some cannot; the last ones are."""
+    return (home + 2 * work) % 3 != 1 or (home, work) == last
+
+
+def possible_of(row: Row) -> dict[str, Any]:
+    """Return the pairs of zones of a row that can have trips, as an argument of a plan; none if all can."""
+    if row["pairs"] == "all":
+        return {}
+    homes, works = ([*zones_of(which, row["zones"])] for which in ("same", row["destinations"]))
+    last = len(homes) - 1, len(works) - 1
+    pairs = [(homes[i], works[j]) for i, j in np.ndindex(len(homes), len(works)) if is_possible(i, j, last)]
+    return {"possible": pd.DataFrame(pairs, columns=["origin", "destination"], dtype="str")}
+
+
 @lru_cache
 def geography(which: str, detail: str, number: str) -> od_core.Geography:
     """Return the areas of origins, ``same``, or of other destinations, ``other``, with names, places or boundaries."""
@@ -164,6 +179,7 @@ def _plan_of(row: Row) -> od_core.Plan:
         acceptance=acceptance,
         **given,
         **_measured(row),
+        **possible_of(row),
     )
 
 
@@ -244,6 +260,12 @@ class Records:
         homes, works = (zones_of(which, row["zones"]) for which in ("same", row["destinations"]))
         frame = pd.DataFrame({"origin": chance.choice([*homes], number, p=_shares(len(homes)))}, dtype="str")
         frame["destination"] = chance.choice([*works], number, p=_shares(len(works)))
+        if row["pairs"] == "some":
+            pairs = possible_of(row)["possible"]
+            others = pairs.groupby("origin")["destination"].first()  # of each origin, a pair that can have trips
+            listed = pd.MultiIndex.from_frame(pairs)
+            is_listed = pd.MultiIndex.from_frame(frame).isin(listed)
+            frame["destination"] = frame["destination"].where(is_listed, frame["origin"].map(others))
         frame["mode"] = chance.choice(["car", "bus", "walk"], number)
         frame["hour"] = chance.choice(["07", "08", "night"], number)
         user = [f"u{k}" for k in chance.integers(0, 150, number)]
@@ -290,7 +312,9 @@ def draw(row: Row, key: ReleaseKey, ledger: od_core.Ledger, records: Records, pr
     homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
         return od_core.release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
-    given |= SEGMENTS[row["segments"]] | _measured(row) | {"one_row_a_trip": row["unit"] != "weights"}
+    given |= (
+        SEGMENTS[row["segments"]] | _measured(row) | possible_of(row) | {"one_row_a_trip": row["unit"] != "weights"}
+    )
     if row["total"] == "no record left out":
         given["fault_threshold"] = 0
     if previous is not None:

@@ -50,16 +50,19 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "words": ("none", "journeys", "flights"),
     "period": ("month", "week", "day"),
     "series": ("one", "two", "and another series"),
+    "pairs": ("all", "some"),
 }
 """The first value of each option is the usual one.
 
-``words`` is the publisher's own word for what is counted. Of ``series``, ``two`` has an earlier period, too.
+``words`` is the publisher's own word for what is counted. Of ``series``, ``two`` has an earlier period, too. Of
+``pairs``, ``some`` are those that can have trips.
 """
 
 ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
     **{("segments", value): ("flows", "counts") for value in OPTIONS["segments"][1:]},
     **{("geography", value): ("flows", "counts", "group sizes") for value in ("names", "boundaries")},
     ("area_totals", "yes"): ("flows",),
+    ("pairs", "some"): ("flows",),
     ("series", "and another series"): ("flows", "counts"),
     ("destinations", "other"): ("flows",),
     **{("tree", value): ("flows",) for value in OPTIONS["tree"][1:]},
@@ -78,13 +81,19 @@ TOGETHER = (
         **{"segments": "two, one with unknown", "area_totals": "yes", "formats": "all", "geography": "boundaries"},
     },
     {"kind": "counts", "mechanism": "inftda_refined laplace", "segments": "two, one with unknown"},
+    {"kind": "flows", "pairs": "some", "unit": "user", "neighbours": "unbounded", "series": "two"},
+    {
+        **{"kind": "flows", "pairs": "some", "mechanism": "inftda_refined auto laplace", "tree": "both"},
+        **{"segments": "one", "destinations": "other", "words": "journeys", "geography": "boundaries"},
+    },
 )
 """Values that a row has together although they are more than a pair. In the first, two series of a site count the same
 records, and one of them publishes the total exactly; in the next two, assisted flows learn, which takes many zones. In
-the last three, segments have Laplace noise, which flows have with one order of the tree alone."""
+the next three, segments have Laplace noise, which flows have with one order of the tree alone. In the last two, some
+pairs cannot have trips."""
 
-ONLY_TOGETHER = ("zones",)
-"""Options whose other values only the rows of ``TOGETHER`` have, because they take long."""
+ONLY_TOGETHER = ("zones", "pairs")
+"""Options whose other values only the rows of ``TOGETHER`` have: many zones take long."""
 
 
 def is_expressible(row: Row) -> bool:
