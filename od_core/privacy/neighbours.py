@@ -38,7 +38,8 @@ def compute_largest_square_sum(max_trips: int, max_trips_pair: int, nodes: Itera
 
     A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
     sum of convex functions is largest at a vertex of these constraints, where the nodes with the largest bounds are
-    filled one after the other.
+    filled one after the other. Twice this sum bounds what two users change, because numbers in the same node cancel; in
+    a level of flows, two users seldom lack nodes to attain it (decision 101).
 
     Args:
         max_trips: contribution bound m.

@@ -3,12 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from itertools import accumulate, combinations_with_replacement, product
 
 import numpy as np
 import pytest
 
-from od_core import Budget, FlowTree, OdError, PrivacyUnit, plan_release
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release
 from od_core.privacy.domain import bound_rho_by_trips, compute_costs_by_trips
 from od_core.privacy.neighbours import compute_largest_square_sum, select_node_sizes
 from tests.od_core.published.test_verify_spending import verify_spending
@@ -38,6 +38,37 @@ def test_the_largest_squares_are_those_of_an_enumeration(m, c, pairs):
     expected = enumerated(m, c, pairs)
     assert compute_largest_square_sum(m, c, nodes) == expected
     assert compute_largest_square_sum(m, c, select_node_sizes(m, c, nodes)) == expected
+
+
+def two_users_attain(m: int, c: int, nodes: list[tuple[int, int]]) -> bool:
+    """Whether two users find nodes of their own for the numbers with the largest squares (decision 101)."""
+    bounds = [min(m, c * pairs) for pairs, number in nodes for _ in range(min(number, 2 * m))]
+    held = zip(bounds, accumulate(bounds, initial=0), strict=False)
+    filled = [min(bound, m - before) for bound, before in held if before < m]
+    return all(2 * j + 1 < len(bounds) and trips <= bounds[2 * j + 1] for j, trips in enumerate(filled))
+
+
+@pytest.mark.parametrize("pairs", [[1] * 5, [1, 1, 1, 4], [2, 2, 1], [3, 1, 1], [4], [2, 3], [3, 2, 2]], ids=str)
+@pytest.mark.parametrize(("m", "c"), [*product(range(1, 5), repeat=2)])
+def test_two_users_change_no_more_than_twice_the_squares_of_one_and_attain_it_where_they_have_nodes(m, c, pairs):
+    numbers = product(*(range(min(m, c * k) + 1) for k in pairs))
+    users = np.array([each for each in numbers if sum(each) <= m])
+    largest = max(int(((users - one) ** 2).sum(axis=1).max()) for one in users)
+    nodes = sorted(Counter(pairs).items(), reverse=True)
+    twice = 2 * compute_largest_square_sum(m, c, nodes)
+    assert largest <= twice
+    assert (largest == twice) == two_users_attain(m, c, nodes)
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_no_lower_sensitivity_is_enough_for_flights(order, airport_geography):
+    """Of two users, at every level and for the totals of zones; but not of counts of one side, by state."""
+    tree, zones = FlowTree(airport_geography, airport_geography, order), airport_geography.size(4)
+    levels = [tree.count_nodes_by_size(level) for level in range(1, tree.depth + 1)] + [[(zones, zones)]]
+    bounds = [(m, c) for c in range(1, 6) for m in range(c, 41)]
+    assert all(two_users_attain(m, c, nodes) for nodes in levels for m, c in bounds)
+    states = FlowTree(airport_geography, Geography.whole()).count_nodes_by_size(3)
+    assert not two_users_attain(24, 1, states)
 
 
 @pytest.mark.parametrize("order", TREES)
