@@ -1,4 +1,4 @@
-# make install | test | test-some | test-all | mutants | lint | docs | pages | dist | comparison | performance | atlas, with tools for development; release | ui without; compatibility
+# make install | test | test-some | test-all | mutants | audit | lint | docs | pages | dist | comparison | performance | atlas, with tools for development; release | ui without; compatibility
 # The first of these that can make environments. The pins are one set for all three; CI tries the oldest.
 VERSIONS := 3.11 3.12 3.13
 PYTHON ?= $(shell for version in $(VERSIONS); do \
@@ -18,7 +18,7 @@ IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf
 # A dot every two seconds, at a terminal, while pip is silent.
 DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
 
-.PHONY: install release ui test test-some test-all mutants lint docs pages comparison performance peers charts compatibility atlas dist
+.PHONY: install release ui test test-some test-all mutants audit lint docs pages comparison performance peers charts compatibility atlas dist
 
 install: .venv/installed
 
@@ -87,6 +87,10 @@ test-all: test .venv/installed-spark
 # Each planted defect of tests/mutants is found by its tests; for some only: .venv/bin/python -m tests.mutants --only TEXT
 mutants: install
 	$(IN_FOLDER) $(BIN)/python -m tests.mutants
+
+# What neighbouring inputs change at every step of the rows of tests/matrix, against the sensitivities; two minutes
+audit: install
+	$(IN_FOLDER) $(BIN)/python -m tests.matrix.audit
 
 lint: install
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
