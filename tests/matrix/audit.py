@@ -28,7 +28,7 @@ from od_core.flows.step import AreaTotalStep
 from od_core.ledger.measurements import DurableMeasurements
 from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.plan import Step, UncountedStep
-from tests.matrix.declared import Records, domain_of, draw, keys_of
+from tests.matrix.declared import Records, domain_of, draw, keys_of, with_possible_pairs
 from tests.matrix.made import fixed_noise
 from tests.matrix.options import OPTIONS, Row, stored_rows
 
@@ -100,25 +100,26 @@ def neighbouring(row: Row, chance: np.random.Generator) -> tuple[Any, Any]:
         others, (one, another) = table[:OTHERS], chance.integers(0, 8, (2, 1, table.shape[1]))
         return np.vstack([others, one]), np.vstack([others, another]) if is_bounded else others
     others = table.head(OTHERS)
-    leaves = row["total"] == "records may be left out"
-    one, another = (_records_of_unit(table, user, chance, leaves=leaves) for user in ("u998", "u999"))
+    one, another = (_records_of_unit(row, table, user, chance) for user in ("u998", "u999"))
     inputs = [pd.concat([others, own]) if len(own) else others for own in (one, another)]
     return inputs[0], inputs[1] if is_bounded else others
 
 
-def _records_of_unit(table: pd.DataFrame, user: str, chance: np.random.Generator, *, leaves: bool) -> pd.DataFrame:
+def _records_of_unit(row: Row, table: pd.DataFrame, user: str, chance: np.random.Generator) -> pd.DataFrame:
     """Return random records of one unit, of zones and categories that are next to each other in order.
 
     A user may have none. Each column has one value alone as often as not.
     """
     number = chance.integers(MOST_RECORDS + 1) if "user" in table else 1
+    leaves = row["total"] == "records may be left out"
     are_alike, columns = chance.random() < 0.5, dict[str, Any]()
     for name in map(str, table):
         pool = [*(["nowhere"] if leaves and name in ("origin", "area") else []), *sorted(table[name].unique())]
         first, is_one = chance.integers(len(pool)), are_alike or chance.random() < 0.5
         columns[name] = chance.choice(pool[first:][: 1 if is_one else None], number)
     given = {"user": user, "weight": 4} if are_alike else {"user": user}  # one more than the largest weight
-    return pd.DataFrame(columns | {name: value for name, value in given.items() if name in table})
+    records = pd.DataFrame(columns | {name: value for name, value in given.items() if name in table})
+    return with_possible_pairs(row, records)
 
 
 def _name(row: Row, step: Step) -> str:

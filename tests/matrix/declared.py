@@ -103,6 +103,16 @@ def possible_of(row: Row) -> dict[str, Any]:
     return {"possible": pd.DataFrame(pairs, columns=["origin", "destination"], dtype="str")}
 
 
+def with_possible_pairs(row: Row, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return records with other destinations where their pair of zones cannot have trips."""
+    if row["pairs"] == "all":
+        return frame
+    pairs = possible_of(row)["possible"]
+    first = pairs.groupby("origin")["destination"].first()
+    is_listed = pd.MultiIndex.from_frame(frame[["origin", "destination"]]).isin(pd.MultiIndex.from_frame(pairs))
+    return frame.assign(destination=frame["destination"].where(is_listed, frame["origin"].map(first)))
+
+
 @lru_cache
 def geography(which: str, detail: str, number: str) -> od_core.Geography:
     """Return the areas of origins, ``same``, or of other destinations, ``other``, with names, places or boundaries."""
@@ -260,12 +270,7 @@ class Records:
         homes, works = (zones_of(which, row["zones"]) for which in ("same", row["destinations"]))
         frame = pd.DataFrame({"origin": chance.choice([*homes], number, p=_shares(len(homes)))}, dtype="str")
         frame["destination"] = chance.choice([*works], number, p=_shares(len(works)))
-        if row["pairs"] == "some":
-            pairs = possible_of(row)["possible"]
-            others = pairs.groupby("origin")["destination"].first()  # of each origin, a pair that can have trips
-            listed = pd.MultiIndex.from_frame(pairs)
-            is_listed = pd.MultiIndex.from_frame(frame).isin(listed)
-            frame["destination"] = frame["destination"].where(is_listed, frame["origin"].map(others))
+        frame = with_possible_pairs(row, frame)
         frame["mode"] = chance.choice(["car", "bus", "walk"], number)
         frame["hour"] = chance.choice(["07", "08", "night"], number)
         user = [f"u{k}" for k in chance.integers(0, 150, number)]
