@@ -98,7 +98,7 @@ class MergedLevels(GroupSizeMechanism):
     The levels are merged by :mod:`od_core.group_sizes.merging`. The variances of sizes that it takes are approximate.
 
     Attributes:
-        regression: how noisy cumulative counts are made to ascend.
+        regression: how noisy cumulative counts are made to ascend, or the noisy sizes of ``sizes``.
     """
 
     regression: Regression = "least_absolute"
@@ -106,7 +106,7 @@ class MergedLevels(GroupSizeMechanism):
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
         """Return the sizes of the groups of a level, estimated from its own noisy values alone.
 
-        By default, noisy sizes are pooled by isotonic regression, so the size of a run of S groups is the mean of their
+        By default, noisy sizes are pooled by least squares, so the size of a run of S groups is the mean of their
         S noisy values. Its variance is about 2 / (S eps^2), where eps is the epsilon that the level is charged. Noisy
         cumulative counts are fitted likewise, where the variance of a size that n groups of an area share is taken as
         4 / (n eps^2) [kuo2018countofcounts, section 5.1.2]. A noisy histogram is replaced by the nearest one with the
@@ -142,16 +142,50 @@ def estimate_posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, n
     return Runs.from_histograms(areas.estimate_histograms())
 
 
+def refuse_unknown_regression(regression: str) -> None:
+    """Raise OdError if there is no regression of this name."""
+    step = "choose least_absolute or least_squares"
+    refuse_unknown("regression", regression, get_args(Regression), code="OD-GROUPS-REGRESSION", next_step=step)
+
+
 @dataclass(frozen=True)
 class Sizes(MergedLevels):
     """A mechanism that measures the sorted sizes of the groups of every area of every level.
 
-    In each area, ascending sizes from 0 to K are fitted by least squares. The levels are then merged. The mechanism
+    In each area, ascending sizes from 0 to K are fitted to the noisy sizes. The levels are then merged. The mechanism
     suits large groups with sizes that are far apart.
+
+    Attributes:
+        regression: ``least_squares`` or ``least_absolute``. The latter takes the midpoint of the least and the greatest
+            optimal solution, because the source does not say which of several it takes. The size of a run of S groups
+            is then a median, whose variance is estimated as that of a mean [kuo2018countofcounts, section 5.1.1].
+
+    References:
+        [kuo2018countofcounts, section 4.2], with p = 2 and p = 1
     """
+
+    regression: Regression = "least_squares"
 
     name: ClassVar[str] = "sizes"
     query: ClassVar[Query] = "sizes"
+
+    def __post_init__(self) -> None:
+        refuse_unknown_regression(self.regression)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """See :attr:`Mechanism.options`. The default is left out, because published certificates do not state it."""
+        return {} if self.regression == "least_squares" else super().options
+
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level, estimated from its own noisy values; see the base class."""
+        if self.regression == "least_squares":
+            return super().estimate_level(frame, level, noisy, scale)
+        groups = frame.count_groups(level)
+        least, greatest = fit_least_absolute(
+            noisy, np.append(0, np.cumsum(groups)), np.full_like(groups, frame.top_code)
+        )
+        return Runs.from_midpoints(groups, least, greatest)
 
 
 @dataclass(frozen=True)
@@ -186,8 +220,7 @@ class Cumulative(MergedLevels):
     query: ClassVar[Query] = "cumulative"
 
     def __post_init__(self) -> None:
-        regressions, step = get_args(Regression), "choose least_absolute or least_squares"
-        refuse_unknown("regression", self.regression, regressions, code="OD-GROUPS-REGRESSION", next_step=step)
+        refuse_unknown_regression(self.regression)
 
 
 @dataclass(frozen=True)

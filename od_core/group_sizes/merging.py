@@ -33,7 +33,8 @@ class Runs:
     A size is a fraction, ``totals / weights``. The weight of a size is the number of groups that it was estimated from,
     summed over merged estimates. It is proportional to the inverse variance (2 / (S eps^2) for S groups by ``sizes``,
     4 / (n eps^2) for n by ``cumulative`` [kuo2018countofcounts, section 5.1], 16 / (n eps^2) by ``naive``), because all
-    levels have the same epsilon and query; where queries are mixed, weights by ``sizes`` are doubled.
+    levels have the same epsilon and query; where queries are mixed, weights by ``sizes`` are doubled. Those of medians are
+    doubled at all levels, so that a size between two integers is exact.
 
     Attributes:
         first: runs ``first[a]:first[a + 1]`` belong to area a; shape (areas + 1,).
@@ -67,6 +68,20 @@ class Runs:
         area, size = np.nonzero(histograms)
         groups = histograms[area, size]
         return cls(_find_first_runs(area, len(histograms)), groups, size * groups, groups)
+
+    @classmethod
+    def from_midpoints(cls, groups: Counts, least: Counts, greatest: Counts) -> Runs:
+        """Create the runs of equal midpoints of two sizes of every group, which ascend in each area.
+
+        ``groups`` has the number of groups of each area; shape (areas,). A midpoint can be half an integer, so all
+        weights are twice the number of groups.
+        """
+        area, doubled = np.repeat(np.arange(len(groups)), groups), least + greatest
+        begins_run = np.ones(len(area), dtype=np.bool_)
+        begins_run[1:] = (np.diff(area) != 0) | (np.diff(doubled) != 0)
+        starts = np.flatnonzero(begins_run)
+        lengths = np.diff(np.append(starts, len(area)))
+        return cls(_find_first_runs(area[starts], len(groups)), lengths, doubled[starts] * lengths, 2 * lengths)
 
     @property
     def areas(self) -> Counts:

@@ -6,6 +6,7 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from od_core.group_sizes.area_curves import fit_least_absolute, fit_least_squares
 from tests.od_core.oracles.group_sizes import best_extremes, min_max
@@ -74,3 +75,29 @@ def test_the_formula_of_medians_gives_the_ends_of_all_best_rows():
         row = rng.integers(-2, 7, rng.integers(1, 6)).tolist()
         best = ascending_best(row, 0, 4, 1)
         assert best_extremes(row, 0, 4) == [(min(place), max(place)) for place in zip(*best, strict=True)]
+
+
+def test_both_ends_and_the_middle_of_the_best_rows_have_the_least_cost_of_a_linear_program():
+    """Longer rows than can be enumerated; their middle is what mechanisms release, in halves.
+
+    Variables of the program are the values and their distances from the noisy ones.
+    """
+    rng = np.random.default_rng(42)
+    for _ in range(40):
+        size, upper = int(rng.integers(1, 41)), int(rng.integers(1, 30))
+        true = np.sort(rng.integers(0, upper + 1, size))
+        row = true + np.rint(rng.laplace(0, 6, size)).astype(np.int64)
+        least, greatest = fit_least_absolute(*arguments([row.tolist()], [upper]))
+        one = np.eye(size)
+        steps = np.eye(size)[:-1] - np.eye(size, k=1)[:-1]
+        above, below = np.hstack([one, -one]), np.hstack([-one, -one])
+        limits = np.vstack([above, below, np.hstack([steps, np.zeros_like(steps)])])
+        rights = np.concatenate([row, -row, np.zeros(size - 1)])
+        bounds = [(0, upper)] * size + [(0, None)] * size
+        found = linprog(np.repeat([0, 1], size), A_ub=limits, b_ub=rights, bounds=bounds, method="highs")
+        assert found.success
+        for doubled in (2 * least, 2 * greatest, least + greatest):
+            assert (np.diff(doubled) >= 0).all()
+            assert doubled.min() >= 0
+            assert doubled.max() <= 2 * upper
+            assert abs(np.abs(doubled - 2 * row).sum() / 2 - found.fun) < 1e-6

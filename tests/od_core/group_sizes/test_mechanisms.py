@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from od_core import Geography, OdError
 from od_core.group_sizes.groups import Frame
+from od_core.group_sizes.mechanisms import MECHANISMS as MECHANISM_NAMES
 from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, MixedQueries, Naive, Sizes
 from od_core.group_sizes.merging import Runs, compute_size_keys, merge_levels
 from tests.od_core.group_sizes.trees import assert_consistent, random_geography
@@ -20,7 +21,7 @@ from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
 
 MECHANISMS: list[GroupSizeMechanism] = [Naive(), Sizes(), Cumulative(), Cumulative("least_squares")]
-MECHANISMS += [BottomUp(), BottomUp("sizes")]
+MECHANISMS += [BottomUp(), BottomUp("sizes"), Sizes("least_absolute")]
 
 
 def named(mechanism: GroupSizeMechanism) -> str:
@@ -84,13 +85,15 @@ def children_of(geography: Geography) -> dict[str, list[str]]:
 def by_oracle(frame: Frame, mechanism: GroupSizeMechanism, noisy: list[np.ndarray], scale: Fraction) -> list[list[int]]:
     """Leaf histograms of the mechanism, group by group."""
     depth, geography = frame.geography.depth, frame.geography
-    power = 2 if mechanism.options.get("regression") == "least_squares" else 1
+    by_default = {"sizes": 2}
+    powers = {"least_squares": 2, "least_absolute": 1}
     groups, queries = {}, mechanism.list_level_queries(depth)
     for level, query, values in zip(frame.levels[-len(queries) :], queries, noisy, strict=True):
         totals = frame.count_groups(level).tolist()
         ends = np.cumsum([0, *totals]).tolist()
         for area, (code, total) in enumerate(zip(geography.codes[level], totals, strict=True)):
             own = values[ends[area] : ends[area + 1]] if query == "sizes" else values[area]
+            power = powers.get(mechanism.options.get("regression", ""), by_default.get(query, 1))
             groups[f"{level} {code}"] = oracle.groups_of(query, own.tolist(), total, frame.top_code, scale, power)
     leaves = [f"{depth} {code}" for code in geography.zones]
     if not mechanism.leaves_alone:
@@ -140,6 +143,39 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
 def test_queries_that_do_not_fit_are_refused(queries, depth, what):
     with pytest.raises(OdError, match=f"OD-GROUPS-QUERIES: {what}"):
         MixedQueries(queries).list_level_queries(depth)
+
+
+def test_the_regression_of_sizes_is_stated_only_where_it_is_not_that_of_published_releases():
+    assert MECHANISM_NAMES.make("sizes").options == Sizes("least_squares").options == {}
+    assert MECHANISM_NAMES.make("sizes", regression="least_squares") == Sizes()
+    absolute = MECHANISM_NAMES.make("sizes", regression="least_absolute")
+    assert absolute.options == {"regression": "least_absolute"}
+    assert MECHANISM_NAMES.make("sizes", **absolute.options) == absolute != Sizes()
+
+
+@pytest.mark.parametrize("kind", [Sizes, Cumulative])
+def test_an_unknown_regression_is_refused(kind):
+    with pytest.raises(OdError, match="OD-GROUPS-REGRESSION: there is no regression 'absolute'"):
+        kind("absolute")
+
+
+def test_noisy_sizes_are_replaced_by_medians_where_their_distances_are_absolute():
+    """Noisy sizes 9, 1, 0: their mean is 10/3, their median 1; of 4, 1 all from 1 to 4 are best, and 2.5 the middle.
+
+    The second row has a size of its own, 5; sizes are kept in halves, and weighed by the number of groups.
+    """
+    areas = pd.DataFrame({"leaf": ["a", "b"]}, dtype="str")
+    frame = Frame(Geography.from_frame(areas, levels=["leaf"]), np.array([3, 3]), 9)
+    noisy = np.array([9, 1, 0, 4, 1, 5])
+    runs = Sizes("least_absolute").estimate_level(frame, 1, noisy, Fraction(1))
+    assert runs.first.tolist() == [0, 1, 3]
+    assert runs.groups.tolist() == [3, 2, 1]
+    assert (runs.totals / runs.weights).tolist() == [1, 2.5, 5]
+    assert runs.weights.tolist() == [6, 4, 2]
+    histograms = Sizes("least_absolute").estimate(frame, [noisy], Fraction(1))[0]
+    assert [np.repeat(np.arange(10), row).tolist() for row in histograms] == [[1, 1, 1], [3, 3, 5]]
+    squares = Sizes().estimate(frame, [noisy], Fraction(1))[0]
+    assert np.repeat(np.arange(10), squares[0]).tolist() == [3, 3, 3]
 
 
 def test_ties_are_shared_as_in_the_example_of_the_paper():

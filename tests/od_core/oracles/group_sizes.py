@@ -62,6 +62,8 @@ def groups_of(query: str, noisy: list[int], total: int, top_code: int, scale: Fr
     if query == "sizes":
         eps1 = 1 / scale
         sizes = min_max(noisy, 0, top_code)
+        if power == 1:
+            sizes = [Fraction(least + most, 2) for least, most in best_extremes(noisy, 0, top_code)]
         return [(size, 2 / (sizes.count(size) * eps1**2)) for size in sizes]
     if query == "histogram":
         eps1, histogram = 2 / scale, euclidean.rounded(noisy, total)
