@@ -72,6 +72,7 @@ class Contender:
 CONTENDERS = (
     Contender("naive", "naive"),
     Contender("sizes", "sizes"),
+    Contender("sizes, least absolute", "sizes", (("regression", "least_absolute"),)),
     Contender("cumulative", "cumulative"),
     Contender("cumulative, least squares", "cumulative", (("regression", "least_squares"),)),
     Contender("bottom_up, cumulative", "bottom_up", (("leaf", "cumulative"),)),

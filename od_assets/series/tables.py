@@ -77,7 +77,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     groups: GroupList | None = None
     stated_mechanism: str | None = Field(None, alias="mechanism")
     mechanism_options: dict[str, OptionValue | list[str]] = Field({})
-    stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
+    stated_top_code: int | EstimatedTopCode | None = Field(None, alias="top_code")
+    brackets: list[int] | None = None
 
     kind = GROUP_SIZES
     checked_table: ClassVar[str] = "histograms"
@@ -93,18 +94,22 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of the declared options; of group sizes, also those of the mechanism and of an estimated top code."""
+        """Names of the declared options; of group sizes, also those of the mechanism and of the sizes."""
+        queries = () if self.mechanism is None else self.mechanism.list_level_queries(len(self.geography.levels))
         return super().features | list_given_options(
             named_mechanism=self.mechanism,
             mechanism_options=self.mechanism_options,
             estimated_top_code=isinstance(self.top_code, TopCodeEstimate),
+            top_code=self.top_code is not None,
+            brackets=self.brackets is not None,
+            sorted_sizes="sizes" in queries,
         )
 
     @property
-    def top_code(self) -> int | TopCodeEstimate:
-        """Largest size that is distinguished, or the settings of its estimate."""
+    def top_code(self) -> int | TopCodeEstimate | None:
+        """Largest size that is distinguished, or the settings of its estimate; None if there are brackets of sizes."""
         section = self.stated_top_code
-        if isinstance(section, int):
+        if section is None or isinstance(section, int):
             return section
         return TopCodeEstimate(parse_exact_fraction("the share of the top code", section.share), section.most)
 
@@ -181,6 +186,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             budget=self.privacy.budget,
             mechanism=self.mechanism,
             top_code=self.top_code,
+            brackets=self.brackets,
             acceptance=self.acceptance,
         )
 

@@ -39,13 +39,18 @@ Query = Literal["histogram", "cumulative", "sizes"]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The public facts of a group-size table: the areas, the number of groups in each, and the top code.
+    """The public facts of a group-size table: the areas, the number of groups in each, and the sizes it distinguishes.
+
+    With ``brackets``, mechanisms work on the numbers of brackets in place of sizes, and the top code is the number of
+    the last one. Tables show the least size of each bracket, with which its groups count.
 
     Attributes:
         geography: the hierarchy of areas. The table has its levels 1 (top) to L (leaf areas), but not level 0, the
             whole space. Level 1 may have several areas. The children of an area have consecutive numbers.
         groups: G_r, the public number of groups of every leaf area r, including groups of size 0; shape (leaf areas,).
         top_code: K, the largest size of the table. Larger sizes count as K.
+        brackets: least size of each of the brackets 1 to K, ascending; bracket 0 begins at 0. Empty if every size up to
+            K is distinguished.
 
     Raises:
         OdError: the numbers of groups do not match the leaf areas, are negative or no whole numbers, or the top code is
@@ -55,6 +60,7 @@ class Frame:
     geography: Geography
     groups: Counts
     top_code: int
+    brackets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         groups = np.asarray(self.groups)
@@ -64,6 +70,17 @@ class Frame:
         object.__setattr__(self, "groups", groups)
         if self.top_code < 1:
             raise _make_frame_error("the top code must be at least 1")
+
+    @property
+    def least_sizes(self) -> Counts:
+        """Size with which the groups of each cell of a histogram count; shape (K + 1,)."""
+        return np.array([0, *self.brackets], dtype=np.int64) if self.brackets else np.arange(self.top_code + 1)
+
+    def find_cells(self, sizes: Counts) -> Counts:
+        """Return the cell of a histogram that has the groups of each size: the size up to K, or its bracket."""
+        if self.brackets:
+            return np.searchsorted(np.array(self.brackets), sizes, side="right")
+        return np.minimum(sizes, self.top_code)
 
     @property
     def levels(self) -> range:

@@ -41,7 +41,7 @@ class NoisyGroups:
 
     Attributes:
         query, scale: query of the mechanism, and scale of the noise on every value.
-        top_code: K.
+        least_sizes: see :attr:`od_core.group_sizes.groups.Frame.least_sizes`; shape (K + 1,).
         groups: public number of groups of each area; shape (areas,).
         areas: number of measured areas that each area consists of; shape (areas,).
         noisy: noisy values, summed over these measured areas; shape (areas, values of an area). For ``sizes``, all
@@ -50,10 +50,15 @@ class NoisyGroups:
 
     query: Query
     scale: Fraction
-    top_code: int
+    least_sizes: Counts
     groups: Counts
     areas: Counts
     noisy: Counts
+
+    @property
+    def top_code(self) -> int:
+        """K, the number of the last cell of a histogram."""
+        return len(self.least_sizes) - 1
 
     @classmethod
     def from_measured_levels(
@@ -71,12 +76,13 @@ class NoisyGroups:
         areas = np.diff(np.append(first_measured, geography.size(measured_level)))
         if query != "sizes":
             noisy = np.add.reduceat(noisy, first_measured, axis=0)
-        return cls(query, scale, frame.top_code, frame.count_groups(level), areas, noisy)
+        return cls(query, scale, frame.least_sizes, frame.count_groups(level), areas, noisy)
 
     def bound_cumulative_counts(self, sizes: Counts, *, exact: bool = True) -> tuple[Counts, Counts]:
         """Return the bounds of the number of groups of at most each size; shape (areas, sizes) each.
 
-        The ``sizes`` are ascending, from 0 to K - 1. Bounds from noisy sizes that are not ``exact`` are Wilson's.
+        The ``sizes``, or numbers of brackets, are ascending, from 0 to K - 1. Bounds from noisy sizes that are not
+        ``exact`` are Wilson's.
         """
         if self.query == "sizes":
             return self._bound_from_noisy_sizes(sizes, _compute_exact_end if exact else _compute_wilson_end)
@@ -107,9 +113,9 @@ class NoisyGroups:
     def bound_members(self) -> tuple[Counts, Counts]:
         """Return the bounds of the number of members of each area; shape (areas,) each.
 
-        A group of more than K members counts as one of K.
+        A group of more than K members counts as one of K, and one of a bracket as one of its least size.
         """
-        top, groups = self.top_code, self.groups.astype(np.float64)
+        top, groups = int(self.least_sizes[-1]), self.groups.astype(np.float64)
         estimate: NDArray[Any]
         draws: NDArray[Any]  # of the variance of the noise, in all
         if self.query == "sizes":
@@ -117,11 +123,13 @@ class NoisyGroups:
             estimate = np.diff(np.concatenate([[0], np.cumsum(self.noisy)])[ends]).astype(np.float64)
             draws = groups
         elif self.query == "cumulative":  # the sizes of groups sum to the groups above each size
-            estimate = top * groups - self.noisy.sum(axis=1)
-            draws = self.areas * float(top)
+            to_next_size = np.diff(self.least_sizes)
+            estimate = top * groups - self.noisy @ to_next_size
+            draws = self.areas * float(to_next_size @ to_next_size)
         else:  # least squares, given the number of groups: the weights of the sizes sum to 0
-            weights = np.arange(top + 1) - top / 2
-            estimate = self.noisy @ weights + groups * top / 2
+            mean = self.least_sizes.mean()
+            weights = self.least_sizes - mean
+            estimate = self.noisy @ weights + groups * mean
             draws = self.areas * float(weights @ weights)
         variance = (self._variance * draws).astype(np.float64)
         lower, upper = compute_lower_bound(estimate, variance), compute_upper_bound(estimate, variance)
@@ -203,3 +211,8 @@ def list_interval_sizes(top_code: int) -> Counts:
     """
     listed = {digits * 10**zeros for zeros in range(len(str(top_code))) for digits in range(100)}
     return np.array(sorted(size for size in listed if size < top_code), dtype=np.int64)
+
+
+def list_interval_cells(frame: Frame) -> Counts:
+    """Return the cells of a histogram up to which bundles have intervals: all brackets but the last, or some sizes."""
+    return np.arange(frame.top_code) if frame.brackets else list_interval_sizes(frame.top_code)

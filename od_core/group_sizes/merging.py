@@ -33,8 +33,8 @@ class Runs:
     A size is a fraction, ``totals / weights``. The weight of a size is the number of groups that it was estimated from,
     summed over merged estimates. It is proportional to the inverse variance (2 / (S eps^2) for S groups by ``sizes``,
     4 / (n eps^2) for n by ``cumulative`` [kuo2018countofcounts, section 5.1], 16 / (n eps^2) by ``naive``), because all
-    levels have the same epsilon and query; where queries are mixed, weights by ``sizes`` are doubled. Those of medians are
-    doubled at all levels, so that a size between two integers is exact.
+    levels have the same epsilon and query; where queries are mixed, weights by ``sizes`` are doubled. Those of medians
+    are doubled at all levels, so that a size between two integers is exact.
 
     Attributes:
         first: runs ``first[a]:first[a + 1]`` belong to area a; shape (areas + 1,).

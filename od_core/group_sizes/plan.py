@@ -6,10 +6,11 @@ See "An estimated top code" in ``docs/explanation/group-sizes.md`` [kuo2018count
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -101,6 +102,18 @@ def compute_top_code_margin(scale: Fraction) -> int:
     return compute_least_reach(scale, 1, MISSED) - 1
 
 
+def parse_brackets(brackets: Sequence[int]) -> tuple[int, ...]:
+    """Return the least sizes of brackets. Raises OdError if they are not ascending integers from 1 to 2^31 - 1."""
+    listed = brackets.tolist() if isinstance(brackets, np.ndarray) else brackets
+    if not isinstance(listed, list | tuple) or not listed or not all(map(is_top_code, listed)):
+        message = "brackets must be a list of at least one whole number from 1 to 2^31 - 1"
+        raise OdError("OD-GROUPS-BRACKETS", message, next_step="give the least size of each bracket, without 0")
+    if any(size >= following for size, following in pairwise(listed)):
+        message = "brackets must ascend, each by at least 1"
+        raise OdError("OD-GROUPS-BRACKETS", message, next_step="give the least size of each bracket once, in order")
+    return tuple(map(int, listed))
+
+
 def is_top_code(value: object) -> bool:
     """Return whether the value is an integer from 1 to 2^31 - 1."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= int(value) < MAX_TOP_CODE
@@ -109,7 +122,8 @@ def is_top_code(value: object) -> bool:
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 """L1 sensitivity of the query of a whole level if one member is added or removed. One group moves from size j to j + 1
 or back. This changes two entries of the histogram, one of the cumulative histogram and one of the sorted sizes, each by
-1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, which doubles it."""
+1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, which doubles it.
+With brackets, the group stays in its bracket or moves to the next one, because they begin at different integers."""
 
 MEASURED: dict[Query, str] = {
     "histogram": "the number of groups of each size",
@@ -159,7 +173,12 @@ class GroupSizePlan(Plan):
     @property
     def features(self) -> frozenset[str]:
         """See :attr:`od_core.privacy.plan.Plan.features`."""
-        return super().features | list_given_options(named_mechanism=True, estimated_top_code=self.top_code_estimate)
+        return super().features | list_given_options(
+            named_mechanism=True,
+            estimated_top_code=self.top_code_estimate,
+            brackets=self.frame.brackets,
+            sorted_sizes="sizes" in self.queries.values(),
+        )
 
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:
@@ -198,7 +217,8 @@ class GroupSizePlan(Plan):
             unit=unit,
             budget=budget,
             mechanism=self.mechanism,
-            top_code=self.top_code_estimate or self.frame.top_code,
+            top_code=None if self.frame.brackets else self.top_code_estimate or self.frame.top_code,
+            brackets=self.frame.brackets or None,
             acceptance=self.acceptance,
         )
 
@@ -230,11 +250,15 @@ class GroupSizePlan(Plan):
         queries = list(self.queries.values())
         if len(set(queries)) == 1:
             queries = queries[:1]
+        top_code: object = int(self.frame.least_sizes[-1])
+        if self.top_code_estimate is not None:
+            top_code = self.top_code_estimate.facts
         return {
             "query": ", ".join(queries),
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
-            "top_code": self.frame.top_code if self.top_code_estimate is None else self.top_code_estimate.facts,
+            "top_code": top_code,
+            **({"brackets": list(self.frame.brackets)} if self.frame.brackets else {}),
             "groups": int(self.frame.groups.sum()),
             "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
             "geography": self.frame.geography.digest,
@@ -247,9 +271,12 @@ class GroupSizePlan(Plan):
 
         ``groups`` is the public number of groups of every leaf area of the geography.
         """
+        options = read_plan_options(facts, MECHANISMS)
+        if "brackets" in facts:
+            return plan_group_sizes(geography, groups, brackets=facts["brackets"], **options)
         stated = facts["top_code"]
         top_code = TopCodeEstimate.from_facts(stated) if isinstance(stated, dict) else stated
-        return plan_group_sizes(geography, groups, top_code=top_code, **read_plan_options(facts, MECHANISMS))
+        return plan_group_sizes(geography, groups, top_code=top_code, **options)
 
 
 def plan_group_sizes(
@@ -260,6 +287,7 @@ def plan_group_sizes(
     budget: Budget,
     mechanism: str | GroupSizeMechanism | None = None,
     top_code: int | TopCodeEstimate | None = None,
+    brackets: Sequence[int] | None = None,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
 ) -> GroupSizePlan:
     """Return the plan of a group-size table, made from public facts alone.
@@ -267,15 +295,16 @@ def plan_group_sizes(
     Args:
         geography: the public geography. The table has its levels, but not the whole space.
         groups: public number of groups of every leaf area; shape (leaf areas,).
-        unit, mechanism, top_code: see :func:`od_core.release_group_sizes`.
+        unit, mechanism, top_code, brackets: see :func:`od_core.release_group_sizes`.
         budget: a pure epsilon (delta is 0). An estimate of the top code costs its share. The measured levels get equal
             parts of the rest.
         acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
-            invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
-            or there are too many groups or cells.
+            invalid, the brackets are invalid or are combined with a top code or sorted sizes, the top code is estimated
+            or there are brackets but no mechanism is named, the mechanism is unknown, there are no groups, or there are
+            too many groups or cells.
 
     Examples:
         >>> of_members = PrivacyUnit("trip")
@@ -283,16 +312,23 @@ def plan_group_sizes(
         range(1, 3)
     """
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
-    options = list_given_options(estimated_top_code=estimate, named_mechanism=mechanism)
+    options = list_given_options(
+        estimated_top_code=estimate,
+        named_mechanism=mechanism,
+        brackets=brackets is not None,
+        top_code=top_code is not None,
+    )
     refuse_unsupported("group sizes", unit.features | budget.features | options)
-    if estimate is None and not is_top_code(top_code):
+    bounds = () if brackets is None else parse_brackets(brackets)
+    if not bounds and estimate is None and not is_top_code(top_code):
         raise OdError(
             "OD-GROUPS-TOP-CODE",
             "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
             " sizes count as it",
-            next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
+            next_step="give the largest size to distinguish, or brackets, or a TopCodeEstimate, which is charged",
         )
-    frame = Frame(geography, groups, int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
+    last = len(bounds) or (estimate.most if estimate else int(top_code))  # type: ignore[arg-type]  # checked
+    frame = Frame(geography, groups, last, bounds)
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
@@ -302,8 +338,11 @@ def plan_group_sizes(
     if mechanism is None:
         mechanism = choose_default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
     used = MECHANISMS.make(mechanism)
-    refuse_too_many(frame, frame.levels[-len(used.list_level_queries(geography.depth)) :])
-    return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
+    queries = used.list_level_queries(geography.depth)
+    refuse_too_many(frame, frame.levels[-len(queries) :])
+    plan = GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
+    refuse_unsupported("group sizes", plan.features)  # now with what the mechanism measures
+    return plan
 
 
 def _make_step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile, zip_longest
+from itertools import pairwise, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from od_core.geography.geography import Geography, find_finest_level
-from od_core.group_sizes.groups import Counts, GroupSizes
-from od_core.group_sizes.intervals import list_interval_sizes
+from od_core.group_sizes.groups import Counts, Frame, GroupSizes
+from od_core.group_sizes.intervals import list_interval_cells
 from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, compute_top_code_margin
 from od_core.group_sizes.release import GroupSizeRelease, estimate_release, measure_plan, resolve_frame
 from od_core.ledger.measurements import NoisyVector
@@ -160,10 +160,10 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 
 def _render_band_chart(release: GroupSizeRelease) -> Markup:
     """Return the chart of the share of groups of at most each size, on a logarithmic axis from 1, with intervals."""
-    top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
-    sizes = list_interval_sizes(top_code)
+    least, groups = release.frame.least_sizes, int(release.frame.groups.sum())
+    top_code, cells = int(least[-1]), list_interval_cells(release.frame)
     released_groups = int(release.histograms_of(0).sum())  # at which the released line ends
-    released, lower, upper = (values[0] for values in release.bound_groups_at_most(0, sizes))
+    released, lower, upper = (values[0] for values in release.bound_groups_at_most(0, cells))
 
     def compute_positions(sizes: Sequence[int]) -> list[float]:
         positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()
@@ -172,7 +172,7 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     def format_points(numbers: Counts, end: int) -> list[str]:
         shares = np.append(numbers, end) / groups
         heights = (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
-        positions = compute_positions([*sizes.tolist(), top_code])
+        positions = compute_positions([*least[cells].tolist(), top_code])
         return [f"{x:.1f},{y:.1f}" for x, y in zip(positions, heights, strict=True)]
 
     steps = [0, *takewhile(lambda step: step <= top_code, iterate_one_three_ten())]
@@ -189,18 +189,19 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     )
 
 
-def _count_by_size_class(histograms: Counts) -> tuple[list[str], list[int], Counts]:
-    """Return the name and the last size of each class of sizes, and the groups in each; shape (areas, classes).
+def _count_by_size_class(frame: Frame, histograms: Counts) -> tuple[list[str], list[int], Counts]:
+    """Return the name and the last cell of each class of sizes, and the groups in each; shape (areas, classes).
 
-    The classes are 0, 1, 2 to 3, 4 to 10 and so on. The last one has all sizes from its first on: those above the top
-    code count as the top code.
+    The classes are 0, 1, 2 to 3, 4 to 10 and so on, each from the first bracket that begins in it on, if there are
+    brackets. The last one has all sizes from its first on: those above the top code count as the top code.
     """
-    top_code = histograms.shape[1] - 1
-    classes = [(low, min(high, top_code)) for low, high in [(0, 0), *list_size_classes(top_code)]]
-    ends = [high for _, high in classes]
+    least = frame.least_sizes
+    last_sizes = [high for _, high in [(0, 0), *list_size_classes(int(least[-1]))]]
+    ends = np.unique(np.searchsorted(least, last_sizes, side="right") - 1)
+    lows = least[[0, *(ends[:-1] + 1)]].tolist()
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
-    names = [format_class(low, high) for low, high in classes[:-1]]
-    return [*names, f"{format_number(classes[-1][0])} or more"], ends, groups
+    names = [format_class(low, following - 1) for low, following in pairwise(lows)]
+    return [*names, f"{format_number(lows[-1])} or more"], ends.tolist(), groups
 
 
 def _describe_measured_queries(plan: GroupSizePlan) -> str:
@@ -211,9 +212,9 @@ def _describe_measured_queries(plan: GroupSizePlan) -> str:
     return "; ".join(f"{MEASURED[query]} (level {names[level]})" for level, query in queries.items())
 
 
-def _list_cumulative_counts(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
-    """Return the number of groups of at most each size in the whole space, with its bounds."""
-    released, lower, upper = (values[0].tolist() for values in release.bound_groups_at_most(0, np.array(sizes)))
+def _list_cumulative_counts(release: GroupSizeRelease, cells: list[int]) -> list[tuple[int, int, int]]:
+    """Return the number of groups up to each cell of a histogram in the whole space, with its bounds."""
+    released, lower, upper = (values[0].tolist() for values in release.bound_groups_at_most(0, np.array(cells)))
     return list(zip(released, lower, upper, strict=True))
 
 
@@ -232,7 +233,7 @@ def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
     members = release.bound_members(level)
     most_members = find_places_of_largest(members[0], MOST_AREAS)
     most_groups = find_places_of_largest(histograms.sum(axis=1), MOST_AREAS)
-    class_names, _, by_class = _count_by_size_class(histograms[most_groups])
+    class_names, _, by_class = _count_by_size_class(release.frame, histograms[most_groups])
     cells = [[(number, "") for number in row] for row in by_class.tolist()]  # no number is marked
     listed_members = np.stack(members, axis=1)[most_members].tolist()
     return {
@@ -261,7 +262,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return the facts of a certificate that only group-size tables have, such as levels and invariants."""
         plan, frame = release.plan, release.frame
         return {
-            "contents": {"groups": int(frame.groups.sum()), "areas": len(frame.groups), "top_code": frame.top_code},
+            "contents": {
+                "groups": int(frame.groups.sum()),
+                "areas": len(frame.groups),
+                "top_code": int(frame.least_sizes[-1]),
+            },
             "interval": str(CONFIDENCE),
             "levels": [
                 {
@@ -278,6 +283,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             "invariants": [
                 "the list of groups, and with it the number of groups of every area",
                 *(["the top code"] if plan.top_code_estimate is None else []),
+                *(["the brackets of sizes"] if frame.brackets else []),
             ],
             "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
             "geographies": {"areas": frame.geography.digest},
@@ -300,7 +306,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         the level was measured.
         """
         frame, scales = release.frame, {step.level: step.scale for step in release.plan.steps}
-        sizes = np.arange(frame.top_code + 1)
+        sizes = frame.least_sizes
         rows = []
         for level, histograms in zip(frame.levels, release.histograms, strict=True):
             rows.append(
@@ -340,24 +346,25 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         release = _use_stated_interval_ends(release, certificate)
         interval = format_confidence(certificate)
         histograms = release.histograms_of(0)
-        top_code = release.frame.top_code
-        groups = int(release.frame.groups.sum())
-        median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
-        names, ends, (by_class,) = _count_by_size_class(histograms)
+        frame, groups = release.frame, int(release.frame.groups.sum())
+        least = frame.least_sizes.tolist()
+        median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))  # a cell
+        names, ends, (by_class,) = _count_by_size_class(frame, histograms)
         up_to_ends, up_to_median, band = list[tuple[int, int, int]](), None, None
         if interval is not None:
             up_to_ends = _list_cumulative_counts(release, ends[:-1])
             band = _render_band_chart(release)
-            if median < top_code:
+            if median < frame.top_code:
                 (up_to_median,) = _list_cumulative_counts(release, [median])
         return render_template(
             "group_sizes_report.html",
             certificate=certificate,
             interval=interval,
             groups=groups,
-            top_code=top_code,
+            top_code=least[-1],
+            brackets=frame.brackets,
             members=[int(values[0]) for values in release.bound_members(0)],
-            middle=median,
+            middle=least[median] if median < len(least) else None,
             up_to_middle=up_to_median,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
             band=band,
@@ -375,7 +382,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     def render_pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return charts of the sizes of all groups as SVG by title: numbers and, with intervals, a band."""
         title = "Groups by their size"
-        names, _, (by_class,) = _count_by_size_class(release.histograms_of(0))
+        names, _, (by_class,) = _count_by_size_class(release.frame, release.histograms_of(0))
         lengths = _LONGEST_BAR * by_class / (by_class.max() or 1)
         rows = list(zip(names, by_class.tolist(), lengths.tolist(), strict=True))
         pictures = {title: render_markup("bars.svg", title=title, rows=rows)}
@@ -386,7 +393,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     def list_metadata(self, release: GroupSizeRelease) -> dict[str, object]:
         """Return the number of groups, the top code and the mechanism."""
         frame, mechanism = release.frame, release.plan.mechanism.name
-        return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
+        return {"groups": int(frame.groups.sum()), "top_code": int(frame.least_sizes[-1]), "mechanism": mechanism}
 
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)

@@ -15,7 +15,7 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
-from od_core.group_sizes.intervals import NoisyGroups, list_interval_sizes
+from od_core.group_sizes.intervals import NoisyGroups, list_interval_cells
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
@@ -51,7 +51,7 @@ class GroupSizeRelease(PlannedRelease):
         """Return what the release is, its levels, and the calls that read it; see the base class."""
         return (
             f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
-            f" sizes 0 to {self.frame.top_code:,}",
+            f" sizes 0 to {self.frame.least_sizes[-1]:,}",
             ", ".join(self.frame.geography.levels),
             ".histogram; .cumulative; .at_most(sizes); .members; .sizes; .measurements",
         )
@@ -65,10 +65,14 @@ class GroupSizeRelease(PlannedRelease):
     def histogram(self) -> pd.DataFrame:
         """Table of the number of groups of each size in each area.
 
-        Its columns are area, level (name), size and groups. Sizes without groups are left out.
+        Its columns are area, level (name), size and groups. Sizes without groups are left out. In all tables, a size is
+        the least one of its bracket if the table has brackets.
         """
         cells = ((level, *self.list_cells(level)) for level in self.frame.levels)
-        return self._make_table((level, area, {"size": size, "groups": groups}) for level, area, size, groups in cells)
+        least = self.frame.least_sizes
+        return self._make_table(
+            (level, area, {"size": least[cell], "groups": groups}) for level, area, cell, groups in cells
+        )
 
     @property
     def cumulative(self) -> pd.DataFrame:
@@ -76,7 +80,7 @@ class GroupSizeRelease(PlannedRelease):
 
         Its columns are area, level (name), size and groups.
         """
-        sizes = np.arange(self.frame.top_code + 1)
+        sizes = self.frame.least_sizes
         values = ((level, [np.cumsum(self.histograms_of(level), axis=1)]) for level in self.frame.levels)
         return self._make_size_table(sizes, values)
 
@@ -84,34 +88,34 @@ class GroupSizeRelease(PlannedRelease):
         """Return the number of groups of at most each of some sizes, with 90 % intervals, for every area.
 
         Args:
-            sizes: ascending sizes from 0 to K - 1. By default, those of
-                :func:`od_core.group_sizes.intervals.list_interval_sizes`.
+            sizes: ascending sizes from 0 to K - 1; with brackets, some of their least sizes, but not the last. By
+                default, those of :func:`od_core.group_sizes.intervals.list_interval_sizes`, or of all brackets.
 
         Returns:
             Columns: area, level (name), size, groups (of at most this size), lower and upper. The first rows are those
             of the whole space. The interval is of one area and one size; see :mod:`od_core.group_sizes.intervals`.
 
         Raises:
-            OdError: the sizes are not ascending integers from 0 to K - 1.
+            OdError: the sizes are not ascending integers from 0 to K - 1, or not the least ones of brackets.
         """
-        listed = _validate_sizes(sizes, self.frame.top_code)
-        bounds = ((level, self.bound_groups_at_most(level, listed)) for level in (0, *self.frame.levels))
-        return self._make_size_table(listed, bounds)
+        cells = _find_interval_cells(sizes, self.frame)
+        bounds = ((level, self.bound_groups_at_most(level, cells)) for level in (0, *self.frame.levels))
+        return self._make_size_table(self.frame.least_sizes[cells], bounds)
 
-    def bound_groups_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
-        """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
+    def bound_groups_at_most(self, level: int, cells: Counts) -> tuple[Counts, Counts, Counts]:
+        """Return the released numbers of groups up to each cell of a histogram, with bounds; shape (areas, cells) each.
 
-        Level 0 is the whole space. The sizes are ascending, from 0 to K - 1.
+        Level 0 is the whole space. The cells are ascending, from 0 to K - 1.
         """
-        released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
-        return _widen_bounds(released, *self.make_noisy_groups(level).bound_cumulative_counts(sizes, exact=self.exact))
+        released = np.cumsum(self.histograms_of(level), axis=1)[:, cells]
+        return _widen_bounds(released, *self.make_noisy_groups(level).bound_cumulative_counts(cells, exact=self.exact))
 
     @property
     def members(self) -> pd.DataFrame:
         """Table of the number of members of every area's groups, with 90 % intervals.
 
-        Its columns are area, level (name), members, lower and upper. A group of more than K members counts as one of K.
-        The first row is that of the whole space.
+        Its columns are area, level (name), members, lower and upper. A group of more than K members counts as one of K,
+        and one of a bracket as one of its least size. The first row is that of the whole space.
         """
         bounds = ((level, self.bound_members(level)) for level in (0, *self.frame.levels))
         return self._make_table(
@@ -121,7 +125,7 @@ class GroupSizeRelease(PlannedRelease):
 
     def bound_members(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
-        released = self.histograms_of(level) @ np.arange(self.frame.top_code + 1)
+        released = self.histograms_of(level) @ self.frame.least_sizes
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_members())
 
     def histograms_of(self, level: int) -> Counts:
@@ -163,6 +167,8 @@ class GroupSizeRelease(PlannedRelease):
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
             position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + first
+            if self.frame.brackets:
+                position = self.frame.least_sizes[position]
             rows.append(
                 (step.level, area, {"position": position, "noisy": noisy.read_values(), "scale": float(step.scale)})
             )
@@ -178,10 +184,10 @@ class GroupSizeRelease(PlannedRelease):
         return np.add.reduceat(histograms_below, first_children, axis=0)
 
     def list_cells(self, level: int) -> tuple[Counts, Counts, Counts]:
-        """Return the area number, the size and the number of groups of every histogram entry above 0 of a level."""
+        """Return the area number, the cell and the number of groups of every histogram entry above 0 of a level."""
         histograms = self.histograms_of(level)
-        area, size = np.nonzero(histograms)
-        return area, size, histograms[area, size]
+        area, cell = np.nonzero(histograms)
+        return area, cell, histograms[area, cell]
 
     def _make_size_table(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
         """Return a table of groups, and of bounds if given, whose values of a level have the shape (areas, sizes)."""
@@ -209,19 +215,22 @@ def _widen_bounds(released: Counts, lower: Counts, upper: Counts) -> tuple[Count
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
-def _validate_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
-    """Return ascending sizes as an array. Raises OdError if they are not integers from 0 to ``top_code`` - 1."""
+def _find_interval_cells(sizes: ArrayLike | None, frame: Frame) -> Counts:
+    """Return the cell of a histogram for each of some ascending sizes; by default, those that bundles have.
+
+    Raises OdError if they are not integers from 0 to K - 1, or not the least ones of brackets.
+    """
     if sizes is None:
-        return list_interval_sizes(top_code)
+        return list_interval_cells(frame)
     array = np.atleast_1d(np.asarray(sizes))
     are_integers = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
-    if not are_integers or array[0] < 0 or array[-1] >= top_code or (np.diff(array) <= 0).any():
-        raise OdError(
-            "OD-GROUPS-SIZES",
-            f"sizes must be ascending whole numbers from 0 to {top_code - 1:,}: all groups have at most the top code",
-            next_step="correct the sizes",
-        )
-    return array.astype(np.int64)
+    listed = frame.least_sizes[:-1]
+    if not are_integers or not np.isin(array, listed).all() or (np.diff(array) <= 0).any():
+        allowed = f"whole numbers from 0 to {frame.top_code - 1:,}: all groups have at most the top code"
+        if frame.brackets:
+            allowed = f"some of {', '.join(map(str, listed))}: the least sizes of all brackets but the last"
+        raise OdError("OD-GROUPS-SIZES", f"sizes must be ascending {allowed}", next_step="correct the sizes")
+    return frame.find_cells(array.astype(np.int64))
 
 
 def release_group_sizes(
@@ -232,6 +241,7 @@ def release_group_sizes(
     budget: Budget,
     mechanism: str | GroupSizeMechanism | None = None,
     top_code: int | TopCodeEstimate | None = None,
+    brackets: Sequence[int] | None = None,
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
@@ -255,6 +265,9 @@ def release_group_sizes(
         top_code: the top code K, if it is public. Larger sizes count as K. A
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
+        brackets: in place of a top code, the least size of each bracket of sizes, ascending from at least 1: with
+            ``[1, 2, 5]``, groups of no members, of 1, of 2 to 4 and of 5 or more are distinguished. They are public,
+            and require a named mechanism that measures histograms or cumulative counts.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
         columns: your names of the columns ``group`` or ``groups``, ``area`` and ``size``, by these, if they differ.
 
@@ -270,7 +283,9 @@ def release_group_sizes(
     """
     counted = GroupSizes.from_frame(groups, geography, columns=columns)
     per_area = counted.count_per_area(geography)
-    plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
+    plan = plan_group_sizes(
+        geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code, brackets=brackets
+    )
     return draw_laplace_release(run_plan, plan, counted, noise, ledger, release_id)
 
 
@@ -350,7 +365,7 @@ def measure_step(
 
 def iterate_true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
-    sizes, number, width = np.minimum(groups.size, frame.top_code), groups.groups, frame.top_code + 1
+    sizes, number, width = frame.find_cells(groups.size), groups.groups, frame.top_code + 1
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
@@ -375,7 +390,7 @@ def evaluate_group_sizes(
 ) -> pd.DataFrame:
     """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
 
-    True sizes above the top code K count as K.
+    True sizes above the top code K count as K, and those of a bracket as its least size.
 
     Args:
         release: release whose table is evaluated.
@@ -389,8 +404,8 @@ def evaluate_group_sizes(
         - level, area: name of the level, and code of the area.
         - groups: public number of groups.
         - earth_movers_distance: smallest number of members that must be added or removed to turn the true histogram
-          into the released one. It equals the L1 distance of the cumulative histograms. It is missing if the two
-          histograms have different numbers of groups.
+          into the released one. It equals the L1 distance of the cumulative histograms over all sizes. It is missing
+          if the two histograms have different numbers of groups.
         - l1_error: L1 distance between the true and the released histogram.
         - total_error: absolute difference between the numbers of groups in the two histograms.
         - child_error: L1 distance of the released histogram from the sum of the children's; 0 for leaf areas.
@@ -414,7 +429,8 @@ def evaluate_group_sizes(
         difference = released - frame.reshape_to_rows("histogram", true_values)
         below = release.sum_child_histograms(level)
         total_error = np.abs(difference.sum(axis=1))
-        distance = np.abs(np.cumsum(difference, axis=1)).sum(axis=1).astype(np.float64)
+        to_next_size = np.diff(frame.least_sizes)
+        distance = (np.abs(np.cumsum(difference, axis=1)[:, :-1]) @ to_next_size).astype(np.float64)
         tables.append(
             pd.DataFrame(
                 {

@@ -101,7 +101,7 @@ def covered_of_one_size(used: Fraction) -> pd.DataFrame:
     source, runs = require_laplace_source(resolve_noise_source("table")), []
     for _ in range(RUNS):
         noisy = 20 + source.draw_laplace(Fraction(4), int(groups.sum()))
-        bounds = NoisyGroups("sizes", used, 40, groups, np.ones_like(groups), noisy)
+        bounds = NoisyGroups("sizes", used, np.arange(41), groups, np.ones_like(groups), noisy)
         lower, upper = bounds.bound_cumulative_counts(np.array([19, 20]))
         runs.append({"none": (lower[:, 0] == 0).mean(), "all": (upper[:, 1] == 400).mean()})
     return pd.DataFrame(runs)

@@ -199,7 +199,7 @@ def test_few_groups_of_one_size_are_covered_beside_it(number, scale):
     noisy = np.stack(np.meshgrid(*[20 + noise] * number), axis=-1).reshape(-1, number)
     chance = np.prod(stats.dlaplace.pmf(noisy - 20, 1 / scale), axis=1)
     ones, sizes = np.ones(len(noisy), dtype=np.int64), np.array([19, 20])
-    bounds = NoisyGroups("sizes", Fraction(scale), 40, number * ones, ones, np.sort(noisy).ravel())
+    bounds = NoisyGroups("sizes", Fraction(scale), np.arange(41), number * ones, ones, np.sort(noisy).ravel())
     true = np.where(sizes >= 20, number, 0)
     held = {}
     for exact in (True, False):
