@@ -19,6 +19,9 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "boxes with a delta": ("boxes", {"budget": Budget(epsilon=2, delta="1e-8")}),
     "boxes in rho": ("boxes", {"budget": Budget(rho="0.1", delta="1e-8")}),
     "an estimated top code without a mechanism": ("group sizes", {"top_code": TopCodeEstimate(Fraction(1, 10), 40)}),
+    "brackets without a mechanism": ("group sizes", {"top_code": None, "brackets": [1, 4]}),
+    "brackets beside a top code": ("group sizes", {"brackets": [1, 4], "mechanism": "cumulative"}),
+    "brackets of sorted sizes": ("group sizes", {"top_code": None, "brackets": [1, 4], "mechanism": "sizes"}),
     "uncounted trips where all are counted": ("flows", {"uncounted": Uncounted("1/10", MOST_UNCOUNTED)}),
 }
 """Arguments that no option of the rows has, each with the kind that refuses it in an otherwise usual row."""
