@@ -24,6 +24,7 @@ from od_core import (
 from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups, NumberedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
+from od_core.group_sizes.plan import parse_brackets
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.meaning.features import list_given_options
 from od_core.periods import Period
@@ -78,12 +79,12 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     stated_mechanism: str | None = Field(None, alias="mechanism")
     mechanism_options: dict[str, OptionValue | list[str]] = Field({})
     stated_top_code: int | EstimatedTopCode | None = Field(None, alias="top_code")
-    brackets: list[int] | None = None
+    stated_brackets: list[int] | None = Field(None, alias="brackets")
 
     kind = GROUP_SIZES
     checked_table: ClassVar[str] = "histograms"
     table = "group sizes"
-    _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")
+    _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code", "brackets")
 
     @cached_property
     def mechanism(self) -> GroupSizeMechanism | None:
@@ -101,7 +102,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             mechanism_options=self.mechanism_options,
             estimated_top_code=isinstance(self.top_code, TopCodeEstimate),
             top_code=self.top_code is not None,
-            brackets=self.brackets is not None,
+            brackets=self.brackets,
             sorted_sizes="sizes" in queries,
         )
 
@@ -109,9 +110,17 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     def top_code(self) -> int | TopCodeEstimate | None:
         """Largest size that is distinguished, or the settings of its estimate; None if there are brackets of sizes."""
         section = self.stated_top_code
+        if section is None and self.stated_brackets is None:
+            message = "neither a top code nor brackets of sizes are declared"
+            raise OdError("OD-GROUPS-TOP-CODE", message, next_step="declare top_code, or brackets")
         if section is None or isinstance(section, int):
             return section
         return TopCodeEstimate(parse_exact_fraction("the share of the top code", section.share), section.most)
+
+    @property
+    def brackets(self) -> tuple[int, ...] | None:
+        """Least sizes of brackets; None if there is a top code. Raises OdError if they are invalid."""
+        return None if self.stated_brackets is None else parse_brackets(self.stated_brackets)
 
     @cached_property
     def columns(self) -> RecordColumns:

@@ -225,12 +225,17 @@ def _find_interval_cells(sizes: ArrayLike | None, frame: Frame) -> Counts:
     array = np.atleast_1d(np.asarray(sizes))
     are_integers = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
     listed = frame.least_sizes[:-1]
-    if not are_integers or not np.isin(array, listed).all() or (np.diff(array) <= 0).any():
-        allowed = f"whole numbers from 0 to {frame.top_code - 1:,}: all groups have at most the top code"
-        if frame.brackets:
-            allowed = f"some of {', '.join(map(str, listed))}: the least sizes of all brackets but the last"
-        raise OdError("OD-GROUPS-SIZES", f"sizes must be ascending {allowed}", next_step="correct the sizes")
-    return frame.find_cells(array.astype(np.int64))
+    if are_integers and np.isin(array, listed).all() and (np.diff(array) > 0).all():
+        return frame.find_cells(array.astype(np.int64))
+    if frame.brackets:
+        least_sizes = ", ".join(map(str, listed))
+        message = f"sizes must be the least ones of brackets, ascending, but not of the last: of {least_sizes}"
+        raise OdError("OD-GROUPS-SIZES", message, next_step="correct the sizes")
+    raise OdError(
+        "OD-GROUPS-SIZES",
+        f"sizes must be ascending whole numbers from 0 to {frame.top_code - 1:,}: all groups have at most the top code",
+        next_step="correct the sizes",
+    )
 
 
 def release_group_sizes(

@@ -113,6 +113,41 @@ def test_numbers_of_groups_by_area_and_size(project):
     assert "OD-GROUPS-COUNT" in failure_text(project.run(project.group_sizes(**of_counts, revision=2)))
 
 
+def test_brackets_in_place_of_a_top_code(month):
+    """From the declaration to the bundle and the database; every size is that of a bracket."""
+    of_brackets = {"top_code": None, "brackets": [1, 2, 4, 40], "mechanism": "cumulative", "privacy__epsilon": "0.4"}
+    component = month.group_sizes(**of_brackets, domain__cap__rho="9")
+    result = month.publish(component)
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    release = open_group_sizes(month.var / "releases" / str(KEY))
+    assert release.frame.brackets == (1, 2, 4, 40)
+    work = TableWork(Warehouse(), component.require_valid(), KEY)
+    staged = work.staged.read_counted_input(work.plan)
+    numbers = np.searchsorted([1, 2, 4, 40], np.repeat(staged.size, staged.groups), side="right")
+    assert len({*numbers.tolist()}) > 1  # the groups are in several brackets
+    assert {*release.histogram["size"]} <= {0, 1, 2, 4, 40}
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    with duckdb.connect(str(month.var / "open_data.duckdb"), read_only=True) as database:
+        sizes = database.sql("SELECT DISTINCT size FROM od.group_size_intervals ORDER BY size").fetchall()
+    assert sizes == [(0,), (1,), (2,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"top_code": None}, "OD-GROUPS-TOP-CODE: .*neither a top code nor brackets"),
+        ({"top_code": None, "brackets": [], "mechanism": "cumulative"}, "OD-GROUPS-BRACKETS: .*at least one"),
+        ({"top_code": None, "brackets": [3, 1], "mechanism": "cumulative"}, "OD-GROUPS-BRACKETS: .*ascend"),
+        ({"brackets": [1, 3], "mechanism": "cumulative"}, "OD-GROUPS-BRACKETS: .*beside a top code"),
+        ({"top_code": None, "brackets": [1, 3], "mechanism": None}, "OD-GROUPS-CHOICE"),
+        ({"top_code": None, "brackets": [1, 3], "mechanism": "sizes"}, "OD-GROUPS-BRACKETS: .*sorted sizes"),
+    ],
+)
+def test_brackets_that_do_not_fit_are_refused_as_they_are_declared(project, changes, error):
+    with pytest.raises(OdError, match=error):
+        project.group_sizes(**changes).require_valid()
+
+
 def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(month, monkeypatch):
     real, drawn = release_module.measure_step, []
 

@@ -192,7 +192,7 @@ def test_bad_input(changes, code):
 def test_intervals_are_for_the_least_sizes_of_brackets_but_the_last(sizes):
     release = bracketed()
     assert release.at_most([0, 3])["size"].unique().tolist() == [0, 3]
-    with pytest.raises(OdError, match=r"OD-GROUPS-SIZES: .*some of 0, 2, 3, 7: "):
+    with pytest.raises(OdError, match=r"OD-GROUPS-SIZES: .*of 0, 2, 3, 7 "):
         release.at_most(sizes)
 
 
