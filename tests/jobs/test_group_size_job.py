@@ -127,8 +127,8 @@ def test_brackets_in_place_of_a_top_code(month):
     assert len({*numbers.tolist()}) > 1  # the groups are in several brackets
     assert {*release.histogram["size"]} <= {0, 1, 2, 4, 40}
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
-    with duckdb.connect(str(month.var / "open_data.duckdb"), read_only=True) as database:
-        sizes = database.sql("SELECT DISTINCT size FROM od.group_size_intervals ORDER BY size").fetchall()
+    with duckdb.connect(str(month.var / "release.duckdb"), read_only=True) as database:
+        sizes = database.sql("SELECT DISTINCT size FROM group_size_intervals ORDER BY size").fetchall()
     assert sizes == [(0,), (1,), (2,), (4,)]
 
 
