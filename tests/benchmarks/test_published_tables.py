@@ -11,6 +11,7 @@ import pytest
 from benchmarks import (
     count_of_counts,
     estimator,
+    group_size_brackets,
     group_sizes,
     intervals,
     published_group_sizes,
@@ -55,6 +56,11 @@ def made_by_table_intervals() -> dict[str, list[dict[str, Any]]]:
 def made_by_group_sizes() -> dict[str, list[dict[str, Any]]]:
     contenders = group_sizes.CONTENDERS[1:2]
     return group_sizes.csv_tables(group_sizes.measured("all", ["taxis"], ["1"], 1, contenders, small=True))
+
+
+def made_by_group_size_brackets() -> dict[str, list[dict[str, Any]]]:
+    rows = group_size_brackets.measured(["taxis"], ["1"], ["cumulative"], 1, small=True)
+    return {"group-sizes-brackets.csv": group_size_brackets.csv_rows(rows)}
 
 
 def made_by_count_of_counts() -> dict[str, list[dict[str, Any]]]:

@@ -36,7 +36,7 @@ OF_TABLES = (
 )
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
-    *("files_written", "from_size", "deviation", "inside_90", "changes"),
+    *("l1_all_sizes", "files_written", "from_size", "deviation", "inside_90", "changes"),
     *("empty_percent", "below_thousandth_percent", "median_trips_percent", "bits_of_boxes", "error_of_all"),
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),
     *("bias_from_percent", "bias_to_percent", "false_discoveries_percent", "false_negatives_percent"),

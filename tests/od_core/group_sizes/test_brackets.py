@@ -188,6 +188,19 @@ def test_bad_input(changes, code):
         released(**{"noise": DrawsNothing(), "top_code": None, "brackets": [2, 5], **changes})
 
 
+@pytest.mark.parametrize(
+    "mechanism", ["sizes", "sizes_posterior", BottomUp("sizes"), MixedQueries("sizes, cumulative")]
+)
+def test_a_plan_of_sorted_sizes_by_brackets_is_refused_before_there_are_groups(mechanism):
+    given = {"unit": UNBOUNDED, "budget": Budget(epsilon=1), "brackets": [1, 5]}
+    assert plan_group_sizes(SMALL, [1, 0, 2], mechanism="cumulative", **given).queries == {
+        1: "cumulative",
+        2: "cumulative",
+    }
+    with pytest.raises(OdError, match=r"OD-GROUPS-BRACKETS: .*sorted sizes"):
+        plan_group_sizes(SMALL, [1, 0, 2], mechanism=mechanism, **given)
+
+
 @pytest.mark.parametrize("sizes", [[1], [0, 4], [10], [3, 2], [2.0]])
 def test_intervals_are_for_the_least_sizes_of_brackets_but_the_last(sizes):
     release = bracketed()
