@@ -49,8 +49,9 @@ WIDE = {
     "od_core/evaluation/known_flows.py": {"draw_gravity_flows"},
     "od_core/flows/estimation/refinement.py": {"move_to_profile"},  # the arrays of a projection, as is the next
     "od_core/flows/projection/onto_area_totals.py": {"project_to_area_totals"},
-    "od_core/flows/plan.py": {"plan_release"},  # public, as are the next three
+    "od_core/flows/plan.py": {"plan_release"},  # public, as are the next four
     "od_core/flows/release.py": {"release_flows"},
+    "od_core/group_sizes/plan.py": {"plan_group_sizes"},
     "od_core/group_sizes/release.py": {"release_group_sizes"},
     "od_core/stops/release.py": {"release_stops"},
     "od_core/ledger/measurements.py": {"begin_release"},
