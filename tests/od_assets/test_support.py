@@ -17,6 +17,7 @@ from tests.od_assets.conftest import ZONES, Project
 
 PLACED = ZONES.assign(longitude=[0, 1, 2, 3, 4, 8], latitude=[50, 51, 55, 53, 57, 58])
 GEOGRAPHY = od_core.Geography.from_frame(ZONES, ["region", "zone"])
+LISTED = od_core.PossiblePairs.from_rule(GEOGRAPHY, GEOGRAPHY, within_zone=False)
 USERS = ("user", "user_period", "user_year")
 DECLARED = {*read_support().groups["records"], *read_support().groups["formats"], "mechanism_options"}
 """Features that only a declaration has."""
@@ -71,7 +72,8 @@ def mechanism_of(features: set[str]) -> od_core.Mechanism:
     options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
     options |= {"segment_profile": {"segment_profile": 1}, "laplace": {"noise_distribution": "laplace"}}
     stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
-    return od_core.InfTDARefined(**stated) if stated or "inftda_refined" in features else od_core.InfTDA()  # type: ignore[arg-type]
+    keeps_all = features & {"inftda_refined", "possible"}
+    return od_core.InfTDARefined(**stated) if stated or keeps_all else od_core.InfTDA()  # type: ignore[arg-type]
 
 
 def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
@@ -88,6 +90,7 @@ def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
         bands=od_core.Bands((1,)) if "bands" in features else None,
         uncounted=od_core.Uncounted("1/4", 9) if "uncounted" in features else None,
         tree="both" if "both_sides" in features else "destination",
+        possible=LISTED if "possible" in features else None,
     )
 
 
@@ -121,7 +124,7 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
 def _release_flows(plan: od_core.ReleasePlan, features: set[str], root: Path) -> None:
     given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "noise": "table"}
     given |= {"destination_geography": plan.tree.destination, "uncounted": plan.uncounted, "fault_threshold": 0}
-    given["tree"] = plan.tree.order
+    given |= {"tree": plan.tree.order, "possible": plan.tree.possible}
     if "ledger" in features:
         ledger = od_core.Ledger(root / "ledger.sqlite")
         ledger.declare(od_core.PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
@@ -174,6 +177,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         "segments": {"segments": {"mode": {"categories": ["car", "bus"]}}},
         "area_totals": {"area_totals": {"share": "1/10"}},
         "both_sides": {"tree": "both"},
+        "possible": {"possible": {"within_zone": False}},
         "bands": {"bands": {"cuts": [1]}},
         "uncounted": {"uncounted": {"share": "1/4", "max_trips": 9}},
         "coordinates": {"geography__coordinates": ["latitude", "longitude"]},
@@ -251,7 +255,7 @@ def choices(kind: str) -> list[str]:
     others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
     listed = chain.from_iterable(groups[name] for name in chosen)
-    only_flows = {"area_totals", "both_sides", "coordinates"} if kind == "counts" else set()
+    only_flows = {"area_totals", "both_sides", "coordinates", "possible"} if kind == "counts" else set()
     return [name for name in (*listed, *uses) if name not in others | only_flows]
 
 
