@@ -14,6 +14,7 @@ from .errors import (
 from .evaluation.metrics import evaluate, evaluate_area_totals
 from .flows.bands import Bands
 from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
+from .flows.known_totals import KnownTotals
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import ReleasePlan, plan_release
 from .flows.projection.onto_parents import intopt
@@ -70,6 +71,7 @@ __all__ = [
     "GroupSizeRelease",
     "InfTDA",
     "InfTDARefined",
+    "KnownTotals",
     "InputError",
     "LaplaceSource",
     "Ledger",

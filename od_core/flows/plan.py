@@ -27,6 +27,7 @@ from od_core.flows.accuracy import (
 from od_core.flows.arrays import Integers
 from od_core.flows.bands import Bands
 from od_core.flows.interval_ends import compute_half_width
+from od_core.flows.known_totals import KnownTotals, list_known_totals, make_known_totals_error
 from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
 from od_core.flows.projection.onto_parents import project_children_euclidean
@@ -93,6 +94,7 @@ class ReleasePlan(Plan):
         segments: breakdowns by which trips are also counted; None if there are none.
         uncounted: how the number of uncounted trips is measured; None if it is not measured.
         area_totals: share of the budget for the trips from and to each zone; None if they are not measured.
+        known: public numbers of trips from or to each zone, at most one for each side, in the order of the sides.
         earlier: what the certificate of the release before states of the rule of estimation of its series: ``release``,
             ``estimation`` and ``evidence``. None if there is none, or if the mechanism does not choose a rule.
 
@@ -116,6 +118,7 @@ class ReleasePlan(Plan):
     segments: Segments | None = None
     uncounted: Uncounted | None = None
     area_totals: Fraction | None = None
+    known: tuple[KnownTotals, ...] = ()
     earlier: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -127,6 +130,12 @@ class ReleasePlan(Plan):
                 "OD-POSSIBLE-PAIRS",
                 "the pairs that can have trips are stated, but nodes without trips are dropped before all are measured",
                 next_step="state fewer pairs, or use mechanism inftda_refined with a larger keep_all_cap",
+            )
+        if self.known and not self.keeps_all:
+            raise OdError(
+                "OD-KNOWN-TOTALS",
+                "known totals are stated, but nodes without trips are dropped before all are measured",
+                next_step="leave out the known totals, or use mechanism inftda_refined with a larger keep_all_cap",
             )
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
@@ -147,7 +156,7 @@ class ReleasePlan(Plan):
     @property
     def features(self) -> frozenset[str]:
         """See :attr:`od_core.privacy.plan.Plan.features`."""
-        options = {name: getattr(self, name) for name in ("segments", "uncounted", "area_totals", "bands")}
+        options = {name: getattr(self, name) for name in ("segments", "uncounted", "area_totals", "known", "bands")}
         return (
             super().features
             | self.mechanism.features
@@ -219,6 +228,21 @@ class ReleasePlan(Plan):
         """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
         name = find(self.breakdowns, breakdown).name
         return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
+
+    @property
+    def uses_area_totals(self) -> bool:
+        """True if the trips from or to each zone are measured beside the tree, or known."""
+        return self.area_totals is not None or bool(self.known)
+
+    @property
+    def known_total(self) -> int | None:
+        """The number of all trips if the known totals of a side are exact; otherwise None."""
+        return next((totals.total for totals in self.known if totals.is_exact), None)
+
+    def refuse_other_counts(self, counted: int) -> None:
+        """Raise OdError if exact known totals do not sum to an exact number of trips; see the base class."""
+        if self.publishes_total and self.known_total not in (None, counted):
+            raise make_known_totals_error("the exact known totals do not sum to the number of all trips, which is exact")
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
@@ -506,6 +530,7 @@ class ReleasePlan(Plan):
             uncounted=self.uncounted if unit.kind == self.unit.kind else None,
             area_totals=self.area_totals if changed.refines else None,
             possible=self.tree.possible,
+            known=self.known if changed.refines else None,
         )
         shares = budget.shares if mechanism is None and tree is None else None
         if isinstance(shares, tuple) and shares[0] != "geometric":
@@ -554,7 +579,7 @@ class ReleasePlan(Plan):
 
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
         """Yield the plan with area totals, or without, with other levels or noise, and with other mechanisms."""
-        if self.mechanism.refines and list_area_total_sides(self.tree):
+        if self.mechanism.refines and list_area_total_sides(self.tree) and not self.known:
             other = self.usual_area_total_share if self.area_totals is None else None
             choice = (
                 "area totals not measured" if other is None else f"area totals measured, with {other} of the budget"
@@ -703,6 +728,7 @@ class ReleasePlan(Plan):
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
             **({} if self.area_totals is None else {"area_totals": str(self.area_totals)}),
             **({} if self.tree.possible is None else {"possible": self.tree.possible.facts()}),
+            **({"known": [totals.facts() for totals in self.known]} if self.known else {}),
             **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
 
@@ -713,11 +739,17 @@ class ReleasePlan(Plan):
         origin: Geography,
         destination: Geography,
         possible: PossiblePairs | None = None,
+        known_table: pd.DataFrame | None = None,
     ) -> ReleasePlan:
         """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
 
         ``possible`` are the pairs that can have trips, of which the facts state the digest; None if all can.
+        ``known_table`` has the columns ``side``, ``area`` and ``trips`` of the known totals; None if there are none.
         """
+        known = None
+        if known_table is not None:
+            sides = {"origin": origin, "destination": destination}
+            known = [KnownTotals.from_facts(of, known_table, sides[of["side"]]) for of in facts["known"]]
         plan = plan_release(
             origin,
             destination_geography=destination,
@@ -727,6 +759,7 @@ class ReleasePlan(Plan):
             uncounted=Uncounted.from_facts(facts.get("uncounted")),
             area_totals=facts.get("area_totals"),
             possible=possible,
+            known=known,
             **read_plan_options(facts, MECHANISMS),
         )
         return replace(plan, earlier=facts.get(EARLIER))
@@ -748,6 +781,7 @@ def plan_release(
     uncounted: Uncounted | None = None,
     area_totals: Number | None = None,
     possible: pd.DataFrame | PossiblePairs | None = None,
+    known: KnownTotals | Sequence[KnownTotals] | None = None,
 ) -> ReleasePlan:
     """Plan a release from public facts alone.
 
@@ -776,6 +810,8 @@ def plan_release(
             by default, they are sums of the flows.
         possible: the pairs of zones that can have trips, which must be public, as a table with the columns ``origin``
             and ``destination``; by default, all. The others are published as pairs without trips, and cost nothing.
+        known: the numbers of trips from or to each zone that are public beforehand, from registers or gates; for both
+            sides, two. They are further measurements, which cost nothing.
 
     Raises:
         OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
@@ -804,7 +840,8 @@ def plan_release(
         model = VarianceModel(flow_tree, _make_neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
     share_of_areas = None if area_totals is None else parse_area_total_share(area_totals)
-    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, share_of_areas)
+    totals = list_known_totals(known, [len(side.zones) for side in (geography, destinations)])
+    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, share_of_areas, totals)
 
 
 def _compute_half_widths(variances: Sequence[float]) -> list[float]:

@@ -25,11 +25,12 @@ from od_core.flows.estimation.levels import (
     list_leaf_parents,
     make_published_root,
     make_released_leaves,
-    select_area_totals,
+    list_side_totals,
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.rule_choice import Choice, choose_rule_with_evidence, read_earlier_evidence
+from od_core.flows.known_totals import KnownTotals
 from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -160,7 +161,7 @@ class Release(ReleasedFlows, PlannedRelease):
         totals = combine_totals(self.plan, self.measured)
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
         levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
-        return FittedTree(self.tree, levels, area_totals=select_area_totals(self.measured))
+        return FittedTree(self.tree, levels, area_totals=list_side_totals(self.plan, self.measured))
 
     def fit_segment(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
@@ -273,6 +274,7 @@ class PlanOptions(TypedDict, total=False):
     uncounted: Uncounted | None
     area_totals: Number | None
     possible: pd.DataFrame | PossiblePairs | None
+    known: KnownTotals | Sequence[KnownTotals] | None
 
 
 class ReleaseOptions(PlanOptions, total=False):
@@ -336,7 +338,7 @@ def release_flows(
             have the same plan, its rule stays unless the evidence of both is clearly against it.
         options: ``unit`` and ``budget``, which a geography needs, and ``mechanism``, ``tree``,
             ``destination_geography``, ``segments``, ``segment_unknown``, ``segment_share``, ``uncounted`` (with a
-            ledger), ``area_totals`` and ``possible``: see :func:`od_core.flows.plan.plan_release`.
+            ledger), ``area_totals``, ``possible`` and ``known``: see :func:`od_core.flows.plan.plan_release`.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise

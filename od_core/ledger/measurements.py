@@ -94,7 +94,7 @@ def begin_release(
     ``noise`` is the name of the backend that draws the levels that are not measured yet. ``store`` is that of levels
     that are measured in parts, by default the folder of the release. ``counters`` are those of users under a unit
     of a year, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
-    with another plan or with other records, the key of fingerprints is lost, or the counters are missing, do not belong
+    with another plan or with other records, public facts of the plan contradict an exact total, the key of fingerprints is lost, or the counters are missing, do not belong
     to the input, or exceed a bound.
     """
     if counters is None and plan.unit.is_of_year:
@@ -104,6 +104,7 @@ def begin_release(
     drawn = ledger.is_drawn(key)
     if counters is not None and not drawn:
         counters.check_counts_and_bounds(trips)
+    plan.refuse_other_counts(trips.total)
     confidential.refuse_lost_key()
     ledger.reserve(key, domain, plan)
     if counters is None:
@@ -207,6 +208,7 @@ def draw_release(
     :meth:`Charged.make_counters`. Raises OdError as :func:`begin_release` and ``run`` do.
     """
     if charged is None:
+        plan.refuse_other_counts(counted.total)
         return run(plan, counted, noise, MemoryMeasurements())
     ledger, key = charged.ledger, charged.key
     if counters is not None:

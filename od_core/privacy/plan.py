@@ -400,6 +400,12 @@ class Plan(Shown, ABC):
         """
         return self
 
+    def refuse_other_counts(self, _counted: int) -> None:
+        """Raise OdError if public facts of the plan contradict the exact number of trips or members in the input.
+
+        By default, no plan has such facts. It is called before anything is charged.
+        """
+
     def require_forecastable(self, refusal: OdError) -> Any:
         """Return the plan if it is one of flows, of which releases can be simulated. Otherwise, raise ``refusal``.
 

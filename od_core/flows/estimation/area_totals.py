@@ -20,6 +20,11 @@ leaves of their zone, and must not move the levels above. So if nodes were dropp
 estimates of the finest level above the zones on both sides, which is two above the leaves, or one if each step refines
 both sides. What the leaves add is taken from the noisy values of that level.
 
+Totals that are known without error have the variance 0. Then m are Lagrange multipliers. If all trips of a side are
+known, and the number of all trips is exact, or all of the other side are known, too, one equation follows from the
+others, and the system is singular. Its null space (:meth:`TotalsSystem._list_null_vectors`) has vectors that C R' maps
+to 0, so the estimates do not depend on the part of m in it. This part is taken from the residual, which rounding leaves.
+
 :mod:`od_core.flows.projection.onto_area_totals` makes whole numbers that agree with the estimated totals.
 """
 
@@ -28,12 +33,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from od_core.flows.arrays import Reals
 from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, combine_bottom_up, has_no_dropped_nodes
-from od_core.flows.estimation.levels import SideTotals
+from od_core.flows.estimation.levels import SideTotals, sum_variances
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import FlowTree, sum_runs
@@ -108,7 +114,7 @@ def include_area_totals(
     Args:
         levels: The levels of the flow tree, as :func:`od_core.flows.estimation.least_squares.build_measured_levels`
             returns.
-        by_side: The measured area totals, as :func:`od_core.flows.estimation.levels.select_area_totals` returns them.
+        by_side: The area totals, as :func:`od_core.flows.estimation.levels.list_side_totals` returns them.
 
     Returns:
         The levels, of which the last one differs and, if nodes were dropped, one more; and the totals of the areas into
@@ -149,7 +155,7 @@ def _estimate_divided_totals(
             y, noise = by_side[side]
             area = geography.ancestors_at(geography.depth, area_level)
             trips = np.bincount(area, y - noise * m[side]).astype(np.float64)
-            found.append((side, trips, (noise * np.bincount(area)).astype(np.float64)))
+            found.append((side, trips, sum_variances(noise, area, geography.size(area_level))))
     return EstimatedTotals.from_sides(found) if found else None
 
 
@@ -177,6 +183,7 @@ class TotalsSystem:
         # The leaves of a zone are, in each family of its area, those of the zones of the other side.
         self._leaves_of_zone = one.sum_by_zone(other.zones), other.sum_by_zone(one.zones)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
+        self._null_vectors = self._list_null_vectors()
         self._diagonal = self._spread + levels[-1].noise * self._concatenate_sides(self._leaves_of_zone)
 
     @cached_property
@@ -225,6 +232,24 @@ class TotalsSystem:
             first = last
         return by_side[0], by_side[1]
 
+    def _list_null_vectors(self) -> list[Reals]:
+        """Return an orthogonal basis of the null space of R C R' + S; empty if the matrix is regular."""
+        ends = np.cumsum([0, *(len(noisy) for noisy, _ in self._totals_by_side.values())]).tolist()
+        exact = []
+        for first, last in pairwise(ends):
+            if not self._spread[first:last].any():
+                exact.append(np.zeros(ends[-1]))
+                exact[-1][first:last] = 1.0
+        if self._levels[0].noise == 0:  # the sum of all leaves has no variance
+            return exact
+        return [exact[0] - exact[1]] if len(exact) > 1 else []
+
+    def _remove_null_part(self, right: Reals) -> Reals:
+        """Return a vector without its part in the null space."""
+        for vector in self._null_vectors:
+            right = right - vector * (_compute_dot_product(vector, right) / _compute_dot_product(vector, vector))
+        return right
+
     def _concatenate_sides(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
         """Return the values of the measured sides as one vector; the inverse of :meth:`split_by_side`."""
         return np.concatenate([values[number] for number in self._totals_by_side])
@@ -271,6 +296,7 @@ class TotalsSystem:
 
         They are preconditioned by the diagonal of the matrix.
         """
+        right = self._remove_null_part(right)
         solution, residual = np.zeros_like(right), right.copy()
         scaled = residual / self._diagonal
         direction = scaled
@@ -282,7 +308,7 @@ class TotalsSystem:
             product = self._multiply_by_matrix(direction)
             step = size / _compute_dot_product(direction, product)
             solution = solution + step * direction
-            residual = residual - step * product
+            residual = self._remove_null_part(residual - step * product)
             scaled = residual / self._diagonal
             size_before, size = size, _compute_dot_product(residual, scaled)
             direction = scaled + size / size_before * direction

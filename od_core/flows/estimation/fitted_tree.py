@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.area_totals import TotalsSystem
 from od_core.flows.estimation.least_squares import FittedLevel, has_no_dropped_nodes
-from od_core.flows.estimation.levels import SideTotals
+from od_core.flows.estimation.levels import SideTotals, sum_variances
 from od_core.geography.flow_tree import FlowTree, sum_runs
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
@@ -315,7 +315,7 @@ class FittedTree:
         levels: The fitted levels, top level first, from
             :func:`od_core.flows.estimation.least_squares.fit_least_squares`.
         by_noise: Whether the noise of these measurements determined which nodes were dropped.
-        area_totals: Measured area totals.
+        area_totals: Measured or known area totals.
         nothing_dropped: True if no node was dropped.
     """
 
@@ -388,15 +388,17 @@ class FittedTree:
         totals contain the trips of dropped nodes. If there are some, the estimate of an area is that of the tree or the
         measured one, whichever has the smaller variance.
         """
-        origin, destination, of_tree = self.estimate_cells(origin_level, destination_level)
-        side, level = (0, origin_level) if destination_level == 0 else (1, destination_level)
-        measured = None if 0 not in (origin_level, destination_level) else self.sum_measured_totals(side, level)
-        if measured is None:
-            return origin, destination, of_tree
-        areas = np.arange(len(measured.estimate), dtype=np.int32)
-        ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))
-        place = find_pairs(origin, destination, *ends, len(areas) if side else 1)
-        return *ends, self._combine_with_measurement(of_tree.take(place), measured, place >= 0)
+        origin, destination, estimates = self.estimate_cells(origin_level, destination_level)
+        levels = origin_level, destination_level
+        for side in (0, 1):
+            measured = None if levels[1 - side] else self.sum_measured_totals(side, levels[side])
+            if measured is not None:
+                areas = np.arange(len(measured.estimate), dtype=np.int32)
+                ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))
+                place = find_pairs(origin, destination, *ends, len(areas) if side else 1)
+                estimates = self._combine_with_measurement(estimates.take(place), measured, place >= 0)
+                origin, destination = ends
+        return origin, destination, estimates
 
     def estimate_sum_with_totals(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
@@ -404,25 +406,33 @@ class FittedTree:
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
             if side in self.area_totals and other.all() and chosen.any():
                 (noisy, noise), zones = self.area_totals[side], chosen.sum(keepdims=True)
-                measured = Estimates.from_nodes(sum_runs(noisy[chosen], np.append(0, zones)), noise * zones)
+                of_chosen = noise if isinstance(noise, float) else noise[chosen]
+                spread = sum_variances(of_chosen, np.zeros(zones, dtype=np.int64), 1)
+                measured = Estimates.from_nodes(sum_runs(noisy[chosen], np.append(0, zones)), spread)
                 estimate = self._combine_with_measurement(estimate, measured, np.ones(1, dtype=np.bool_))
         return estimate
 
     def _combine_with_measurement(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
         """Return estimates by the tree, where they are known, with independent measurements of the same sums."""
         if self.nothing_dropped:
-            part = of_tree.variance / (of_tree.variance + measured.variance)
+            whole = of_tree.variance + measured.variance
+            part = np.divide(of_tree.variance, whole, out=np.zeros_like(whole), where=whole > 0)
             estimate = of_tree.estimate + part * (measured.estimate - of_tree.estimate)
             return Estimates.from_nodes(estimate, part * measured.variance)
         return of_tree.where(known & (of_tree.variance < measured.variance), measured)
 
     def sum_measured_totals(self, side: int, level: int) -> Estimates | None:
-        """Return the measured totals of the areas of a level, 1 or finer, of one side; None if there are none."""
-        if side not in self.area_totals or level == 0:
+        """Return the measured or known totals of the areas of a level of one side; None if there are none.
+
+        The number of all trips is not improved by measured ones, which have far more noise.
+        """
+        noisy, noise = self.area_totals.get(side, (np.empty(0), 0.0))
+        if not len(noisy) or (level == 0 and isinstance(noise, float)):
             return None
-        (noisy, noise), geography = self.area_totals[side], (self.tree.origin, self.tree.destination)[side]
-        zones = geography.count_zones_below(level).astype(np.float64)
-        return Estimates.from_nodes(sum_runs(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
+        geography = (self.tree.origin, self.tree.destination)[side]
+        areas = geography.ancestors_at(geography.depth, level)
+        spread = sum_variances(noise, areas, geography.size(level))
+        return Estimates.from_nodes(sum_runs(noisy, geography.first_zone[level].astype(np.int64)), spread)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.

@@ -306,7 +306,8 @@ def _combine_with_measured_totals(
     for side, k in ((0, 1), (1, 2)):
         if (measured := fit.sum_measured_totals(side, level)) is not None:
             with_sum = shared[0] + shared[k]  # covariances of the parts with the sum
-            gain = with_sum / (with_sum[0] + with_sum[k] + measured.variance)
+            whole = with_sum[0] + with_sum[k] + measured.variance
+            gain = np.divide(with_sum, whole, out=np.zeros_like(with_sum), where=whole > 0)
             estimate += gain * (measured.estimate - estimate[0] - estimate[k])
             shared -= gain[:, np.newaxis] * with_sum
     within, outflow, inflow = (Estimates.from_nodes(estimate[k], np.maximum(shared[k, k], 0)) for k in range(3))

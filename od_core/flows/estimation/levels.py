@@ -21,6 +21,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, CombinedTotals, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
+from od_core.geography.geography import Numbers
 from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import map_in_order, read_memory_limit
 from od_core.privacy.plan import GaussianStep
@@ -233,19 +234,19 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
     estimator = plan.mechanism.estimator
-    needs_whole_levels = plan.mechanism.learns_from_levels or plan.area_totals is not None
+    needs_whole_levels = plan.mechanism.learns_from_levels or plan.uses_area_totals
     has_segments_here = plan.segments is not None and level <= plan.step_bands[0][-1].level
     if parents is None or not (needs_whole_levels or has_segments_here):
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    bytes_per_cell = max(estimator.leaf_bytes, 0 if plan.area_totals is None else _BYTES_WITH_TOTALS)
+    bytes_per_cell = max(estimator.leaf_bytes, _BYTES_WITH_TOTALS if plan.uses_area_totals else 0)
     values, needed = plan.tables * cells, cells * bytes_per_cell
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > read_memory_limit():
         smaller = "with bands or fewer categories"
-        if plan.area_totals is not None and not plan.mechanism.shrinks:
-            smaller = "without area_totals"
+        if plan.uses_area_totals and not plan.mechanism.shrinks:
+            smaller = "without known totals" if plan.known else "without area_totals"
         elif plan.mechanism.shrinks:
             smaller = f"without estimate: {estimator.estimate}"
         elif plan.mechanism.segment_profile is not None:
@@ -298,8 +299,10 @@ def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name
     return of_categories
 
 
-SideTotals = Mapping[int, tuple[Reals, float]]
-"""Measured totals of the zones of each side that has some, by its number, and the variance of their noise."""
+SideTotals = Mapping[int, tuple[Reals, float | Reals]]
+"""Measured or known totals of the zones of each side that has some, by its number, and the variance of their errors.
+
+The variance is that of the noise, which all measured totals have, or one for each known total; shape (zones,)."""
 
 
 def select_area_totals(measured: Sequence[Measurement]) -> SideTotals:
@@ -309,6 +312,21 @@ def select_area_totals(measured: Sequence[Measurement]) -> SideTotals:
         for measurement in measured
         if isinstance(measurement.step, AreaTotalStep)
     }
+
+
+def list_side_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> SideTotals:
+    """Return the measured area totals, and the known ones of the plan, by side."""
+    return {**select_area_totals(measured), **{totals.number: (totals.trips, totals.variances) for totals in plan.known}}
+
+
+def sum_variances(variance: float | Reals, area: Integers | Numbers, areas: int) -> Reals:
+    """Return the variance of the sum of the totals of the zones of each area; shape (areas,).
+
+    ``variance`` is that of each zone, as in :data:`SideTotals`, and ``area`` the number of its area; shape (zones,).
+    """
+    if isinstance(variance, float):
+        return (variance * np.bincount(area, minlength=areas)).astype(np.float64)
+    return np.bincount(area, variance, minlength=areas).astype(np.float64)
 
 
 Tables = dict[str, list[list[NoisyCounts]]]

@@ -206,10 +206,11 @@ def shrink_levels_if_needed(
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
     """Return all levels with the trips of their nodes, top level first, for estimators that need whole levels.
 
-    Least squares, whether declared or chosen by its evidence, need no whole levels unless area totals were measured;
-    then the result is None. ``areas`` has the measurements of area totals, and may have others, which are not used.
+    Least squares, whether declared or chosen by its evidence, need no whole levels unless area totals were measured, or
+    are known; then the result is None. ``areas`` has the measurements of area totals, and may have others, which are
+    not used.
     """
-    if not plan.mechanism.shrinks and plan.area_totals is None:
+    if not plan.mechanism.shrinks and not plan.uses_area_totals:
         return None
     total = None if root is None else int(root.trips.sum())
     levels = build_measured_levels(plan, total, totals)
@@ -219,7 +220,7 @@ def shrink_levels_if_needed(
         rule = choose_rule_with_evidence(plan, levels, areas).rule
     elif plan.mechanism.shrinks:
         rule = Rule(u=plan.mechanism.leaf_dial)
-    if not rule.learns and plan.area_totals is None:
+    if not rule.learns and not plan.uses_area_totals:
         return None
     return list(zip(levels, shrink(plan, levels, rule, areas=areas), strict=True))
 

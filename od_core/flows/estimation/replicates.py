@@ -120,15 +120,18 @@ class Replicates:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
         return self._draw_noise(r, at, self._levels[at].noise, first, last)
 
-    def _draw_noise(self, r: int, vector: int, noise: float, first: int, last: int) -> Reals:
-        """Return the values ``first:last`` of a vector of noise with a variance; shape (values,)."""
+    def _draw_noise(self, r: int, vector: int, noise: float | Reals, first: int, last: int) -> Reals:
+        """Return the values ``first:last`` of a vector of noise; shape (values,).
+
+        ``noise`` is the variance of all values of the vector, or that of each of these.
+        """
         drawn = np.zeros(last - first)
-        if 0 < noise < math.inf and len(drawn):
+        if len(drawn) and np.any(noise) and np.all(np.isfinite(noise)):
             begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
             counter = np.array([begin, vector, r, 0], dtype=np.uint64)
             words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
             bits = words.astype("<u8", copy=False).view("<u2")[first - _IN_A_STEP * begin :][: last - first]
-            np.multiply(self._quantiles.take(bits), math.sqrt(noise), out=drawn)
+            np.multiply(self._quantiles.take(bits), np.sqrt(noise), out=drawn)
         return drawn
 
     def _fit_noise(self, r: int) -> _Fit:

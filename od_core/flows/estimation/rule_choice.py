@@ -18,7 +18,7 @@ has the expectation (r - n)^2 - (b - n)^2, the increase of the squared error, an
 chosen if these increases add up to more than two standard deviations at any level. With Laplace noise, the expectation
 and the variance are those of other estimates.
 
-Plans with Laplace noise, or of a tree that refines both sides at once, choose more carefully. Their tables are made
+Plans with Laplace noise, with known totals, or of a tree that refines both sides at once, choose more carefully. Their tables are made
 with area totals, as the released ones are, and all leaves are compared; of more than two million leaves, only tables
 that are estimated from the first part. A rule is also refused if the squared error increases so clearly over all cells
 of a level, or over the totals of zones. Where the expected error of a flow between zones is below one trip, or no level
@@ -62,7 +62,7 @@ from od_core.flows.estimation.families import (
 )
 from od_core.flows.estimation.held_out import HALVES, Shown, has_noise, iterate_halves, show_trips
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.levels import Measurement, select_area_totals
+from od_core.flows.estimation.levels import Measurement, list_side_totals, select_area_totals
 from od_core.flows.estimation.shrinkage import (
     LEAST_SQUARES,
     Prediction,
@@ -268,7 +268,7 @@ def choose_rule_given_earlier_flows(
 
 def _chooses_carefully(plan: ReleasePlan) -> bool:
     """Return whether the choice sees tables as they are released: in plans that no tagged version has published."""
-    return plan.tree.refines_both or plan.mechanism.has_laplace_noise
+    return plan.tree.refines_both or plan.mechanism.has_laplace_noise or bool(plan.known)
 
 
 class _Divided(NamedTuple):
@@ -335,7 +335,9 @@ def _compare_rules(
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
     halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
-        fitted, of_areas = include_area_totals(plan, divided.combine(levels, half), totals_of_half)
+        fitted, of_areas = include_area_totals(
+            plan, divided.combine(levels, half), {**totals_of_half, **list_side_totals(plan, ())}
+        )
         families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, fitted))]
         if careful and not any(own.learns for own in families):
             return nothing

@@ -95,9 +95,14 @@ from od_core.flows.estimation.families import (
     take_trips,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
-from od_core.flows.estimation.levels import Measurement, select_area_totals
+from od_core.flows.estimation.levels import Measurement, list_side_totals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, project_to_area_totals
+from od_core.flows.projection.onto_area_totals import (
+    SMALL,
+    give_in_turn,
+    hold_exact_totals,
+    project_to_area_totals,
+)
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, sum_runs
 from od_core.kernels import kernel
@@ -494,7 +499,7 @@ def shrink(
         earlier_flows: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
-    levels, of_areas = include_area_totals(plan, levels, select_area_totals(areas))
+    levels, of_areas = include_area_totals(plan, levels, list_side_totals(plan, areas))
     families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, levels))]
     if not rule.learns:
         return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)
@@ -583,6 +588,8 @@ def blend_shares_by_level(
 def estimate_trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule, top level first; step 4."""
     trips = [np.maximum(np.floor(given.root + 0.5), 0).astype(np.int64)]
+    if plan.known_total is not None:
+        trips[0][:] = plan.known_total
     for k in range(len(given.families)):
         trips.append(_estimate_child_trips(plan, given, k, rule, trips[-1]))
     return trips
@@ -611,12 +618,13 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
     level.process_blocks(process_block)
     if level.of_areas is not None:
         totals, small = above[level.parents], float(rule.u or SMALL) * given.families[-1].sigma
-        areas = level.of_areas.number_areas(
-            {side: own[kept] for side, own in zip(level.sides, level.area, strict=True)}
-        )
-        trips[kept] = project_to_area_totals(
+        by_side = {side: own[kept] for side, own in zip(level.sides, level.area, strict=True)}
+        areas = level.of_areas.number_areas(by_side)
+        found = project_to_area_totals(
             estimates, level.noise, runs, totals, areas, level.of_areas, small, even=least is not None
         )
+        hold_exact_totals(found, estimates, runs, by_side, level.of_areas)
+        trips[kept] = found
     return trips
 
 

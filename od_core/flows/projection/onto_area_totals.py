@@ -16,6 +16,10 @@ noise adds to those that are 0. So w falls with the size of the flow, as in the 
 Estimates by a mixture have that property already, so their w is 1. Then x is rounded so that the children of a node
 keep their sum. Small flows are gathered into lumps, since few pairs of zones have trips, and an area that lacks too
 much after rounding gets more of the next lumps (:func:`round_to_totals`).
+
+Totals that are known exactly have S = 0. After rounding, trips move from areas with too many of them to others below
+the same node, between flows that share their area of the other side (:func:`hold_exact_totals`). So nodes keep their
+sums, and so do the areas of the other side.
 """
 
 from __future__ import annotations
@@ -59,6 +63,9 @@ those of other estimates are mostly noise, and get only the lumps that they fill
 SMALL = 0.5
 """Flows below this part of the standard deviation of the leaves' noise are gathered into lumps of this size."""
 
+_MOST_MOVED = 12
+"""Trips by which a flow may come to lie further from its estimate than another, as a power of 2, before any may."""
+
 _NEARLY = 1e-9
 """Distance from a whole number that is an error of arithmetic."""
 
@@ -88,6 +95,12 @@ class EstimatedTotals:
         """Return the totals of areas, given T and its variances of each side; shape (areas of the side,) each."""
         sides, trips, noise = zip(*given, strict=True)
         return cls(sides, tuple(map(len, trips)), np.concatenate(trips), np.concatenate(noise))
+
+    def list_exact_sides(self) -> list[tuple[int, Integers]]:
+        """Return each side whose totals have no noise, with T of its areas; shape (areas of the side,)."""
+        ends = pairwise(accumulate(self.sizes, initial=0))
+        found = [(side, slice(*end)) for side, end in zip(self.sides, ends, strict=True)]
+        return [(side, np.rint(self.trips[own]).astype(np.int64)) for side, own in found if not self.noise[own].any()]
 
     def number_areas(self, areas: Mapping[int, Numbers]) -> Areas:
         """Return the numbers of the areas of each child on each side that has totals, among the areas of all sides.
@@ -285,3 +298,57 @@ def _round_down(x: Reals, first: int, last: int, least: float, trips: Integers) 
         elif x[i] > _NEARLY:
             of_small += x[i]
     return rounded, of_small
+
+
+def hold_exact_totals(
+    trips: Integers, estimate: Reals, runs: Integers, areas: Mapping[int, Numbers], of_areas: EstimatedTotals
+) -> None:
+    """Move trips between the children of each node until those of every area sum to its total, if that is exact.
+
+    The children of each node of an undivided side, or all pairs of its areas, must be there. If the trips of all nodes
+    sum to the exact totals of the areas that they divide, all of these are met.
+
+    Args:
+        trips: Trips of each child, which are changed; shape (children,).
+        estimate: The estimates to which they stay near; shape (children,).
+        runs: As in :func:`project_to_area_totals`.
+        areas: Area of each child on each side that the level divides, by side; shape (children,) each.
+        of_areas: Estimated totals of the areas.
+    """
+    for side, totals in of_areas.list_exact_sides():
+        order, groups = np.arange(len(trips)), runs
+        for other in (own for number, own in areas.items() if number != side):
+            node = np.repeat(np.arange(len(runs) - 1), np.diff(runs))
+            order = np.lexsort((other, node))
+            is_first = (np.diff(node[order], prepend=-1) != 0) | (np.diff(other[order], prepend=-1) != 0)
+            groups = np.append(np.flatnonzero(is_first), len(trips))
+        surplus = np.bincount(areas[side], trips, len(totals)).astype(np.int64) - totals
+        for power in range(_MOST_MOVED + 1):
+            if surplus.any():
+                _move_surplus(trips, estimate, order, groups, areas[side], surplus, 2.0**power, power == _MOST_MOVED)
+
+
+@kernel
+def _move_surplus(trips, estimate, order, groups, area, surplus, most, is_last):  # type: ignore[no-untyped-def]
+    """Move trips within each group of children, from areas with a surplus to those that lack trips.
+
+    Before the last pass, a flow gets trips only if it has some, and as long as it does not come to lie more than
+    ``most`` trips further above its estimate than the other flow.
+    """
+    for group in range(len(groups) - 1):
+        for place in range(groups[group], groups[group + 1]):
+            giver = order[place]
+            if surplus[area[giver]] <= 0 or trips[giver] == 0:
+                continue
+            for other_place in range(groups[group], groups[group + 1]):
+                taker = order[other_place]
+                moved = min(trips[giver], surplus[area[giver]], -surplus[area[taker]])
+                if not is_last:
+                    further = (trips[taker] - estimate[taker]) - (trips[giver] - estimate[giver])
+                    allowed = np.int64(math.floor((most - further) / 2)) if trips[taker] > 0 else 0
+                    moved = min(moved, allowed)
+                if moved > 0:
+                    trips[giver] -= moved
+                    trips[taker] += moved
+                    surplus[area[giver]] -= moved
+                    surplus[area[taker]] += moved
