@@ -158,8 +158,8 @@ class KnownTotals:
 def list_known_totals(known: KnownTotals | Sequence[KnownTotals] | None, sizes: Sequence[int]) -> tuple[KnownTotals, ...]:
     """Return the known totals of a plan, in the order of the sides.
 
-    ``sizes`` are the numbers of zones of both sides. Raises OdError if a side is given twice or has other zones, or if
-    both sides are exact and have different sums.
+    ``sizes`` are the numbers of zones of both sides. Raises OdError if a side is given twice, has other zones or is
+    one zone, or if both sides are exact and have different sums.
     """
     if known is None:
         return ()
@@ -168,6 +168,8 @@ def list_known_totals(known: KnownTotals | Sequence[KnownTotals] | None, sizes: 
         raise make_known_totals_error("the known totals of a side are given more than once")
     if any(len(totals.trips) != sizes[totals.number] for totals in listed):
         raise make_known_totals_error("the known totals are of other zones than those of the plan")
+    if any(len(totals.trips) < 2 for totals in listed):
+        raise make_known_totals_error("known totals are given for a side that is one zone")
     if len({totals.total for totals in listed if totals.is_exact}) > 1:
         raise make_known_totals_error("the exact totals of the origins and of the destinations have different sums")
     return tuple(listed)
