@@ -1,7 +1,7 @@
 """Describe the numbers of trips from or to each zone that are public beforehand, from registers and gates.
 
 They enter the least squares as further measurements, which cost nothing. The error that is stated with them takes the
-place of the variance of noise: the known total of a zone has the standard deviation error * total, and 0 if it is exact.
+place of noise: the known total of a zone has the standard deviation error * total, which is 0 if it is exact.
 """
 
 from __future__ import annotations
@@ -142,6 +142,13 @@ class KnownTotals:
         """SHA-256 of the numbers, in the order of the zones, as 64-bit floating-point numbers."""
         return hashlib.sha256(self.trips.astype("<f8").tobytes()).hexdigest()
 
+    def describe(self, counted: str) -> str:
+        """Return a clause on what is known, for the certificate; ``counted`` is the noun of what is counted."""
+        verb = "begin" if self.side == "origin" else "end"
+        error = "exactly" if self.is_exact else f"with a standard error of {float(100 * self.error):g} %"
+        stated = ", ".join(filter(None, [self.source, self.date]))
+        return f"how many {counted} {verb} in each zone, {error}{f' ({stated})' if stated else ''}"
+
     def facts(self) -> dict[str, Any]:
         """Return the facts on the totals for JSON; their numbers are in a table of the bundle."""
         stated = {name: text for name, text in (("source", self.source), ("date", self.date)) if text}
@@ -151,11 +158,13 @@ class KnownTotals:
     def from_facts(cls, facts: Mapping[str, Any], table: pd.DataFrame, geography: Geography) -> KnownTotals:
         """Return the totals that :meth:`facts` states, with the numbers of a table of one or both sides."""
         stated = {name: facts.get(name, "") for name in ("source", "date")}
-        of_side = table[table["side"] == facts["side"]]
+        of_side = table[table["side"] == facts["side"]].rename(columns={"known": "trips"})
         return cls.from_frame(of_side, geography, side=facts["side"], error=facts["error"], **stated)
 
 
-def list_known_totals(known: KnownTotals | Sequence[KnownTotals] | None, sizes: Sequence[int]) -> tuple[KnownTotals, ...]:
+def list_known_totals(
+    known: KnownTotals | Sequence[KnownTotals] | None, sizes: Sequence[int]
+) -> tuple[KnownTotals, ...]:
     """Return the known totals of a plan, in the order of the sides.
 
     ``sizes`` are the numbers of zones of both sides. Raises OdError if a side is given twice, has other zones or is

@@ -242,7 +242,9 @@ class ReleasePlan(Plan):
     def refuse_other_counts(self, counted: int) -> None:
         """Raise OdError if exact known totals do not sum to an exact number of trips; see the base class."""
         if self.publishes_total and self.known_total not in (None, counted):
-            raise make_known_totals_error("the exact known totals do not sum to the number of all trips, which is exact")
+            raise make_known_totals_error(
+                "the exact known totals do not sum to the number of all trips, which is exact"
+            )
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
@@ -744,7 +746,7 @@ class ReleasePlan(Plan):
         """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
 
         ``possible`` are the pairs that can have trips, of which the facts state the digest; None if all can.
-        ``known_table`` has the columns ``side``, ``area`` and ``trips`` of the known totals; None if there are none.
+        ``known_table`` has the columns ``side``, ``area`` and ``known`` of the known totals; None if there are none.
         """
         known = None
         if known_table is not None:

@@ -16,16 +16,16 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
-from od_core.flows.estimation.intervals import SegmentFit, refuse_without_intervals
+from od_core.flows.estimation.intervals import SegmentFit, find_contradicted_totals, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, build_measured_levels, fit_least_squares
 from od_core.flows.estimation.levels import (
     ASSISTING_BYTES,
     Measurement,
     combine_totals,
     list_leaf_parents,
+    list_side_totals,
     make_published_root,
     make_released_leaves,
-    list_side_totals,
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
@@ -162,6 +162,21 @@ class Release(ReleasedFlows, PlannedRelease):
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
         levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
         return FittedTree(self.tree, levels, area_totals=list_side_totals(self.plan, self.measured))
+
+    @cached_property
+    def contradicted_totals(self) -> pd.DataFrame:
+        """Known totals that differ from the estimate by the flow tree by more than four standard deviations.
+
+        The columns are side, area (code), known and estimate (in trips), and deviations, the known number minus the
+        estimate in standard deviations of this difference. Raises OdError as :attr:`intervals` does.
+        """
+        rows = []
+        for totals in self.plan.known:
+            geography = (self.tree.origin, self.tree.destination)[totals.number]
+            for zone, estimate, apart in zip(*find_contradicted_totals(self.fitted, totals), strict=True):
+                known = float(totals.trips[zone])
+                rows.append((totals.side, geography.zones[zone], known, float(estimate), float(apart)))
+        return pd.DataFrame(rows, columns=["side", "area", "known", "estimate", "deviations"])
 
     def fit_segment(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""

@@ -94,8 +94,8 @@ def begin_release(
     ``noise`` is the name of the backend that draws the levels that are not measured yet. ``store`` is that of levels
     that are measured in parts, by default the folder of the release. ``counters`` are those of users under a unit
     of a year, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
-    with another plan or with other records, public facts of the plan contradict an exact total, the key of fingerprints is lost, or the counters are missing, do not belong
-    to the input, or exceed a bound.
+    with another plan or with other records, public facts of the plan contradict an exact total, the key of fingerprints
+    is lost, or the counters are missing, do not belong to the input, or exceed a bound.
     """
     if counters is None and plan.unit.is_of_year:
         message = f"a release of unit {plan.unit.kind!r} was counted without the counters of its users"

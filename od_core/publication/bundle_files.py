@@ -25,12 +25,13 @@ PARQUET = {
     "areas": "areas.parquet",
     "flows": "flows.parquet",
     "measurements": "noisy_measurements.parquet",
+    "known_totals": "known_totals.parquet",
     "segment_flows": "segments.parquet",
     "segment_measurements": "segment_measurements.parquet",
 }
 """Files of a bundle from which a release of flows can be read again, by the names of their tables in the database.
 
-Those of segments are there only with breakdowns."""
+Those of segments are there only with breakdowns, and known totals only if there are some."""
 
 BOUNDARIES = "boundaries.parquet"
 

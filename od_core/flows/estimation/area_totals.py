@@ -20,10 +20,10 @@ leaves of their zone, and must not move the levels above. So if nodes were dropp
 estimates of the finest level above the zones on both sides, which is two above the leaves, or one if each step refines
 both sides. What the leaves add is taken from the noisy values of that level.
 
-Totals that are known without error have the variance 0. Then m are Lagrange multipliers. If all trips of a side are
-known, and the number of all trips is exact, or all of the other side are known, too, one equation follows from the
-others, and the system is singular. Its null space (:meth:`TotalsSystem._list_null_vectors`) has vectors that C R' maps
-to 0, so the estimates do not depend on the part of m in it. This part is taken from the residual, which rounding leaves.
+Totals that are known without error have the variance 0. Then m are Lagrange multipliers. If all totals of a side are
+exact, and so is the number of all trips, or all totals of the other side, one equation follows from the others, and the
+system is singular. C R' maps its null space (:meth:`TotalsSystem._list_null_vectors`) to 0, so the estimates do not
+depend on the part of m in it. This part is removed from the residual, where rounding leaves some.
 
 :mod:`od_core.flows.projection.onto_area_totals` makes whole numbers that agree with the estimated totals.
 """
@@ -137,24 +137,29 @@ def include_area_totals(
         noisy[above.divided] -= above.noise / spread * sums
         moved[system.fixed] = replace(above, noisy=noisy)
     totals_by_position = {}
+    of_zones = {side: (y - noise * m[side], noise) for side, (y, noise) in by_side.items()}
+    if plan.known:
+        fitted, bounds = system.fit_zone_totals(moved[-1].noisy), system.bound_variances()
+        of_zones = {side: of_zones.get(side, (fitted[side], 0.0))[:1] + (bounds[side],) for side in (0, 1)}
     for k in range(system.fixed or 0, len(levels) - 1):
-        totals = _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, by_side, m)
+        totals = _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, of_zones)
         if totals is not None:
             totals_by_position[k] = totals
     return moved, totals_by_position
 
 
-def _estimate_divided_totals(
-    tree: FlowTree, level: int, by_side: SideTotals, m: Sequence[Reals]
-) -> EstimatedTotals | None:
-    """Return the estimated totals of the areas into which a level divides others; None if they are not measured."""
+def _estimate_divided_totals(tree: FlowTree, level: int, of_zones: SideTotals) -> EstimatedTotals | None:
+    """Return the estimated totals of the areas into which a level divides others; None if they are not measured.
+
+    ``of_zones`` are the estimated totals of the zones.
+    """
     found = []
     for side in tree.list_divided_sides(level):
         geography, area_level = (tree.origin, tree.destination)[side], tree.level_pair(level)[side]
-        if side in by_side and geography.size(area_level) > 1:
-            y, noise = by_side[side]
+        if side in of_zones and geography.size(area_level) > 1:
+            estimate, noise = of_zones[side]
             area = geography.ancestors_at(geography.depth, area_level)
-            trips = np.bincount(area, y - noise * m[side]).astype(np.float64)
+            trips = np.bincount(area, estimate).astype(np.float64)
             found.append((side, trips, sum_variances(noise, area, geography.size(area_level))))
     return EstimatedTotals.from_sides(found) if found else None
 
@@ -218,6 +223,26 @@ class TotalsSystem:
         c = self._fit_totals(noisy, self._families.estimate_families(sum_runs(noisy, self._levels[-1].offsets)))
         return _compute_dot_product(c, self.solution), _compute_dot_product(c, self._solve(c))
 
+    def bound_variances(self) -> tuple[Reals, Reals]:
+        """Return, by side, upper bounds of the variances of totals that are estimated from all measurements.
+
+        They are those of the mean of the measured total, if there is one, and of the sum of the noisy leaves.
+        """
+        of_leaves = [self._levels[-1].noise * leaves for leaves in self._leaves_of_zone]
+        spread = self.split_by_side(self._spread)
+        one, other = (
+            own * of_sum / (own + of_sum) if side in self._totals_by_side else of_sum
+            for side, (own, of_sum) in enumerate(zip(spread, of_leaves, strict=True))
+        )
+        return one, other
+
+    def fit_zone_totals(self, noisy: Reals) -> list[Reals]:
+        """Return the totals of the zones of both sides by the fit of the tree with some noisy values of the leaves."""
+        h = self._families.estimate_families(
+            sum_runs(noisy, self._levels[-1].offsets), lambda at: self._levels[at].noisy
+        )
+        return self._fit_sides(noisy, h)
+
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return a vector with one entry per measured total, such as the multipliers m, cut by side.
 
@@ -256,10 +281,14 @@ class TotalsSystem:
 
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
+        return self._concatenate_sides(self._fit_sides(noisy, h))
+
+    def _fit_sides(self, noisy: Reals, h: Reals) -> list[Reals]:
+        """Return the fitted totals of both sides; see :meth:`_fit_totals`."""
         sums_by_zone = [side.sum_leaves(noisy) if side.is_divided else np.empty(0) for side in self._sides]
         return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), sums_by_zone)
 
-    def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> Reals:
+    def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> list[Reals]:
         """Return the fitted totals, given h, and the sums of leaves by family and, of each divided side, by zone."""
         lacking = (h - sums) / self._size  # what each leaf of a family gets, in equal parts
         fitted = []
@@ -268,7 +297,7 @@ class TotalsSystem:
                 fitted.append(of_zones + side.sum_by_zone(other.multiply_by_zones(lacking)))
             else:  # an area is one zone, and has whole families
                 fitted.append(side.sum_by_area(h))
-        return self._concatenate_sides(fitted)
+        return fitted
 
     def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, list[Reals]]:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone of a divided side."""
@@ -289,7 +318,8 @@ class TotalsSystem:
     def _multiply_by_matrix(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
         sums, own = self._sum_leaf_changes(m)
-        return self._compute_fitted_totals(self._changes.estimate_families(sums), sums, own) + self._spread * m
+        fitted = self._compute_fitted_totals(self._changes.estimate_families(sums), sums, own)
+        return self._concatenate_sides(fitted) + self._spread * m
 
     def _solve(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order.

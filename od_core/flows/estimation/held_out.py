@@ -45,7 +45,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import GridNoise, maximise_likelihood
 from od_core.flows.estimation.families import assign_bins
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.levels import SideTotals
+from od_core.flows.estimation.levels import MeasuredTotals
 from od_core.geography.flow_tree import sum_runs
 
 _SEED = 20010101
@@ -246,8 +246,8 @@ def has_noise(variance: float) -> bool:
 
 
 def iterate_halves(
-    levels: Sequence[MeasuredLevel], areas: SideTotals, distribution: str, turn: int = 0
-) -> Iterator[tuple[list[MeasuredLevel], SideTotals]]:
+    levels: Sequence[MeasuredLevel], areas: MeasuredTotals, distribution: str, turn: int = 0
+) -> Iterator[tuple[list[MeasuredLevel], MeasuredTotals]]:
     """Yield the levels and area totals measured with y + W, and then those measured with y - W.
 
     ``turn`` is the number of earlier releases of the series; each release has a W of its own.

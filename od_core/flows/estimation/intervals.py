@@ -28,6 +28,8 @@ outflow and its inflow have known covariances, so they are improved by the same 
 other: with the covariance c of a part with the sum B of variance V, and the measured sum y of variance S, a part moves
 by c (y - B) / (V + S).
 
+Totals that are known from elsewhere are such measurements, whose variance is that of their stated error.
+
 **Weighted sums.** A weighted sum of the least-squares estimates of the leaves is unbiased, and its variance is known.
 The covariance C of two sums N and B follows from the variance V of N + s B:
 
@@ -73,6 +75,7 @@ from od_core.flows.estimation.fitted_tree import (
 from od_core.flows.estimation.least_squares import FittedLevel, fit_least_squares
 from od_core.flows.estimation.levels import Measurement, list_segment_counts
 from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, compute_lower_bound, compute_upper_bound
+from od_core.flows.known_totals import KnownTotals
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers
@@ -314,6 +317,28 @@ def _combine_with_measured_totals(
     variance = np.maximum(shared[0, 0] + shared[1, 1] + 2 * shared[0, 1], 0)
     begun = Estimates.from_nodes(estimate[0] + estimate[1], variance)
     return AreaEstimates(within, begun, outflow, inflow, shared[1, 2])
+
+
+CONTRADICTED = 4.0
+"""Least difference of a known total from the estimate by the tree that contradicts it, in standard deviations."""
+
+
+def find_contradicted_totals(fit: FittedTree, totals: KnownTotals) -> tuple[Integers, Reals, Reals]:
+    """Return the zones whose known totals the measurements contradict, the estimates by the tree, and how far apart.
+
+    The distances are of the known total above the estimate, in standard deviations of this difference. Where everything
+    is as stated, one of 16,000 zones is found by chance.
+    """
+    geography = (fit.tree.origin, fit.tree.destination)[totals.number]
+    zones = np.arange(geography.size(geography.depth), dtype=np.int32)
+    whole = np.zeros_like(zones)
+    pair, ends = (
+        ((geography.depth, 0), (zones, whole)) if totals.number == 0 else ((0, geography.depth), (whole, zones))
+    )
+    of_tree = _select_cell_estimates(fit, pair, fit.estimate_cells(*pair), *ends)
+    apart = (totals.trips - of_tree.estimate) / np.sqrt(of_tree.variance + totals.variances)
+    found = np.flatnonzero(np.abs(apart) > CONTRADICTED)
+    return found, of_tree.estimate[found], apart[found]
 
 
 def fill_pairs_if_few(

@@ -299,13 +299,16 @@ def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name
     return of_categories
 
 
+MeasuredTotals = Mapping[int, tuple[Reals, float]]
+"""Measured totals of the zones of each side that has some, by its number, and the variance of their noise."""
+
 SideTotals = Mapping[int, tuple[Reals, float | Reals]]
 """Measured or known totals of the zones of each side that has some, by its number, and the variance of their errors.
 
 The variance is that of the noise, which all measured totals have, or one for each known total; shape (zones,)."""
 
 
-def select_area_totals(measured: Sequence[Measurement]) -> SideTotals:
+def select_area_totals(measured: Sequence[Measurement]) -> MeasuredTotals:
     """Return the noisy area totals and their variance, by the side that they are measured on."""
     return {
         measurement.step.side: (measurement.reals(), float(measurement.step.variance))
@@ -316,7 +319,10 @@ def select_area_totals(measured: Sequence[Measurement]) -> SideTotals:
 
 def list_side_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> SideTotals:
     """Return the measured area totals, and the known ones of the plan, by side."""
-    return {**select_area_totals(measured), **{totals.number: (totals.trips, totals.variances) for totals in plan.known}}
+    return {
+        **select_area_totals(measured),
+        **{totals.number: (totals.trips, totals.variances) for totals in plan.known},
+    }
 
 
 def sum_variances(variance: float | Reals, area: Integers | Numbers, areas: int) -> Reals:

@@ -18,12 +18,12 @@ has the expectation (r - n)^2 - (b - n)^2, the increase of the squared error, an
 chosen if these increases add up to more than two standard deviations at any level. With Laplace noise, the expectation
 and the variance are those of other estimates.
 
-Plans with Laplace noise, with known totals, or of a tree that refines both sides at once, choose more carefully. Their tables are made
-with area totals, as the released ones are, and all leaves are compared; of more than two million leaves, only tables
-that are estimated from the first part. A rule is also refused if the squared error increases so clearly over all cells
-of a level, or over the totals of zones. Where the expected error of a flow between zones is below one trip, or no level
-has enough cells to learn from, least squares are used. Other plans are of earlier versions, whose published choices
-stay.
+Plans with Laplace noise, with known totals, or of a tree that refines both sides at once, choose more carefully. Their
+tables are made with area totals, as the released ones are, and all leaves are compared; of more than two million
+leaves, only tables that are estimated from the first part. Known totals are not divided: both parts use them. A rule is
+also refused if the squared error increases so clearly over all cells of a level, or over the totals of zones. Where the
+expected error of a flow between zones is below one trip, or no level has enough cells to learn from, least squares are
+used. Other plans are of earlier versions, whose published choices stay.
 
 With segments, the trips of a node are estimated from the combination of its measured total and of the sum of its
 categories. With Gaussian noise, the combination is divided, as one measurement. Of Laplace noise, it has no known law,

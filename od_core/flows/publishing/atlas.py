@@ -39,7 +39,7 @@ from od_core.geography.geography import (
 from od_core.geography.places import ZoneDistances, compute_least_squared_chord, compute_mean_places, to_degrees
 from od_core.periods import Period
 from od_core.publication.bundle_files import ATLAS
-from od_core.publication.certificate import Certificate, format_release_title, read_subject
+from od_core.publication.certificate import Certificate, format_release_title, read_bundle_format, read_subject
 from od_core.publication.comparability import (
     count_period_days,
     list_compared_facts,
@@ -52,9 +52,14 @@ FIRST_WITH_ATLAS = 4
 """First format of bundles of flows that have an atlas."""
 
 
-def has_atlas(tree: FlowTree, bundle_format: int) -> bool:
-    """Return whether a bundle of a format has an atlas, which needs two sides whose pairs can all have trips."""
-    return bundle_format >= FIRST_WITH_ATLAS and not tree.has_one_side and tree.possible is None
+def has_atlas(tree: FlowTree, certificate: Certificate) -> bool:
+    """Return whether a bundle has an atlas, which needs two sides whose pairs can all have trips.
+
+    It computes intervals itself, and cannot do so from known totals.
+    """
+    is_of_format = read_bundle_format(certificate) >= FIRST_WITH_ATLAS
+    is_general = tree.possible is None and "known" not in certificate.get("plan", {})
+    return is_of_format and is_general and not tree.has_one_side
 
 
 MOST_NODES = 2_000_000

@@ -20,6 +20,7 @@ from od_core.flows.publishing.flow_tables import (
     adapt_count_columns,
     add_area_names,
     find_largest_positions,
+    make_known_totals_table,
     make_measurement_reader,
     write_parquet_pairs,
 )
@@ -63,6 +64,9 @@ def list_flow_files(release: ReleasedFlows, certificate: Certificate) -> list[Bu
     files = _list_format_files(tables, certificate)
     if isinstance(release, Release):
         files.append(_make_measurements_file(release, tables.nouns, by_segment=False))
+        if release.plan.known:
+            definition = make_public_table("known_totals", tables.nouns)
+            files += make_table_files(definition, partial(make_known_totals_table, release))
     files += _list_segment_files(tables)
     if isinstance(release, Release) and release.breakdowns:
         files.append(_make_measurements_file(release, tables.nouns, by_segment=True))
@@ -92,7 +96,7 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
         files += make_table_files(tables.make_table_definition("indicators"), lambda: tables.indicators)
     if tables.distance:
         files += make_table_files(tables.make_table_definition("distance_bands"), lambda: tables.distance_bands)
-    if has_atlas(tables.tree, tables.format):
+    if has_atlas(tables.tree, certificate):
         intervals = " with intervals" if tables.interval else ""
         described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
         write, rows = partial(write_atlas, tables, certificate), partial(make_atlas_sql, tables)

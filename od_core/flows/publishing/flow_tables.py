@@ -353,6 +353,16 @@ def make_flows_table(release: Release) -> pa.Table:
     return _convert_to_arrow(release.flows)
 
 
+def make_known_totals_table(release: Release) -> pa.Table:
+    """Return the known totals of the zones, with the standard deviation of their stated error."""
+    rows: list[dict[str, object]] = []
+    for totals in release.plan.known:
+        zones = (release.tree.origin, release.tree.destination)[totals.number].zones
+        numbers = zip(zones, totals.trips.tolist(), totals.deviations.tolist(), strict=True)
+        rows += [{"side": totals.side, "area": zone, "known": n, "standard_deviation": d} for zone, n, d in numbers]
+    return pa.Table.from_pylist(rows, make_table_schema(make_public_table("known_totals")))
+
+
 def make_measurement_reader(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
     """Return the measurements of the totals, or by category, in the order of the plan and tree, computed when read."""
     measurements = (measurement for measurement in release.measured if measurement.step.by_segment == by_segment)

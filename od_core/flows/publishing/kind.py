@@ -29,6 +29,7 @@ from od_core.flows.publishing.flow_tables import (
     label_areas,
     list_level_errors,
     make_flows_table,
+    make_known_totals_table,
     make_measurement_reader,
 )
 from od_core.flows.publishing.read_bundle import open_flows
@@ -135,6 +136,7 @@ class FlowKind(Kind[Release]):
         possible, public = plan.tree.possible, list[str]()
         if possible is not None:
             public = [f"which {len(possible):,} pairs of zones can have {subject.nouns.counted}"]
+        public += [totals.describe(subject.nouns.counted) for totals in plan.known]
         sentences = describe_guarantee(
             subject, spent, plan.acceptance, public=public, states_total=plan.publishes_total
         )
@@ -225,11 +227,17 @@ class FlowKind(Kind[Release]):
     def check_invariants(self, release: Release) -> Iterator[str]:
         """Yield a message if a leaf has fewer than 1 trip, and for each breakdown of which a guarantee fails.
 
-        The trips of a leaf in a category are at least 0, and those in all categories of a breakdown sum to the trips of
-        the leaf. All published numbers are sums over leaves, so categories sum to totals at every pair of levels.
+        Flows sum to known totals that are exact. The trips of a leaf in a category are at least 0, and those in all
+        categories of a breakdown sum to the trips of the leaf. All published numbers are sums over leaves, so
+        categories sum to totals at every pair of levels.
         """
         if np.any(release.leaves.trips < 1):
             yield "a flow is below 1"
+        for totals in release.plan.known:
+            zone = (release.leaves.origin, release.leaves.destination)[totals.number]
+            trips = np.bincount(zone, release.leaves.trips, len(totals.trips))
+            if totals.is_exact and not np.array_equal(trips, totals.trips):
+                yield f"the flows do not sum to the exact known totals of the {totals.side}s"
         for name, trips in release.segments.items():
             if np.any(trips < 0):
                 yield f"a flow by {name} is below 0"
@@ -261,6 +269,8 @@ class FlowKind(Kind[Release]):
             "flows": make_flows_table(release),
             "measurements": make_measurement_reader(release, by_segment=False),
         }
+        if release.plan.known:
+            stored["known_totals"] = make_known_totals_table(release)
         if intervals:
             schema = pa.schema([field for field in FLOWS_SCHEMA if field.name not in (DISTANCE.name, RELIABILITY.name)])
             stored["flow_intervals"] = _select_small_pairs(tables.pairs, schema)

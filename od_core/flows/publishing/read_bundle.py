@@ -190,8 +190,11 @@ class ReleaseRequest:
 
 
 def _list_table_names(certificate: Certificate) -> list[str]:
-    """Return the names of the tables of a release: ``areas`` first; those of segments only with breakdowns."""
-    return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
+    """Return the names of the tables of a release: ``areas`` first; those of some options only with these."""
+    plan = certificate["plan"]
+    absent = [name for name in PARQUET if name.startswith("segment_")] if "segments" not in plan else []
+    absent += [] if "known" in plan else ["known_totals"]
+    return [name for name in PARQUET if name not in absent]
 
 
 def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
@@ -322,6 +325,7 @@ def _build_plan(facts: Mapping[str, Any], tables: Tables, versions: dict[str, st
     if "possible" in facts:
         measured = tables["measurements"]
         possible = PossiblePairs.from_frame(measured[measured["level"] == measured["level"].max()], origin, destination)
-    plan = ReleasePlan.from_facts(facts, origin, destination, possible)
+    known = tables["known_totals"] if "known" in facts else None
+    plan = ReleasePlan.from_facts(facts, origin, destination, possible, known)
     refuse_other_plan(plan, facts)
     return plan

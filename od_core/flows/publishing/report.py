@@ -20,7 +20,7 @@ from od_core.flows.indicators import distance_bands
 from od_core.flows.interval_ends import choose_reliability_words
 from od_core.flows.publishing.atlas import has_atlas
 from od_core.flows.publishing.changes import changes, describe_cautions, use_numbers_per_day
-from od_core.flows.publishing.flow_tables import FlowTables, label_areas, list_level_errors
+from od_core.flows.publishing.flow_tables import FlowTables, index_labels_by_code, label_areas, list_level_errors
 from od_core.flows.publishing.maps import DesireLines, render_flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -33,7 +33,6 @@ from od_core.publication.certificate import (
     format_confidence,
     has_intervals,
     is_selected,
-    read_bundle_format,
     read_subject,
 )
 from od_core.publication.comparability import Comparability, check_comparability
@@ -78,11 +77,13 @@ def render_flows_report(release: Release, certificate: Certificate, context: Rel
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
         within=_find_interval_reach(select_leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
-        atlas=ATLAS if has_atlas(tree, read_bundle_format(certificate)) else None,
+        atlas=ATLAS if has_atlas(tree, certificate) else None,
         segments=[
             _summarise_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns
         ],
         errors=list_level_errors(release),
+        known=[totals.describe(read_subject(certificate).nouns.counted) for totals in plan.known],
+        contradicted=_list_contradicted_totals(release) if interval else None,
         has_threshold=plan.has_threshold,
         chosen=describe_estimation(certificate),
         estimates_otherwise=plan.mechanism.estimator.key != "least_squares"
@@ -91,6 +92,16 @@ def render_flows_report(release: Release, certificate: Certificate, context: Rel
         changed=_summarise_changes(release, certificate, context),
         context=context,
     )
+
+
+def _list_contradicted_totals(release: Release) -> list[dict[Hashable, Any]] | None:
+    """Return the known totals that the measurements contradict, with labels of areas; None if none are known."""
+    if not release.plan.known:
+        return None
+    sides = {"origin": release.tree.origin, "destination": release.tree.destination}
+    labels = {side: index_labels_by_code(geography, geography.depth) for side, geography in sides.items()}
+    rows = release.contradicted_totals.to_dict("records")
+    return [row | {"label": labels[row["side"]][row["area"]]} for row in rows]
 
 
 def _find_interval_reach(leaves: pd.DataFrame) -> dict[str, int]:

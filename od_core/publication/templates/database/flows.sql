@@ -1,5 +1,5 @@
 {# Tables and views of releases of flows, which are created if they are missing. Values: release.
-   A database has the tables of breakdowns once it has such a release. #}
+   A database has the tables of breakdowns, and that of known totals, once it has such a release. #}
 CREATE TABLE IF NOT EXISTS releases (
     release VARCHAR PRIMARY KEY, series VARCHAR, period VARCHAR, revision BIGINT, mechanism VARCHAR, unit VARCHAR,
     neighbours VARCHAR, rho DOUBLE, epsilon DOUBLE, delta DOUBLE, trips BIGINT, origin_geography VARCHAR,
@@ -46,4 +46,8 @@ CREATE TABLE IF NOT EXISTS segment_expected_error (
 CREATE TABLE IF NOT EXISTS segment_intervals (
     release VARCHAR, breakdown VARCHAR, origin_level VARCHAR, destination_level VARCHAR, origin VARCHAR,
     destination VARCHAR, category VARCHAR, trips BIGINT, lower BIGINT, upper BIGINT);
+{% endif %}
+{% if release.plan.known %}
+CREATE TABLE IF NOT EXISTS known_totals (
+    release VARCHAR, side VARCHAR, area VARCHAR, known DOUBLE, standard_deviation DOUBLE);
 {% endif %}
