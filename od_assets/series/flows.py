@@ -18,6 +18,7 @@ from od_assets.series.section import Number, Section, note_once
 from od_assets.series.series import OptionValue, Records, ReleaseBounds, TreeSeries, Zones
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.bands import PART_TRIPS, Bands
+from od_core.flows.known_totals import KnownTotals, Side
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments, list_measured_levels, parse_area_total_share
@@ -204,6 +205,33 @@ class PossibleSection(Section):
             rule = PossiblePairs.from_rule(origins, destinations, within_zone=self.within_zone, distance_km=distances)
             stated.append(rule)
         return reduce(PossiblePairs.intersect, stated)
+
+
+class KnownTotalsSection(Section):
+    """The numbers of trips from or to each zone that are public beforehand, from registers or gates."""
+
+    file: str
+    level: str
+    side: Side
+    error: Number
+    source: str | None = None
+    date: str = ""
+
+    def read_totals(self, sides: Sides, folder: Path, period: str) -> KnownTotals:
+        """Return the totals of a period. ``file`` is a path relative to ``folder``; its name is the usual source.
+
+        Raises OdError as :meth:`od_core.KnownTotals.from_frame` does, or if the file cannot be read.
+        """
+        file = folder / self.file.replace("{period}", period)
+        return KnownTotals.from_frame(
+            read_zones(file),
+            sides.destination if self.side == "destination" else sides.origin,
+            side=self.side,
+            error=self.error,
+            level=self.level,
+            source=file.name if self.source is None else self.source,
+            date=self.date,
+        )
 
 
 class UncountedSection(Section):
@@ -491,12 +519,12 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             "counters": counters,
         }
 
-    def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
+    def plan_without_cap(self, geography: Sides, period: str) -> ReleasePlan:
         """Return the plan of all periods, also if it exceeds the cap. Raises OdError if the plan is refused."""
         return plan_release(
             geography.origin,
             destination_geography=geography.other,
-            **self._make_two_sided_options(geography),
+            **self._make_two_sided_options(geography, period),
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,
@@ -506,7 +534,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             uncounted=self.uncounted,
         )
 
-    def _make_two_sided_options(self, _geography: Sides) -> dict[str, Any]:
+    def _make_two_sided_options(self, _geography: Sides, _period: str) -> dict[str, Any]:
         """Return the options of the plan that a table of origins and destinations alone has; by default, none."""
         return {}
 
@@ -520,6 +548,7 @@ class TripSeries(FlowSeries):
     tree: TreeOrder = "destination"
     stated_area_totals: AreaTotalsSection | None = Field(None, alias="area_totals")
     possible: PossibleSection | None = None
+    known: KnownTotalsSection | list[KnownTotalsSection] | None = None
 
     _checked_properties: ClassVar[tuple[str, ...]] = (*FlowSeries._checked_properties, "area_totals")
 
@@ -539,6 +568,7 @@ class TripSeries(FlowSeries):
             "both_sides": self.tree == "both",
             "coordinates": has_coordinates,
             "possible": self.possible,
+            "known": self.known,
         }
         return super().features | list_given_options(**given)
 
@@ -582,12 +612,14 @@ class TripSeries(FlowSeries):
     def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
         return Sides(*(zones.read_geography(folder) for zones in lists))
 
-    def _make_two_sided_options(self, geography: Sides) -> dict[str, Any]:
-        options = {"tree": self.tree, "area_totals": self.area_totals}
-        if self.possible is None:
-            return options
-        pairs = self.possible.read_pairs(geography.origin, geography.destination, self.project.root)
-        return options | {"possible": pairs}
+    def _make_two_sided_options(self, geography: Sides, period: str) -> dict[str, Any]:
+        options: dict[str, Any] = {"tree": self.tree, "area_totals": self.area_totals}
+        if self.possible is not None:
+            options["possible"] = self.possible.read_pairs(geography.origin, geography.destination, self.project.root)
+        if self.known is not None:
+            listed = self.known if isinstance(self.known, list) else [self.known]
+            options["known"] = [one.read_totals(geography, self.project.root, period) for one in listed]
+        return options
 
 
 class CountSeries(FlowSeries):
