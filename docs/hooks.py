@@ -126,7 +126,8 @@ def _section(section: Any, place: str, seen: dict[Any, str]) -> Iterator[str]:
     nested = []
     for field_name, field in section.model_fields.items():
         name = field.alias or field_name
-        parts = [part for part in (field.annotation, *_within(field.annotation)) if hasattr(part, "model_fields")]
+        within = dict.fromkeys((field.annotation, *_within(field.annotation)))
+        parts = [part for part in within if hasattr(part, "model_fields")]
         nested += [(name, part) for part in parts]
         default = "required" if field.is_required() else _default(field)
         yield f"| `{name}` | {_type(field.annotation)} | {default} | {_cell(field.description)} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -215,7 +216,7 @@ class KnownTotalsSection(Section):
     side: Side
     error: Number
     source: str | None = None
-    date: str = ""
+    date: str | datetime.date = ""
 
     def read_totals(self, sides: Sides, folder: Path, period: str) -> KnownTotals:
         """Return the totals of a period. ``file`` is a path relative to ``folder``; its name is the usual source.
@@ -230,7 +231,7 @@ class KnownTotalsSection(Section):
             error=self.error,
             level=self.level,
             source=file.name if self.source is None else self.source,
-            date=self.date,
+            date=str(self.date),
         )
 
 

@@ -1,5 +1,6 @@
 """A series declares how many trips begin, or end, in each zone."""
 
+import datetime
 from typing import Any
 
 import pandas as pd
@@ -64,11 +65,11 @@ def test_both_sides_are_declared_as_a_list_and_options_beside_them_are_refused(p
         "level": project.component().geography.levels[-1],
         "error": "1/50",
         "source": "gates",
-        "date": "2001",
+        "date": datetime.date(2001, 6, 30),
     }
     component = project.component(known=[given, given | {"side": "destination"}])
     plan = component.plan(component.read_geography(), "2001-01")
     assert [totals.side for totals in plan.known] == ["origin", "destination"]
-    assert [(totals.source, totals.date) for totals in plan.known] == [("gates", "2001")] * 2
+    assert [(totals.source, totals.date) for totals in plan.known] == [("gates", "2001-06-30")] * 2
     with pytest.raises(OdError, match="OD-KNOWN-TOTALS"):
         project.component(known=given, area_totals={"share": "1/10"}).require_valid()
