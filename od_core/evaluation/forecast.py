@@ -294,7 +294,8 @@ class _Words:
 def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
     """Yield ``runs`` releases of a plan, each with its own noise.
 
-    The trip counts are those of :func:`arrange_counts_for_plan`. Simulations with the same ``number`` have the same
+    The trip counts are those of :func:`arrange_counts_for_plan`. Known totals of the plan are of other trips, and are
+    left out. Simulations with the same ``number`` have the same
     noise. If it is None, the noise is new at every call. Raises OdError if the variance of the noise is too large for
     the backend ``table``.
     """
@@ -306,8 +307,9 @@ def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: i
             " largest that a forecast draws",
             next_step="request a larger epsilon",
         )
+    alone = replace(plan, known=())
     for run in range(runs):
-        yield run_plan(plan, trips, noise if number is None else RepeatableNoise(number, run), MemoryMeasurements())
+        yield run_plan(alone, trips, noise if number is None else RepeatableNoise(number, run), MemoryMeasurements())
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:

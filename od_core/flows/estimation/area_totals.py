@@ -137,10 +137,10 @@ def include_area_totals(
         noisy[above.divided] -= above.noise / spread * sums
         moved[system.fixed] = replace(above, noisy=noisy)
     totals_by_position = {}
-    of_zones = {side: (y - noise * m[side], noise) for side, (y, noise) in by_side.items()}
+    of_zones: SideTotals = {side: (y - noise * m[side], noise) for side, (y, noise) in by_side.items()}
     if plan.known:
         fitted, bounds = system.fit_zone_totals(moved[-1].noisy), system.bound_variances()
-        of_zones = {side: of_zones.get(side, (fitted[side], 0.0))[:1] + (bounds[side],) for side in (0, 1)}
+        of_zones = {side: (of_zones.get(side, (fitted[side],))[0], bounds[side]) for side in (0, 1)}
     for k in range(system.fixed or 0, len(levels) - 1):
         totals = _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, of_zones)
         if totals is not None:

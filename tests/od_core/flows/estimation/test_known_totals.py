@@ -26,7 +26,8 @@ from od_core import (
     plan_release,
     release_flows,
 )
-from od_core.evaluation.known_flows import make_generator
+from od_core.evaluation.forecast import forecast
+from od_core.evaluation.known_flows import KnownFlows, make_generator
 from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.least_squares import build_measured_levels, fit_measured_levels
 from od_core.flows.estimation.levels import combine_totals, list_side_totals
@@ -422,6 +423,12 @@ def test_known_totals_cost_nothing():
     assert plans[0].digest != plans[1].digest
     facts_of_plan = plans[1].facts()["known"]
     assert facts_of_plan == [{"side": "origin", "error": "0", "digest": known_gates().digest}]
+
+
+def test_a_forecast_of_other_trips_leaves_known_totals_out():
+    table = KnownFlows.from_frame("records", "public", RECORDS, GEOGRAPHY)
+    plans = [plan_release(GEOGRAPHY, known=known, **GIVEN) for known in (None, known_gates(GATES.assign(trips=900)))]
+    pd.testing.assert_frame_equal(*(forecast(plan, table, runs=2) for plan in plans))
 
 
 def published_of(tmp_path: Any) -> Release:
