@@ -6,7 +6,8 @@ paste one after the other. Examples elsewhere go on with the names of this tour.
 
 **Describe what is public.** :class:`Geography` contains the areas of each level, and :class:`FlowTree` the pairs of
 areas of an origin and a destination geography; :class:`PossiblePairs` are those that can have trips, if some cannot.
-:class:`PrivacyUnit` defines what is protected, and :class:`Budget` how much may be spent.
+:class:`KnownTotals` are numbers from or to zones that are public beforehand. :class:`PrivacyUnit` defines what is
+protected, and :class:`Budget` how much may be spent.
 
 >>> from fractions import Fraction
 >>> from pathlib import Path
