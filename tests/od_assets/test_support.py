@@ -17,7 +17,7 @@ from tests.od_assets.conftest import ZONES, Project
 
 PLACED = ZONES.assign(longitude=[0, 1, 2, 3, 4, 8], latitude=[50, 51, 55, 53, 57, 58])
 GEOGRAPHY = od_core.Geography.from_frame(ZONES, ["region", "zone"])
-LISTED = od_core.PossiblePairs.from_rule(GEOGRAPHY, GEOGRAPHY, within_zone=False)
+GATES = pd.DataFrame({"area": ZONES["zone"], "trips": 150})
 USERS = ("user", "user_period", "user_year")
 DECLARED = {*read_support().groups["records"], *read_support().groups["formats"], "mechanism_options"}
 """Features that only a declaration has."""
@@ -72,8 +72,7 @@ def mechanism_of(features: set[str]) -> od_core.Mechanism:
     options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
     options |= {"segment_profile": {"segment_profile": 1}, "laplace": {"noise_distribution": "laplace"}}
     stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
-    keeps_all = features & {"inftda_refined", "possible"}
-    return od_core.InfTDARefined(**stated) if stated or keeps_all else od_core.InfTDA()  # type: ignore[arg-type]
+    return od_core.InfTDARefined(**stated) if stated or "inftda_refined" in features else od_core.InfTDA()  # type: ignore[arg-type]
 
 
 def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
@@ -90,7 +89,12 @@ def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
         bands=od_core.Bands((1,)) if "bands" in features else None,
         uncounted=od_core.Uncounted("1/4", 9) if "uncounted" in features else None,
         tree="both" if "both_sides" in features else "destination",
-        possible=LISTED if "possible" in features else None,
+        possible=od_core.PossiblePairs.from_rule(GEOGRAPHY, GEOGRAPHY, within_zone=False)
+        if "possible" in features
+        else None,
+        known=od_core.KnownTotals.from_frame(GATES, GEOGRAPHY, side="origin", error="1/50")
+        if "known" in features
+        else None,
     )
 
 
@@ -124,7 +128,7 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
 def _release_flows(plan: od_core.ReleasePlan, features: set[str], root: Path) -> None:
     given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "noise": "table"}
     given |= {"destination_geography": plan.tree.destination, "uncounted": plan.uncounted, "fault_threshold": 0}
-    given |= {"tree": plan.tree.order, "possible": plan.tree.possible}
+    given |= {"tree": plan.tree.order, "possible": plan.tree.possible, "known": plan.known}
     if "ledger" in features:
         ledger = od_core.Ledger(root / "ledger.sqlite")
         ledger.declare(od_core.PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
@@ -178,6 +182,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         "area_totals": {"area_totals": {"share": "1/10"}},
         "both_sides": {"tree": "both"},
         "possible": {"possible": {"within_zone": False}},
+        "known": {"known": {"file": "gates.csv", "level": "zone", "side": "origin", "error": "1/50"}},
         "bands": {"bands": {"cuts": [1]}},
         "uncounted": {"uncounted": {"share": "1/4", "max_trips": 9}},
         "coordinates": {"geography__coordinates": ["latitude", "longitude"]},
@@ -221,6 +226,8 @@ def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row, project):
         features.add("user_year")
     if "laplace" in features and row.kind == "flows" and "both_sides" not in row.needs:
         features.add("both_sides")
+    if features & {"known", "possible"} and "inftda_refined" not in row.needs:
+        features.add("inftda_refined")
     with pytest.raises(od_core.OdError) as refused:
         asked(project, row.kind, features)
     assert (refused.value.code, refused.value.next_step) == (row.code, row.next_step)
@@ -255,7 +262,7 @@ def choices(kind: str) -> list[str]:
     others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
     listed = chain.from_iterable(groups[name] for name in chosen)
-    only_flows = {"area_totals", "both_sides", "coordinates", "possible"} if kind == "counts" else set()
+    only_flows = {"area_totals", "both_sides", "coordinates", "possible", "known"} if kind == "counts" else set()
     return [name for name in (*listed, *uses) if name not in others | only_flows]
 
 
@@ -266,6 +273,7 @@ PAIRS = [(kind, *pair) for kind in read_support().kinds for pair in combinations
 def test_what_the_table_does_not_refuse_is_accepted(project):
     """Each pair of features, with what they need, is declared without an error, and planned if a plan has both."""
     PLACED.to_csv(project.root / "zones.csv", index=False)
+    GATES.to_csv(project.root / "gates.csv", index=False)
     geographies: dict[str, Any] = {}
     accepted, wrong = 0, []
     for kind, *pair in PAIRS:
