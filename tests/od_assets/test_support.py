@@ -72,7 +72,8 @@ def mechanism_of(features: set[str]) -> od_core.Mechanism:
     options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
     options |= {"segment_profile": {"segment_profile": 1}, "laplace": {"noise_distribution": "laplace"}}
     stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
-    return od_core.InfTDARefined(**stated) if stated or "inftda_refined" in features else od_core.InfTDA()  # type: ignore[arg-type]
+    keeps_all = features & {"inftda_refined", "possible"}
+    return od_core.InfTDARefined(**stated) if stated or keeps_all else od_core.InfTDA()  # type: ignore[arg-type]
 
 
 def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
