@@ -222,7 +222,7 @@ def test_an_interval_of_a_total_is_of_the_mean_of_the_tree_and_of_the_known_tota
 
 
 def test_trips_move_until_exact_totals_are_met_whenever_that_is_possible():
-    """Of a few areas of one or both sides, against all tables of whole numbers; nodes keep their sums."""
+    """Of a few areas of one or both sides, on tables built so that they can be met; nodes keep their sums."""
     met = set()
     for seed in range(400):
         random = Random(seed)  # noqa: S311  # test data
