@@ -55,7 +55,7 @@ ui: .venv/installed-release
 test: install
 	$(IN_FOLDER) $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal -m "not slow" od_core tests
 
-# Of each slow kind: every valid pair of options, a job of each kind of release, a project of others, the distribution of each noise, a search for leaks, a soak, a page, a count;
+# Of each slow kind: every valid pair of options, a job of each kind of release, the distribution of each noise, a search for leaks, a soak, a page, a count;
 # and all slow tests beside the fast ones.
 SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
 	tests/jobs/test_segment_job.py::test_each_level_draws_its_queries_once_and_all_checks_pass \
@@ -64,7 +64,6 @@ SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_r
 	tests/jobs/test_series_of_rules.py::test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it \
 	tests/jobs/test_assisted.py::test_each_month_learns_from_the_months_before_and_spends_nothing \
 	tests/jobs/test_cli_runs.py::test_run_publishes_reads_back_and_status_tells \
-	tests/jobs/test_foreign_project.py::test_a_release_runs_in_the_teams_own_deployment \
 	tests/jobs/test_two_code_locations.py::test_both_release_and_verify_and_no_asset_has_two_locations \
 	tests/jobs/test_upstream_assets.py::test_one_tick_after_a_new_partition_requests_the_release_and_the_dashboard \
 	tests/matrix/test_matrix.py \

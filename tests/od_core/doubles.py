@@ -55,6 +55,13 @@ class SeededLaplace(SeededNoise):
         return one - other
 
 
+class PlacedLaplace(SeededLaplace):
+    """Test double: noise in place of discrete Laplace values, which follows from the seed, the level and the cell."""
+
+    def draw_laplace_at(self, scale: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        return self.draw(2 * scale**2, level, first, size)
+
+
 def no_noise() -> ListedNoise:
     """Test double: zeros, so that what is released is the truth."""
     return ListedNoise([0])

@@ -21,7 +21,7 @@ from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import PlacedLaplace, SeededNoise, no_noise
 from tests.od_core.oracles.intervals import within
 from tests.od_core.oracles.segments import DROPPING, KEEPING, LAPLACE, ROOT, SegmentCase, cells_of, segment_case
 from tests.od_core.strategies import trees_for
@@ -186,7 +186,7 @@ def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, 
 @given(random=RANDOMS)
 def test_neither_pieces_nor_threads_change_a_byte(mechanisms, random: Random):
     """Measurements, released tables and intervals; noise is a function of level and position."""
-    noise = SeededNoise(random.randrange(2**32))
+    noise = PlacedLaplace(random.randrange(2**32))
     case, found = segment_case(random, random.choice(mechanisms), noise=noise, most_pairs=60), set()
     for chunk, block, threads in ((1 << 17, 1 << 20, "1"), (1, 1, "3"), (7, 5, "2")):
         with pytest.MonkeyPatch.context() as patch:
