@@ -16,7 +16,6 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,10 @@ from benchmarks.area_totals import coverage
 from benchmarks.area_totals import errors as area_total_errors
 from benchmarks.estimator import NOISE, data_set, is_there
 from benchmarks.measuring import machine, printed, steps
+from benchmarks.possible_pairs import VARIANTS
+from benchmarks.square_levels import make_unit, planned
 from benchmarks.tables import write_csv
-from od_core import Budget, InfTDARefined, KnownTotals, PrivacyUnit, ReleasePlan, plan_release
+from od_core import KnownTotals, ReleasePlan
 from od_core.evaluation.forecast import arrange_counts_for_plan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import make_leaf_nodes, sum_trips_by_zone
@@ -34,16 +35,9 @@ from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
-from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 
 CASES = ("flights", "norway", "taxis")
-VARIANTS: Mapping[str, dict[str, Any]] = {
-    "one side at a time": {},
-    "one side at a time, auto": {"estimate": "auto"},
-    "both sides": {"tree": "both"},
-    "Laplace": {"tree": "both", "noise_distribution": "laplace"},
-}
 KNOWN: Mapping[str, tuple[str | None, str | None]] = {
     "none": (None, None),
     "origins, 2 %": ("1/50", None),
@@ -55,19 +49,6 @@ KNOWN: Mapping[str, tuple[str | None, str | None]] = {
 
 COVERED = 5
 """Number of runs whose intervals are compared with the truth."""
-
-
-def planned(data: KnownFlows, epsilon: str, options: Mapping[str, Any]) -> ReleasePlan:
-    """Return the plan of a variant, for unbounded neighbours, without known totals."""
-    of_mechanism = {name: value for name, value in options.items() if name != "tree"}
-    return plan_release(
-        data.geography,
-        unit=PrivacyUnit("trip", "unbounded"),
-        budget=Budget(epsilon, 0 if "noise_distribution" in options else "1e-6"),
-        mechanism=InfTDARefined(**of_mechanism),
-        acceptance=NO_FAULTS,
-        tree=options.get("tree", "destination"),
-    )
 
 
 def draw_known(data: KnownFlows, truth: Nodes, name: str, generator: np.random.Generator) -> tuple[KnownTotals, ...]:
@@ -121,7 +102,9 @@ def main() -> None:
         [*product(cases, options.epsilon, options.variant, options.known)], "known_totals"
     ):
         data = data_set(case, options.data, small=False)
-        found = measured(data, planned(data, epsilon, VARIANTS[variant]), name, options.runs)
+        found = measured(
+            data, planned(data, make_unit("unbounded", 1), epsilon, "1e-6", VARIANTS[variant]), name, options.runs
+        )
         rows.append({"data_set": case, "epsilon": epsilon, "variant": variant, "known": name, **found})
     if options.csv:
         texts = [

@@ -21,9 +21,9 @@ import pandas as pd
 from benchmarks.estimator import NOISE
 from benchmarks.flights import FLIGHTS, us_flights
 from benchmarks.measuring import machine, printed, steps
-from benchmarks.square_levels import LEVEL, errors
+from benchmarks.square_levels import LEVEL, errors, make_unit, planned
 from benchmarks.tables import write_csv
-from od_core import Budget, InfTDARefined, PrivacyUnit, ReleasePlan, plan_release
+from od_core import ReleasePlan
 from od_core.evaluation.forecast import arrange_counts_for_plan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import compute_level_errors, make_leaf_nodes, sum_trips_by_level
@@ -31,7 +31,6 @@ from od_core.flows.release import run_plan
 from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
-from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 
 MONTHS = ("2001-01", "2001-02", "2001-03", "2001-04", "2001-05")
@@ -47,20 +46,6 @@ def read_routes(folder: Path, data: KnownFlows) -> PossiblePairs:
     """Return the pairs of airports with a flight in one of the months before."""
     months = [pd.read_parquet(folder / f"{month}.parquet", columns=["origin", "destination"]) for month in MONTHS]
     return PossiblePairs.from_frame(pd.concat(months).drop_duplicates(), data.geography, data.geography)
-
-
-def planned(data: KnownFlows, epsilon: str, options: Mapping[str, Any], possible: PossiblePairs | None) -> ReleasePlan:
-    """Return the plan of a variant, for unbounded neighbours."""
-    of_mechanism = {name: value for name, value in options.items() if name != "tree"}
-    return plan_release(
-        data.geography,
-        unit=PrivacyUnit("trip", "unbounded"),
-        budget=Budget(epsilon, 0 if "noise_distribution" in options else "1e-6"),
-        mechanism=InfTDARefined(**of_mechanism),
-        acceptance=NO_FAULTS,
-        tree=options.get("tree", "destination"),
-        possible=possible,
-    )
 
 
 def measured(data: KnownFlows, plan: ReleasePlan, runs: int) -> dict[str, float]:
@@ -90,7 +75,7 @@ def main() -> None:
     routes = read_routes(FLIGHTS, data)
     rows = []
     for epsilon, name, is_stated in steps([*product(options.epsilon, VARIANTS, (False, True))], "possible_pairs"):
-        plan = planned(data, epsilon, VARIANTS[name], routes if is_stated else None)
+        plan = planned(data, make_unit("unbounded", 1), epsilon, "1e-6", VARIANTS[name], routes if is_stated else None)
         pairs = plan.tree.cells(plan.tree.depth)
         found = measured(data, plan, options.runs)
         rows.append({"epsilon": epsilon, "variant": name, "possible_pairs": pairs, **found})

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.estimator import NOISE, data_set, is_there
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.tables import write_csv
-from od_core import Budget, InfTDARefined, PrivacyUnit, ReleasePlan, plan_release
+from od_core import Budget, InfTDARefined, PossiblePairs, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import arrange_counts_for_plan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import (
@@ -67,7 +67,14 @@ def make_unit(relation: str, trips: int) -> PrivacyUnit:
     return PrivacyUnit("user_period" if user else "trip", relation, *user)  # type: ignore[arg-type]  # known relations
 
 
-def planned(data: KnownFlows, unit: PrivacyUnit, epsilon: str, delta: str, options: Mapping[str, Any]) -> ReleasePlan:
+def planned(
+    data: KnownFlows,
+    unit: PrivacyUnit,
+    epsilon: str,
+    delta: str,
+    options: Mapping[str, Any],
+    possible: PossiblePairs | None = None,
+) -> ReleasePlan:
     """Return the plan of a variant."""
     of_mechanism = {name: options[name] for name in ("estimate", "noise_distribution") if name in options}
     plan = plan_release(
@@ -77,6 +84,7 @@ def planned(data: KnownFlows, unit: PrivacyUnit, epsilon: str, delta: str, optio
         mechanism=InfTDARefined(**of_mechanism),
         acceptance=NO_FAULTS,
         tree=options.get("tree", "destination"),
+        possible=possible,
     )
     return replace(plan, area_totals=plan.usual_area_total_share) if "area_totals" in options else plan
 

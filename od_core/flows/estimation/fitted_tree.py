@@ -104,19 +104,28 @@ class NodeSums:
         values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
             the dropped nodes that the sum overlaps, ``most``, ``unseen`` and ``doubt`` of :class:`Estimates`. Shape (6,
             sums); (3, sums) if no node was dropped.
-        first: Number of the first area of each node; shape (nodes,). None if each node has one sum.
+        first: Number of the first area of each node; shape (nodes,).
     """
 
     offsets: Integers
     values: Reals
-    first: Integers | None = None
+    first: Integers
 
     @classmethod
     def from_level(
-        cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS, *, noisy: bool = False
+        cls,
+        level: FittedLevel,
+        weights: NodeWeights | None = None,
+        rows: int = ALL_ROWS,
+        *,
+        noisy: bool = False,
+        first: Integers | None = None,
     ) -> NodeSums:
-        """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default."""
-        sums = cls.make_zeros(np.ones(len(level.nodes), dtype=np.int64), rows)
+        """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default.
+
+        ``first`` is the number of the area of each sum, 0 by default.
+        """
+        sums = cls.make_zeros(np.ones(len(level.nodes), dtype=np.int64), rows, first)
         weight = 1.0 if weights is None else weights
         if noisy:
             sums.values[_RESIDUAL] = level.noise * np.square(weight)
@@ -126,10 +135,10 @@ class NodeSums:
         return sums
 
     @classmethod
-    def make_zeros(cls, areas: Integers, rows: int = ALL_ROWS) -> NodeSums:
-        """Return sums that are all 0, for nodes with the given numbers of sums."""
+    def make_zeros(cls, areas: Integers, rows: int = ALL_ROWS, first: Integers | None = None) -> NodeSums:
+        """Return sums that are all 0, for nodes with the given numbers of sums, of areas from ``first``, or 0, on."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
-        return cls(offsets, np.zeros((rows, offsets[-1])))
+        return cls(offsets, np.zeros((rows, offsets[-1])), np.zeros_like(areas) if first is None else first)
 
     @classmethod
     def concatenate(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
@@ -137,13 +146,13 @@ class NodeSums:
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((rows, 0)), *(part.values for part in parts)], axis=1)
-        first = np.concatenate([np.empty(0, dtype=np.int64), *(part.first for part in parts if part.first is not None)])
-        return cls(np.concatenate([[0], np.cumsum(areas)]), values, first if len(first) == len(areas) else None)
+        first = np.concatenate([np.empty(0, dtype=np.int64), *(part.first for part in parts)])
+        return cls(np.concatenate([[0], np.cumsum(areas)]), values, first)
 
     def sum_to_parents(
         self,
         level: FittedLevel,
-        first: Integers,
+        first: Integers | None = None,
         count: Integers | None = None,
         group: Integers | None = None,
         unseen: Reals | None = None,
@@ -155,21 +164,19 @@ class NodeSums:
 
         Args:
             level: The level of the children.
-            first: Number of the first area that each child overlaps, if the children have no sums yet, or some were
-                dropped; shape (children,).
+            first: Number of the first area that each child overlaps; by default, that of its sums. Shape (children,).
             count: How many areas each child overlaps; by default, as many as it has sums. Shape (children,).
             group: For children with one sum, number of the area of this sum, from the first; shape (children,).
             unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
                 of :func:`estimate_dropped_trips`; shape (3, children). None if no node was dropped.
         """
-        if self.first is not None and unseen is None:
-            first, count = self.first, None
+        first = self.first if first is None else first
         count = np.diff(self.offsets) if count is None else count
         least, end = first[:0], first[:0]
         if len(level.offsets) > 1:  # the root has no parent
             least = np.minimum.reduceat(first, level.offsets[:-1])
             end = np.maximum.reduceat(first + count, level.offsets[:-1])
-        above = replace(NodeSums.make_zeros(end - least, len(self.values)), first=least)
+        above = NodeSums.make_zeros(end - least, len(self.values), least)
         area, begins = first if group is None else first + group, above.offsets[:-1] - least
         children = _Children(level.offsets, level.own, level.divided, begins, area, self.offsets)
         _add_rows(children, self.values if unseen is None else self.values[:MEASURED_ROWS], above.values)
@@ -372,10 +379,8 @@ class FittedTree:
         count = np.diff(offsets)
         divided = level_of_cells.divided
         summed_area = np.repeat(_select_side_areas(level_of_cells, 1 - apart)[divided], count)
-        first = self.find_overlapped_areas(level_of_cells, apart, apart_level)[0][divided]
-        if sums.first is not None:
-            first = sums.first // weights.groups
-        apart_area = (np.arange(len(summed_area)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
+        before = np.repeat(sums.first // weights.groups - offsets[:-1], count)
+        apart_area = (np.arange(len(summed_area)) + before).astype(np.int32)
         origin, destination = (apart_area, summed_area) if apart == 0 else (summed_area, apart_area)
         return origin, destination, sums.compute_estimates(level_of_cells.variance[divided])
 
@@ -452,7 +457,7 @@ class FittedTree:
                 sums.values[:, level.divided[to_add]] += below.values[:, to_add]
                 if not self.nothing_dropped:
                     sums.values[_MOST_UNSEEN:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
-            below = sums.sum_to_parents(level, np.zeros(len(level.nodes), dtype=np.int64))
+            below = sums.sum_to_parents(level)
         return sums.compute_estimates(self.levels[0].variance)
 
     def find_largest_dropped_bound(self, origin_level: int, destination_level: int) -> int | None:
@@ -491,9 +496,12 @@ class FittedTree:
 
         def sum_up_levels(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
             for level in reversed(levels):
-                first, count = self.find_overlapped_areas(level, apart, apart_level)
-                unseen = None if self.nothing_dropped else _bound_and_estimate_dropped(level)
-                sums = sums.sum_to_parents(level, groups * first, groups * count, unseen=unseen)
+                if self.nothing_dropped:
+                    sums = sums.sum_to_parents(level)
+                else:
+                    first, count = self.find_overlapped_areas(level, apart, apart_level)
+                    unseen = _bound_and_estimate_dropped(level)
+                    sums = sums.sum_to_parents(level, groups * first, groups * count, unseen=unseen)
             return sums
 
         def sum_block(block: tuple[int, int]) -> NodeSums:

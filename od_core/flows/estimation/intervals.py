@@ -94,16 +94,14 @@ def compute_exchange_covariances(fit: FittedTree, level: int) -> Reals:
         return shared
     finest = fit.find_enclosing_levels(level, level)[1]
     nodes = fit.levels[finest].nodes
-    between_areas = NodeSums.from_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
-    sides = [between_areas, between_areas]
+    areas = [fit.find_overlapped_areas(fit.levels[finest], side, level)[0] for side in (0, 1)]
+    are_apart = nodes.origin != nodes.destination
+    sides = [NodeSums.from_level(fit.levels[finest], are_apart, MEASURED_ROWS, first=own) for own in areas]
     node, product = _find_common_nodes(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         fitted = fit.levels[k]
         shared += product * fitted.own[node]
-        sides = [
-            sums.sum_to_parents(fitted, fit.find_overlapped_areas(fitted, side, level)[0])
-            for side, sums in enumerate(sides)
-        ]
+        sides = [sums.sum_to_parents(fitted) for sums in sides]
         node, product = _find_common_nodes(fit, k - 1, level, sides)
         shared -= product * fitted.siblings[node]
     return shared + product * fit.levels[0].variance[node]
@@ -111,15 +109,14 @@ def compute_exchange_covariances(fit: FittedTree, level: int) -> Reals:
 
 def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
     """Return the node of ``fit.levels[k]`` above outflow and inflow (``sides``) of each area, and its product c d."""
-    fitted, nodes, tree = fit.levels[k], fit.levels[k].nodes, fit.tree
+    nodes, tree = fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
     pair = tree.level_pair(nodes.level)
     origin, destination = (tree.origin.ancestors_at(level, min(above, level)) for above in pair)
     node = find_pairs(nodes.origin, nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
-    for side, sums in enumerate(sides):
-        first = fit.find_overlapped_areas(fitted, side, level)[0] if sums.first is None else sums.first
-        place = areas - first[node]
+    for sums in sides:
+        place = areas - sums.first[node]
         is_there = (node >= 0) & (place >= 0) & (place < np.diff(sums.offsets)[node])  # or it cannot have trips
         product[~is_there] = 0.0
         product[is_there] *= sums.values[FACTOR, (sums.offsets[node] + place)[is_there]]

@@ -13,7 +13,8 @@ def test_sums_of_dropped_children_take_no_memory():
     children, areas = 200_000, 100
     own, siblings = np.ones(children), np.array([float(children)])
     level = SimpleNamespace(offsets=np.array([0, children]), own=own, siblings=siblings, divided=np.array([7]))
-    sums, unseen = NodeSums(np.array([0, areas]), np.ones((6, areas))), np.ones((3, children))
+    sums = NodeSums(np.array([0, areas]), np.ones((6, areas)), np.zeros(1, np.int64))
+    unseen = np.ones((3, children))
     first, count = np.zeros(children, np.int64), np.full(children, areas)
     tracemalloc.start()
     above = sums.sum_to_parents(level, first, count, unseen=unseen)
