@@ -1,6 +1,9 @@
-"""Functions are named by what they do, and take few parameters; files are not long."""
+"""Functions are named by what they do, and take few parameters; files are not long; what texts refer to exists."""
 
 import ast
+import functools
+import pydoc
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,3 +134,132 @@ def test_many_parameters_are_found_but_in_kernels() -> None:
 @pytest.mark.parametrize("name", ["carry_levels", "with_seed", "from_frame", "need_budget", "ancestors", "__init__"])
 def test_clear_names_are_not(name):
     assert not is_unclear(name)
+
+
+REFERENCE = re.compile(
+    r":(attr|class|data|func|meth|mod):`~?([\w.]+)`|``([A-Z]\w*[a-z]\w*\.\w+|od_(?:core|assets)\.[\w.]+)``"
+)
+"""A reference with a role, or the name of an attribute of a class or of a module between two backquotes."""
+
+
+def name_module(path: Path) -> str:
+    """The dotted name of a module, such as ``od_core.flows.plan``; a stub has that of what it is a stub of."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def bound_names(scope: ast.Module | ast.ClassDef) -> set[str]:
+    """The names that a module or the body of a class defines or imports, and the attributes that methods set."""
+    names: set[str] = set()
+    statements: list[ast.AST] = [*scope.body]
+    while statements:
+        node = statements.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue  # what its body binds is its own
+        if isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        statements += ast.iter_child_nodes(node)
+    if isinstance(scope, ast.ClassDef):
+        attributes = [node for node in ast.walk(scope) if isinstance(node, ast.Attribute)]
+        names |= {
+            each.attr for each in attributes if isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self"
+        }
+    return names
+
+
+class Definitions:
+    """What some modules define, by name. Of classes of one name, whose references cannot be told apart, any counts."""
+
+    def __init__(self, texts: list[tuple[str, str]]) -> None:
+        self.of_modules: dict[str, set[str]] = {}
+        self.of_classes: dict[str, set[str]] = {}
+        bases: dict[str, set[str]] = {}
+        for module, text in texts:
+            tree = ast.parse(text)
+            self.of_modules.setdefault(module, set()).update(bound_names(tree))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    self.of_classes.setdefault(node.name, set()).update(bound_names(node))
+                    named = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+                    bases.setdefault(node.name, set()).update(named - {node.name})
+        while True:  # until no class inherits anything more
+            before = sum(map(len, self.of_classes.values()))
+            for name, members in self.of_classes.items():
+                members.update(*(self.of_classes.get(base, set()) for base in bases[name]))
+            if before == sum(map(len, self.of_classes.values())):
+                break
+
+    def has(self, reference: str, role: str, module: str, classes: list[str]) -> bool:
+        """Whether there is what a reference names, which stands in a module and, within that, in some classes."""
+        first, _, rest = reference.partition(".")
+        if reference in self.of_modules or role == "mod":
+            return reference in self.of_modules
+        if not rest:
+            near = self.of_modules[module].union(*(self.of_classes[name] for name in classes))
+            is_elsewhere = any(first in names for names in self.of_modules.values())
+            return first in near or (is_elsewhere and role in ("class", "data", "func") and not first.startswith("_"))
+        if first in self.of_classes:
+            return rest in self.of_classes[first]
+        if first in ("od_core", "od_assets"):
+            home = max((name for name in self.of_modules if reference.startswith(f"{name}.")), key=len)
+            name, *member = reference.removeprefix(f"{home}.").split(".")
+            return name in self.of_modules[home] and (not member or self.has(f"{name}.{member[0]}", role, home, []))
+        return pydoc.locate(reference) is not None  # of another package
+
+    def list_lost(self, module: str, text: str) -> list[str]:
+        """The references in the text of a module to what does not exist, each with its line."""
+        classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+        lost = []
+        for number, line in enumerate(text.splitlines(), 1):
+            around = [node.name for node in classes if node.lineno <= number <= (node.end_lineno or 0)]
+            for role, target, quoted in REFERENCE.findall(line):
+                if not self.has(target or quoted, role, module, around):
+                    lost.append(f"{module}, line {number}: {target or quoted}")
+        return lost
+
+
+@functools.cache
+def read_definitions() -> Definitions:
+    """What the product defines. The stub of ``od_core`` has the public names."""
+    files = [path for package in ("od_core", "od_assets") for path in (ROOT / package).rglob("*.py*")]
+    sources = [path for path in files if path.suffix in (".py", ".pyi")]
+    return Definitions([(name_module(path), path.read_text(encoding="utf-8")) for path in sources])
+
+
+def test_texts_refer_to_what_exists() -> None:
+    files = [path for package in ("od_core", "od_assets") for path in sorted((ROOT / package).rglob("*.py"))]
+    texts = {name_module(path): path.read_text(encoding="utf-8") for path in files}
+    assert [lost for module, text in texts.items() for lost in read_definitions().list_lost(module, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_lost"),
+    [
+        (":func:`od_core.release_flows`", False),
+        (":func:`od_core.release_nothing`", True),
+        (":meth:`od_core.flows.release.Release.flows_at`", False),  # of a base class
+        (":meth:`od_core.flows.release.Release.flows_of`", True),
+        ("# :attr:`Guarantee.odds`", False),
+        ("``Guarantee.aside``", True),
+        ("``NoSuchClass.odds``", True),
+        ("``polars.DataFrame`` in ``README.txt``", False),
+        (":mod:`od_core.flows.nothing`", True),
+        (":class:`pathlib.Path`", False),
+        (":class:`pathlib.Pathway`", True),
+        (":func:`plan_release`", False),  # of another module
+        (":func:`_check_prior`", False),
+        (":func:`_check_something`", True),
+        (":meth:`odds`", True),  # outside of its class
+    ],
+)
+def test_a_reference_to_what_does_not_exist_is_found(text: str, is_lost: bool) -> None:
+    found = read_definitions().list_lost("od_core.privacy.posterior", f"{text if text[0] == '#' else repr(text)}\n")
+    assert bool(found) == is_lost
+
+
+def test_a_reference_within_a_class_is_to_its_members_and_those_of_its_bases() -> None:
+    base = "class Base:\n    def __init__(self):\n        self.kept = 1\n"
+    text = f"{base}class Case(Base):\n    ':attr:`kept` and :attr:`other`'\n"
+    assert Definitions([("case", text)]).list_lost("case", text) == ["case, line 5: other"]

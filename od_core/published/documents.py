@@ -146,8 +146,8 @@ class Facts:
     def rho_of_whole(self) -> Fraction | None:
         """Rho of :attr:`whole`, not of this release; None unless the epsilon of :attr:`whole` is converted from rho.
 
-        None, too, if the cap covers charges with a delta, for which its rho does not hold (``Guarantee.aside``), or if
-        the release is derived and its certificate states no cap.
+        So it is None under a cap in epsilon, whose rho does not bound all that it allows (:meth:`Guarantee.from_cap`),
+        and for a derived release whose certificate states no cap.
         """
         is_stated = not self.is_derived or "account" in self.certificate
         return self.whole.rho if is_stated and self.whole.is_converted else None
