@@ -388,7 +388,7 @@ class Chain(ABC):
         the head names; or a release was charged, and the head is missing or damaged.
         """
         with self._open_entries(self._use_connection(), self._begin, "COMMIT") as entries:
-            head = self._check_head(entries)
+            head = self._check_head(entries, self._read_head())
             self._verified = entries.verify(NO_ENTRY if whole else self._verified)
             if head == NO_ENTRY and self._verified != NO_ENTRY:  # a process was killed between an entry and the head
                 self._renew_head(self._verified)
@@ -398,14 +398,16 @@ class Chain(ABC):
 
     @contextmanager
     def open_trial(self) -> Iterator[Entries]:
-        """Open a copy of the entries in memory, to find out whether entries would be refused; no release waits for it.
+        """Open a copy of the entries in memory, in which entries are tried and then forgotten.
 
-        Raises OdError as :meth:`open_transaction` does.
+        No lock is held while it is open, so no release waits for it. The chain is verified as by :meth:`open_read_only`
+        and for the same errors: nothing is charged here.
         """
+        head = self._read_head()  # before the copy, which lacks what another process adds while it is made
         with closing(_open_sqlite(":memory:")) as memory, self._convert_database_errors():
             self._copy_into(memory)
             entries = Entries(memory)
-            self._check_head(entries)
+            entries.verify(self._check_head(entries, head))
             yield entries
 
     @contextmanager
@@ -416,20 +418,27 @@ class Chain(ABC):
         verified. No lock is taken. Raises OdError if there is no ledger, it lacks the entry that the head names, or an
         entry after that one was edited.
         """
+        head = self._read_head()  # before the transaction, which sees nothing that another process adds later
         with self._open_entries(self._connect_read_only(), self._begin_to_read, "ROLLBACK") as entries:
-            entries.verify(self._check_head(entries))
+            entries.verify(self._check_head(entries, head))
             yield entries
 
-    def _check_head(self, entries: Entries) -> EntryName:
-        """Return the entry that the head names, which must be among the entries; ``NO_ENTRY`` without a head."""
+    def _read_head(self) -> bytes | None:
+        """Return the bytes of the head, or None if there is none. Raises OdError if it cannot be read."""
         try:
-            head = self._head.read_bytes()
+            return self._head.read_bytes()
         except FileNotFoundError:
-            head = None
+            return None
         except PermissionError:
             message = f"confidential/{self._head.name}, which names the newest entry of the ledger, cannot be read"
             step = "run it as the owner, or on a copy of the whole folder that this user may read"
             raise make_unavailable_error(f"{message}: {describe_rights(self._head)}", step) from None
+
+    def _check_head(self, entries: Entries, head: bytes | None) -> EntryName:
+        """Return the entry that the head names, which must be among the entries; ``NO_ENTRY`` without a head.
+
+        The head must have been read before the entries, or while no other process can add one.
+        """
         if head is None and entries.find_newest(RESERVED) is None:
             return NO_ENTRY  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):

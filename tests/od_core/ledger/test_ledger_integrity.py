@@ -16,7 +16,7 @@ import pytest
 from od_core import Budget, Cap, OdError, PrivacyUnit, ReleaseKey, plan_release
 from od_core.ledger import chain, postgres_chain
 from od_core.ledger.chain import Entries
-from od_core.ledger.ledger import Ledger, hold_to_unit, make_chain
+from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit, make_chain
 from od_core.privacy.domain import PrivacyDomain, list_unit_facts
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
@@ -257,6 +257,35 @@ def test_a_reader_that_trusts_the_head_draws_nothing_from_an_edited_ledger(histo
     ):
         with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
             use()
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("opens", [Ledger.one_look, Ledger.trial])
+def test_a_look_and_a_trial_verify_what_follows_the_entry_of_the_head(ledger, key, opens):
+    """A process that is killed before it writes the head leaves such an entry."""
+    number, digest = [(row["number"], row["hash"]) for row in rows(published(ledger, key))][-2]
+    (ledger.path.parent / "confidential" / "ledger.head").write_bytes(f"{number:012d} {digest}".encode())
+    with opens(ledger):
+        assert ledger.verify() == number + 1
+    edit(ledger.path, EDITS["the last row"])
+    with pytest.raises(OdError, match="OD-LEDGER-BROKEN"), opens(ledger):
+        pass
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_trial_is_not_refused_for_an_entry_that_another_process_adds_meanwhile(ledger, key, monkeypatch):
+    """The head names that entry, and the copy does not have it."""
+    ledger.reserve(key, "commuters", small_plan())
+    other, copy = ledger_at(ledger.path), type(ledger._chain)._copy_into
+
+    def copy_before_a_draw(self, memory):
+        copy(self, memory)
+        other.start_draw(key, 1)
+
+    monkeypatch.setattr(type(ledger._chain), "_copy_into", copy_before_a_draw)
+    with ledger.trial():
+        assert ledger.find_level_state(key, 1) == LevelState("RESERVED", 1, None)
+    assert ledger.find_level_state(key, 1) == LevelState("DRAWING", 1, None)
 
 
 @pytest.mark.usefixtures("engine")
