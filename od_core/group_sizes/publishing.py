@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, takewhile, zip_longest
 from pathlib import Path
@@ -138,9 +139,17 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 def _build_plan(
     facts: Mapping[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None
 ) -> GroupSizePlan:
-    """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
+    """Return the plan with given facts.
+
+    Raises OdError if the areas or the numbers of groups are not those of a bundle, or this version of the software
+    plans something else.
+    """
     geography = build_published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
-    per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
+    numbers = groups["groups"].to_numpy()
+    has_each_area_once = Counter(groups["area"]) == Counter(geography.zones)
+    if not has_each_area_once or numbers.dtype.kind != "i" or (numbers < 0).any():  # `Frame` would blame the caller
+        raise make_changed_data_error("numbers of groups")
+    per_area = groups.set_index("area")["groups"].loc[list(geography.zones)].to_numpy(dtype=np.int64)
     plan = GroupSizePlan.from_facts(facts, geography, per_area)
     refuse_other_plan(plan, facts)
     return plan

@@ -83,3 +83,24 @@ def test_what_was_changed_is_refused(tmp_path):
     refused(lambda: table("groups_by_area", groups=1), "plan")
     certificate["plan"]["top_code"] = 8
     refused(lambda: (folder / "certificate.json").write_text(json.dumps(certificate)), "noisy measurements")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table[1:],
+        lambda table: pd.concat([table, table[:1]]),
+        lambda table: table.replace(table["area"][0], "elsewhere"),
+        lambda table: table.assign(groups=table["groups"].where(table.index > 0)),  # one is missing
+        lambda table: table.assign(groups=-table["groups"]),
+    ],
+    ids=["no row", "two rows", "unknown area", "no number", "negative"],
+)
+def test_numbers_of_groups_that_do_not_fit_the_areas_are_a_fault_of_the_bundle(tmp_path, change):
+    """The reader of the bundle has no group list to correct."""
+    release, certificate = published(tmp_path)
+    bundle(release, certificate, tmp_path / "r1")
+    path = tmp_path / "r1/tables/groups_by_area.parquet"
+    change(pd.read_parquet(path)).to_parquet(path, index=False)
+    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED: the published numbers of groups"):
+        open_group_sizes(tmp_path / "r1")
