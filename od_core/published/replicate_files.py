@@ -40,9 +40,10 @@ _STAGED = ".replicates-"  # beginning of the name of the folder in which files a
 def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
     """Write some replicates of a published release to a folder, and return the names of the files.
 
-    Files of earlier replicates are replaced, and no others. They stay until all new files are whole. Raises OdError if
-    the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or the disk has
-    no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
+    Files of earlier replicates are replaced, and no others. They stay until all new files are whole. Only one process
+    at a time may write to a folder, because each begins by removing what an interrupted one has left there. Raises
+    OdError if the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or
+    the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
     """
     source = read_published_release(releases, key)
     tree, replicates = source.release.tree, source.release.replicated
