@@ -395,22 +395,28 @@ def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float
     it is the first-order approximation of the rho for which the release meets the target with the probability
     ``chance``. With Laplace noise, it is the squared epsilon in place of rho. Weights and variances have the shape
     (flows,).
+
+    Let P(rho, v) be the probability that at least ``needed`` errors are within their limits l, each with the
+    probability erf(s), where s = l sqrt(rho / (2 v)). The weights are d rho / d v where P = ``chance``: they are
+    proportional to (s exp(-s^2) / v) dP / d erf(s). A common factor of all v multiplies rho, too, so their weighted sum
+    is rho itself (Euler's theorem on homogeneous functions), which fixes their scale.
     """
-    limits = flows.limits / np.sqrt(2 * variances)
+    limits_at_rho_1 = flows.limits / np.sqrt(2 * variances)
 
     def compute_excess(log_rho: float) -> float:
         """Return by how much the probability that the release meets the target exceeds ``chance``."""
-        return compute_tail_probability(scipy.special.erf(limits * math.exp(log_rho / 2)), flows.needed) - chance
+        within_limits = scipy.special.erf(limits_at_rho_1 * math.exp(log_rho / 2))
+        return compute_tail_probability(within_limits, flows.needed) - chance
 
-    low = high = -2 * math.log(float(np.median(limits)))
+    low = high = -2 * math.log(float(np.median(limits_at_rho_1)))  # where the median limit is s = 1
     while compute_excess(low) > 0:
         low -= 2
     while compute_excess(high) < 0:
         high += 2
     rho = math.exp(float(scipy.optimize.brentq(compute_excess, low, high, xtol=1e-9)))
-    scaled = limits * math.sqrt(rho)
+    scaled = limits_at_rho_1 * math.sqrt(rho)
     pivotal = _compute_pivotal_weights(scipy.special.erf(scaled), flows.needed)
-    effects = scaled * np.exp(-(scaled**2)) / variances * pivotal  # of each variance on the probability, relatively
+    effects = scaled * np.exp(-(scaled**2)) / variances * pivotal  # of each v on P, without constant factors
     return effects * rho / (effects @ variances)
 
 

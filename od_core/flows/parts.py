@@ -44,7 +44,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -652,19 +652,22 @@ def measure_part(work: Work, part: Part) -> None:
     measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements)
     del trips  # frees the memory of the confidential counts
     parents_of_levels = {measurement.step.level: measurement.parents for measurement in measured}
-    _, *between = parents_of_levels.values()  # those of the first level are the frontier
-    below = [nodes for nodes in between if isinstance(nodes, Nodes)]
-    work.save_nodes("passed", part, below if last is None else [*below, last])
-    if last is not None or plan.mechanism.learns_from_levels:
-        return
+    inner_nodes = cast(list[Nodes], [*parents_of_levels.values()][1:])  # of the part's levels above its last
+    work.save_nodes("passed", part, inner_nodes if last is None else [*inner_nodes, last])
+    if last is not None:
+        return  # not the leaves of a mechanism that refines: the bands below come first, if there are any
+    if plan.mechanism.learns_from_levels:
+        return  # the driver refines, with whole levels
     tables = make_noisy_tables(plan, measured)
-    for table, (*inner, leaf) in _iterate_named_tables(tables):
+    (totals,) = tables[""]
+    leaf_parents = inner_nodes[-1] if inner_nodes else frontier
+    for table, (*above_leaves, leaf) in _iterate_named_tables(tables):
         sums = sum_measured_leaves(plan, leaf)
-        _combine_part_levels(work, part, table, inner, below[-1] if below else frontier, sums)
+        _combine_part_levels(work, part, table, above_leaves, leaf_parents, sums)
         if table == _TOTALS:
             work.save("leaf_sums", part, {"noisy": sums.noisy})
     if plan.mechanism.leaf_dial is not None:
-        work.save("rows", part, vars(sum_leaf_rows(plan, tables[""][0][-1]).drop_empty_ends()))
+        work.save("rows", part, vars(sum_leaf_rows(plan, totals[-1]).drop_empty_ends()))
 
 
 def combine_part_upwards(work: Work, part: Part) -> None:

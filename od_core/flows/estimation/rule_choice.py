@@ -117,7 +117,7 @@ class _Losses(NamedTuple):
     errors: Reals  # estimated total error of the leaves by the base rule and by the rule, a sum; shape (rules, 2)
     false: Reals  # shares of false discoveries of both, a mean; shape (rules, 2)
     increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
-    #                  If rules are chosen more carefully, more columns follow, with a variance each: see _judge_tables.
+    #                  If rules are chosen more carefully, more columns follow: see _estimate_overall_increases.
 
     def choose_best_rule(self, base: Rule) -> Rule:
         """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
@@ -362,21 +362,28 @@ def _compare_rules(
             false[number] += np.array(false_of_both) / halves_used
             columns.append([own.estimate_error_increase(of, _LARGEST) for own, of in zip(shown, both, strict=True)])
             if careful:
-                columns[-1] += _judge_tables(plan, levels[-1], shown, shown_areas, both)
+                columns[-1] += _estimate_overall_increases(plan, levels[-1], shown, shown_areas, both)
         increases.append(np.array(columns))
     return _Losses(errors, false, np.moveaxis(sum(increases[1:], start=increases[0]), -1, 0))
 
 
-def _judge_tables(
+def _estimate_overall_increases(
     plan: ReleasePlan,
     leaves: MeasuredLevel,
     shown: Sequence[Shown],
     shown_areas: Mapping[int, Shown],
     tables: Sequence[tuple[Integers, Integers]],
 ) -> list[tuple[float, float]]:
-    """Return what else may not clearly increase from the base table to another, each with its variance.
+    """Return the increase of the squared error, with its variance, over all cells of each level, then over all zones.
 
-    This is the squared error over all cells of each level, and over the totals of the zones of each side.
+    Of zones, it is the increase over the totals of the origins, then over those of the destinations.
+
+    Args:
+        leaves: the last level, of all leaves: only careful plans call this, and they compare all.
+        shown: what held-out noise shows of each level.
+        shown_areas: the same of the measured totals of the zones of a side, by side. The totals of another side are
+            sums of leaves.
+        tables: for each level, the trips by the base rule and by the other rule.
     """
     found = [own.estimate_error_increase(of_level) for own, of_level in zip(shown, tables, strict=True)]
     for side, zone in enumerate((leaves.nodes.origin, leaves.nodes.destination)):
