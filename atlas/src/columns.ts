@@ -15,9 +15,10 @@ export interface GeographyData {
   /** For people: names, or codes where areas have none. Absent if all labels are codes. */
   labels: string[][] | null;
   parents: Column[];
-  /** Latitude and longitude of each zone in degrees, NaN for a zone without; absent if no zone has any. */
+  /** Latitude and longitude of each area of the finest level of the page in degrees, NaN for an area without; absent if
+   * none has any. */
   coordinates: Column | null;
-  /** The same of the mean place of each area of the levels between the whole space and the zones. */
+  /** The same of the mean place of each area of the levels between the whole space and that level. */
   centres: Column[] | null;
   /** Boundaries of the areas of all levels below the whole space, on a grid; absent if there are none. */
   shapes: { step: number; perArea: Column; perRing: Column; points: Column } | null;

@@ -336,10 +336,17 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @cached_property
     def segments(self) -> Segments | None:
-        """Breakdowns by which trips are also counted, with their share of the budget; None if there are none."""
-        listed = {name: section.list_categories(name) for name, section in self.stated_segments.items()}
-        unknown = {name: part.unknown for name, part in self.stated_segments.items() if part.unknown is not None}
-        segments = Segments.of(make_breakdowns(listed, unknown), self.segment_share)
+        """Breakdowns by which trips are also counted, with their share of the budget; None if there are none.
+
+        Raises OdError if a breakdown or the share is not valid, or the source of a breakdown does not give its
+        categories.
+        """
+        categories, category_of_unlisted = dict[str, tuple[str, ...]](), dict[str, str]()
+        for name, section in self.stated_segments.items():
+            categories[name] = section.list_categories(name)
+            if section.unknown is not None:
+                category_of_unlisted[name] = section.unknown
+        segments = Segments.of(make_breakdowns(categories, category_of_unlisted), self.segment_share)
         check_sources(self._sources, () if segments is None else segments.breakdowns)
         return segments
 

@@ -76,7 +76,7 @@ def read_yaml_documents(path: Path, where: str) -> list[Any]:
     Raises OdError if the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
     """
     try:
-        return deepcopy(_parse_documents(read_declaration_content(path).decode()))
+        return deepcopy(_parse_documents(read_declaration_content(path).decode()))  # those are cached for all callers
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         raise _make_file_error(where, f"is not valid YAML{line}: {error.problem}") from None

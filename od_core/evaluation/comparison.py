@@ -278,7 +278,7 @@ def read_peak_memory_gigabytes() -> float | None:
 def reset_peak_memory() -> bool:
     """Reset the recorded peak memory of this process, and return whether the system can do so."""
     try:
-        _CLEAR.write_text("5", encoding="utf-8")
+        _CLEAR.write_text("5", encoding="utf-8")  # 5 resets VmHWM: proc(5)
     except OSError:
         return False
     return True
@@ -629,20 +629,27 @@ def _draw_marks(
     style: tuple[str, str],
     rows: pd.DataFrame,
     metric: str,
-    place: Any,
+    places: Any,
     *,
     across: bool = False,
     **line: Any,
 ) -> None:
-    """Draw the medians of a metric with their bars at some places, upwards or, if ``across``, to the right."""
-    factor = 100 if metric == DISCOVERIES else 1
+    """Draw the medians of a metric, with bars from the least to the largest value.
+
+    Args:
+        style: colour and marker.
+        places: positions of the rows on the other axis: numbers, one for all rows or one each.
+        across: True if the values are on the horizontal axis.
+        line: further options of ``Axes.errorbar``.
+    """
+    factor = 100 if metric == DISCOVERIES else 1  # shares are drawn in percent
     median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
     bars = np.array([median - least, most - median])
     look = {"color": style[0], "marker": style[1], **line, **MARKS}
     if across:
-        axes.errorbar(median, place, xerr=bars, **look)
+        axes.errorbar(median, places, xerr=bars, **look)
     else:
-        axes.errorbar(place, median, yerr=bars, **look)
+        axes.errorbar(places, median, yerr=bars, **look)
 
 
 def _iterate_shifts(styles: Styles) -> Iterator[tuple[str, float]]:

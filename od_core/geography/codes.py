@@ -350,7 +350,11 @@ def build_area_tree(
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[NDArray[np.int32], ...]]:
     """Return the codes of all areas by level, the whole space first, and the number of each area's parent.
 
-    ``columns`` has the valid code of the area of each zone, for each level, coarse to fine.
+    ``columns`` has the valid code of the area of each zone, for each level, coarse to fine. The hierarchy must have
+    been checked (:func:`check_hierarchy`): an area with two parents would be two areas here.
+
+    The areas of a level are in tree order: by parent and, of one parent, by code. So the parents' numbers ascend. Each
+    result has an item for each level, with one entry per area; the whole space has no parent, so its array is empty.
     """
     factors = [pd.factorize(np.array(column, dtype=object), sort=True) for column in columns]
     zones_in_tree_order = np.lexsort([positions for positions, _sorted_codes in reversed(factors)])

@@ -327,8 +327,13 @@ def plan_group_sizes(
             " sizes count as it",
             next_step="give the largest size to distinguish, or brackets, or a TopCodeEstimate, which is charged",
         )
-    last = len(bounds) or (estimate.most if estimate else int(top_code))  # type: ignore[arg-type]  # checked
-    frame = Frame(geography, groups, last, bounds)
+    if bounds:
+        largest_cell = len(bounds)  # number of the last bracket
+    elif estimate is not None:
+        largest_cell = estimate.most  # for now: the draw of the top code comes later
+    else:
+        largest_cell = int(cast("int", top_code))
+    frame = Frame(geography, groups, largest_cell, bounds)
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)

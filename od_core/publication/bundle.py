@@ -50,6 +50,7 @@ from od_core.publication.certificate import (
     read_bundle_format,
     read_certificate,
 )
+from od_core.publication.columns import Table
 from od_core.publication.file_formats import is_read_whole, refuse_faulty_files, refuse_unreadable
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
@@ -144,10 +145,16 @@ def _list_documents(
         BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(encode_json(certificate))),
         _make_text_file(SCHEMA, "JSON Schema of certificates.", schema),
     ]
-    described = {file.table.name: file.table for file in tables if file.table is not None}
-    file_names = [(table, [file.name for file in tables if file.table is table]) for table in described.values()]
+    files_of_tables: dict[str, tuple[Table, list[str]]] = {}  # a table may have a file in each format
+    for file in tables:
+        if file.table is not None:
+            files_of_tables.setdefault(file.table.name, (file.table, []))[1].append(file.name)
     codebook = render_template(
-        "codebook.md", certificate=certificate, files=[*tables, *documents], tables=file_names, notes=notes
+        "codebook.md",
+        certificate=certificate,
+        files=[*tables, *documents],
+        tables=list(files_of_tables.values()),
+        notes=notes,
     )
     documents.append(_make_text_file("codebook.md", "What the tables and their columns mean.", codebook))
     overview = render_template("README.txt", certificate=certificate, files=[*tables, *documents])

@@ -86,7 +86,11 @@ def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) ->
 
 
 def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> bytes:
-    """Return the data of the page, which ``atlas/src/columns.ts`` reads: JSON and columns of numbers, compressed."""
+    """Return the data of the page, which ``atlas/src/columns.ts`` reads, as gzip.
+
+    The unpacked bytes are the length of the header in 4 bytes, the least significant one first; the header, in JSON
+    (``Header`` in ``columns.ts``); zeros up to a multiple of 8 bytes; and the columns of numbers that it refers to.
+    """
     columns = _Columns()
     tree = tables.tree
     fits = tables.release.intervals.fits if tables.interval else []
@@ -113,7 +117,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _make_geography_facts(tree.origin, depth, columns),
-        "destination": None
+        "destination": None  # the same areas as the origins
         if len(tables.geographies) == 1
         else _make_geography_facts(tree.destination, depth, columns),
         "measured": [not fits or tables.release.intervals.has_measured_totals(side) for side in (0, 1)],
@@ -195,7 +199,10 @@ def _find_largest_node_count(tables: FlowTables, fits: Sequence[FittedTree], dep
 
 
 def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
-    """Return the areas of the levels 1 to ``depth`` with their places, and the boundaries if the zones have some."""
+    """Return the areas of the levels 1 to ``depth`` with their places, and boundaries if any level was given some.
+
+    ``coordinates`` are the places of the areas of the level ``depth``, and ``centres`` those of the levels above it.
+    """
     codes = [list(level) for level in geography.codes[1 : depth + 1]]
     labels = [list(level) for level in geography.labels[1 : depth + 1]]
     facts: dict[str, object] = {
