@@ -605,13 +605,13 @@ _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap
 
 def locate_new_files(name: str) -> tuple[Path, Path]:
     """Return the paths of the new files of a release and its data set. Raises OdError for a bad or taken name."""
-    ReleaseKey(name, "2001")  # it becomes the name of files
+    ReleaseKey(name, "2001")  # raises for a name that no release can have
     project = find_current_project()
-    paths = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
-    for path in (paths[0].parent, paths[1]):
+    release_file, data_set_file = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
+    for path in (release_file.parent, data_set_file):
         if path.exists():
             raise _make_exists_error(path)
-    return paths
+    return release_file, data_set_file
 
 
 def _make_exists_error(path: Path) -> OdError:

@@ -251,9 +251,9 @@ def make_forecast(
     runs = forecast.RUNS if runs is None else runs
     declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
 
-    def forecast_at_epsilon(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
-        errors = forecast.forecast(plan, table, runs)
-        facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
+    def forecast_at_epsilon(planned: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
+        errors = forecast.forecast(planned, table, runs)
+        facts = {"epsilon": float(epsilon), "rho": float(planned.charge.as_rho), "declared": is_declared}
         return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
 
     frames = [forecast_at_epsilon(plan, declared, is_declared=True)]
@@ -261,7 +261,7 @@ def make_forecast(
     for epsilon in epsilons or forecast.EPSILONS:
         exact = parse_exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
-            continue
+            continue  # it is the declared one, which is forecast already
         try:
             frames.append(forecast_at_epsilon(forecast.with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:

@@ -516,7 +516,9 @@ class ReleasePlan(Plan):
     ) -> ReleasePlan:
         """Return the plan with another unit and budget, mechanism or order of the tree; see the base class.
 
-        Another mechanism has its own shares, and area totals only if it can have them. So has another tree.
+        Another mechanism or tree has its default shares of the budget. Area totals and known totals are kept if the
+        mechanism refines, and the measurement of uncounted trips if the kind of the unit stays. What earlier releases
+        showed (:attr:`earlier`) is dropped: it is about releases with this plan.
         """
         changed = mechanism or self.mechanism
         plan = partial(

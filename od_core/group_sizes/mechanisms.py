@@ -584,5 +584,5 @@ def choose_default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction)
     noise_averages_out = groups / tops / root_of_top_code >= SHARED
     if depth > 1 and has_large_biases and noise_averages_out:
         return Cumulative() if groups / tops >= DENSE * frame.top_code else SizesPosterior()
-    steps_stand_out = scale <= VISIBLE * groups / leaves / root_of_top_code
-    return BottomUpPosterior("cumulative" if steps_stand_out else "sizes")
+    step_height = groups / leaves / root_of_top_code  # typical number of groups of one size in a leaf area
+    return BottomUpPosterior("cumulative" if scale <= VISIBLE * step_height else "sizes")

@@ -706,7 +706,7 @@ class Ledger:
         Raises OdError if a reservation has another charge than the plan has for its level.
         """
         charges = self.list_charges(key)
-        planned = {step.number: step.charge for step in plan.charged_steps}
+        planned = {step.number: step.charge for step in plan.charged_steps}  # entries call this number the level
         if any(planned.get(level) != charge for level, charge in charges):
             raise make_charge_error(f"the charges of {key} differ from its plan")
         return plan.compute_spent([charges.count((level, charge)) for level, charge in planned.items()])

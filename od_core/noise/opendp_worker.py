@@ -149,6 +149,7 @@ def main() -> None:
     """
     ctypes.CDLL(None).prctl(*_KILLED_WITH_PARENT)
     request = sys.stdin.buffer.read(REQUEST.size)
+    # If the parent ended before it could be watched, this process has another parent, and must not draw.
     if len(request) < REQUEST.size or os.getppid() != int(sys.argv[2]):
         return
     distribution, scale, largest_loss, count = REQUEST.unpack(request)

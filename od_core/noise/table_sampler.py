@@ -86,7 +86,7 @@ class TableNoise:
 
         Raises OdError if the scale (sensitivity over epsilon) is not above 0, or too large for a table.
         """
-        if not (scale > 0 and 2 * scale**2 <= MAX_TABLE_VARIANCE):
+        if not (scale > 0 and 2 * scale**2 <= MAX_TABLE_VARIANCE):  # an upper bound of the variance
             raise _make_table_error("scale")
         return _build_table_once(DiscreteLaplace(scale)).draw(Keystream(), size)
 

@@ -396,7 +396,8 @@ class Plan(Shown, ABC):
         """Return the plan with what earlier releases of its series showed; see :data:`EARLIER`.
 
         By default, a plan does not depend on that, and is returned as it is. Plans that do override this. ``_found``
-        returns what was found, None if nothing was; it reads bundles, so it is called only by plans that depend on it.
+        returns what was found, or None: the key ``release`` of the newest earlier release, its rule ``estimation``, and
+        its ``evidence``. It reads bundles, so only plans that depend on it call it.
         """
         return self
 

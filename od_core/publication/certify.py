@@ -72,7 +72,7 @@ def build_certificate(
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
         about: words about the series for its readers, by name, such as its title; None if not stated.
-        formats: formats of the tables of the bundle, beside Parquet; None for the usual ones that have a file.
+        formats: formats of the tables of the bundle, beside Parquet; None for those of :func:`list_usual_formats`.
         intervals: whether the release is published with its intervals, if its mechanism has any.
 
     Raises:
@@ -86,12 +86,13 @@ def build_certificate(
         )
     plan, spent = release.plan, release.spent
     planned, subject = plan.facts(), Subject.from_plan(plan, about or {})
-    guarantee = kind.describe_guarantee(plan, spent, subject)
-    if plan.unit.max_trips_year is not None:
-        periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
-        guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
     if DRY_RUN in release.noise:
-        guarantee = render_data("dry_run.yaml")
+        guarantee = render_data("dry_run.yaml")  # public noise promises nothing
+    else:
+        guarantee = kind.describe_guarantee(plan, spent, subject)
+        if plan.unit.max_trips_year is not None:
+            periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
+            guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
     facts_of_kind = kind.facts(release, subject)
     if "interval" in facts_of_kind and not intervals:
         facts_of_kind["interval"] = None
@@ -127,7 +128,7 @@ def build_certificate(
         },
         "mechanism": {"name": planned["mechanism"], "options": planned["mechanism_options"]},
         "noise": release.noise,
-        "exact": {},
+        "exact": {},  # unless the facts of the kind state numbers that are published exactly
         "plan": planned,
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),

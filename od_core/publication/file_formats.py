@@ -241,7 +241,7 @@ def _find_fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFil
 def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     required_columns = [] if file.table is None else [column.name for column in file.table.columns]
-    required = _find_required_rows(path, file, required_columns)
+    required = _find_required_rows(path, file, required_columns)  # a query, a number of rows, or None
     types = dict[str, str]()
     if isinstance(required, str):
         relation = connection.sql(required)

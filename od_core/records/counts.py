@@ -189,23 +189,33 @@ class TripCounts(Confidential):
         return cls(rank, before, by_segment or {})
 
 
+_DIGIT_BITS = 13
+"""Number of bits of a digit of :func:`_sort_ranks`. Its table of 2^13 positions, 64 KB, fits the cache of a processor core."""
+
+_LAST_DIGIT = (1 << _DIGIT_BITS) - 1
+"""Mask of the last digit of a number."""
+
+
 @kernel
 def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sort ranks, with the value of each, by their digits to the base 2^13, last digit first. Overwrites both."""
+    """Sort ranks of at least 0, with the value of each, by a stable radix sort, least significant digit first.
+
+    Both arrays are overwritten.
+    """
     next_rank, next_values = np.empty_like(rank), np.empty_like(values)
     shift, largest = 0, rank.max()
     while shift < 63 and largest >> shift:
-        starts = np.zeros((1 << 13) + 1, dtype=np.int64)
+        starts = np.zeros((1 << _DIGIT_BITS) + 1, dtype=np.int64)
         for one in rank:
-            starts[((one >> shift) & 8191) + 1] += 1
+            starts[((one >> shift) & _LAST_DIGIT) + 1] += 1
         starts = np.cumsum(starts)
         for at in range(len(rank)):
-            digit = (rank[at] >> shift) & 8191
+            digit = (rank[at] >> shift) & _LAST_DIGIT
             next_rank[starts[digit]], next_values[starts[digit]] = rank[at], values[at]
             starts[digit] += 1
         rank, next_rank = next_rank, rank
         values, next_values = next_values, values
-        shift += 13
+        shift += _DIGIT_BITS
     return rank, values
 
 

@@ -269,11 +269,14 @@ def _find_octave(mean: float, sigma: float) -> int:
 
 @kernel
 def _add_to_histogram(leaves: _Leaves, counts: Integers) -> None:
-    """Add 1 to the counts of :func:`make_leaf_histogram` for each child of a parent with trips and several children."""
+    """Add 1 to the counts of :func:`make_leaf_histogram` for each child of a parent with trips and several children.
+
+    A child with x above the grid is left out. One with x below it counts at its lowest point.
+    """
     noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
     sigma, step, low = leaves.sigma, leaves.step, leaves.low
     points = counts.shape[1]
-    mean = np.empty(np.max(np.diff(offsets)))
+    mean = np.empty(np.max(np.diff(offsets)))  # prior means of the children of one parent, at its beginning
     for parent in range(len(totals)):
         first, size = offsets[parent], offsets[parent + 1] - offsets[parent]
         if totals[parent] == 0 or size == 1:
