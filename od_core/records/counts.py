@@ -190,7 +190,7 @@ class TripCounts(Confidential):
 
 
 _DIGIT_BITS = 13
-"""Number of bits of a digit of :func:`_sort_ranks`. Its table of 2^13 positions, 64 KB, fits the cache of a processor core."""
+"""Number of bits of a digit of :func:`_sort_ranks`, whose table of 2^13 positions takes 64 KB."""
 
 _LAST_DIGIT = (1 << _DIGIT_BITS) - 1
 """Mask of the last digit of a number."""
