@@ -114,7 +114,8 @@ def _load_module_definitions(project: Project) -> dg.Definitions:
 def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     """Return the result of a loader of declarations; if it fails, load again without the broken declarations.
 
-    Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
+    Raises what the function raises if no declaration is broken. Raises OdError if the warehouse is among what is left
+    out or, where Dagster only validates definitions, for any fault.
     """
     try:
         _refuse_endless_aliases()

@@ -224,6 +224,7 @@ def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
 def _write_lists(series: Series[P, G], geography: G, folder: Path) -> None:
     """Write the lists of zones or places of a series, with all columns that it declares, to a folder."""
     make_folder(folder)
+    # Of one list, both sides are the same geography, and the second is not written.
     for (file, zones), side in zip(series.zone_lists.items(), series.split_sides(geography), strict=False):
         table = side.to_frame()
         stored = zones.with_geography_file(file)

@@ -47,7 +47,8 @@ def run_expectation_process() -> Iterator[None]:
 def run_check(check: Callable[..., dict[str, bool]], *arguments: object, **options: object) -> dict[str, bool]:
     """Return the result of a check, such as ``check_record_expectations``, with the given arguments.
 
-    If the process fails, the check runs again in this process, which raises its errors with all their details.
+    If the process fails, the check runs again in this process, which raises its errors with all their details. Only one
+    thread at a time may call this function, because nothing tells whose an answer is.
     """
     if _LINE:
         try:

@@ -374,7 +374,7 @@ def print_explanation(found: Explanation) -> None:
     say("explain.guess", "\n")
     print_table("persons", found.persons())
     console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
-    if found.chosen is None:
+    if found.chosen is None:  # a derived release: the decisions were those on its sources
         say("explain.decisions", names=[source["release"] for source in found.facts.sources])
         return
     choices = (found.chosen, *found.others)

@@ -170,6 +170,7 @@ def _describe_guarantee(series: Series[P, G], plan: PrivacyPlan) -> dict[str, st
     if plan.unit.max_trips_year is not None:
         from od_core.publication.certify import describe_year_cost
 
+        # Years differ by at most one period, such as a leap day. The certificate counts those of its own year.
         periods = len(series.domain.periods_of_year(series.periods.first))
         guarantee["year"] = describe_year_cost(plan, plan.spent, periods, subject)
     return guarantee
@@ -377,9 +378,10 @@ def _read_all_series() -> tuple[list[Series[Any, Any]], list[str]]:
         name = path.parent.name
         try:
             if kind in RELEASES:
+                # The second function refuses a name that several files declare.
                 series.append(read_series(path) if declared[name] == 1 else read_declared_series(name))
             else:
-                refuse_wrong_type(path)
+                refuse_wrong_type(path)  # another component is no fault, but a misspelt one is
         except OdError as error:
             faults[str(error)] = None
     return series, [*faults]

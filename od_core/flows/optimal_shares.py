@@ -188,7 +188,7 @@ def _round_to_grain(shares: Reals, grain: int) -> Integers:
 
 
 def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
-    """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller."""
+    """Move units of 1 / ``grain`` between two shares for as long as this makes the first of the losses smaller."""
     best = losses(units / grain)[0]
     moves = list(permutations(range(len(units)), 2))  # from a share, and to another
     found_better = True
@@ -201,7 +201,7 @@ def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals
             if moved[giver] < round(LEAST * grain):
                 continue
             loss = losses(moved / grain)[0]
-            if loss < best * (1 - 1e-12):
+            if loss < best * (1 - 1e-12):  # by more than rounding, or two moves could undo each other for ever
                 units, best, found_better = moved, loss, True
     return units
 

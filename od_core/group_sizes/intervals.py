@@ -66,7 +66,8 @@ class NoisyGroups:
     ) -> NoisyGroups:
         """Return the noisy values of the areas of a level, summed from the first measured level as fine or finer.
 
-        ``measured`` has the number and the noisy values of each measured level, top first. Level 0 is the whole space.
+        ``measured`` has the number and the noisy values of each measured level, top first; the last are the leaf areas,
+        which every mechanism measures. Level 0 is the whole space.
         Noisy sizes are not numbers of groups, so they are not summed.
         """
         measured_level, noisy = next((number, values) for number, values in measured if number >= level)

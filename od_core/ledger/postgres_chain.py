@@ -113,7 +113,7 @@ class PostgresChain(Chain):
         with super().lock_for_release(seconds), self._convert_database_errors(), closing(self._connect()) as connection:
             # The server learns within a minute that a host disappeared.
             connection.execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10")
-            seconds_left = max(deadline - time.monotonic(), 0.001)
+            seconds_left = max(deadline - time.monotonic(), 0.001)  # of 0, the server would wait for ever
             connection.execute(f"SET tcp_keepalives_count = 3; SET lock_timeout = '{seconds_left:.3f}s'")
             try:
                 connection.execute(f"SELECT pg_advisory_lock({_RELEASES})")

@@ -437,7 +437,7 @@ class Cap:
         if self.epsilon is None or charged.epsilon is None:
             return "rho"
         counts_less = charged.rho * self.epsilon > charged.epsilon * self.allowed_rho()
-        return "epsilon" if counts_less or self.delta == 0 else "rho"
+        return "epsilon" if counts_less or self.delta == 0 else "rho"  # without a delta, no rho is allowed
 
     def compute_allowed(self, measure: Measure, delta_spent: Fraction = _ZERO) -> Fraction:
         """Return the largest sum that the cap allows in a measure; see :meth:`allowed_rho`."""

@@ -122,7 +122,7 @@ def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     for level in range(geography.depth, 0, -1):
         level_name, shapes = geography.level_names[level], shapes_of_levels[level - 1]
         given = geography.given_boundaries.get(level_name, (None,) * len(shapes))
-        made = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)
+        made = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)  # zones have none below them
         for area, name, own, union in zip(geography.codes[level], area_names[level], given, made, strict=True):
             if own is not None or union is not None:
                 row = {"geography": geography.digest, "level_name": level_name, "area": area, "name": name or None}
@@ -132,7 +132,7 @@ def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
-    return pa.Table.from_pylist(rows, schema)
+    return pa.Table.from_pylist(rows, schema)  # without the keys of rows that the schema lacks
 
 
 def count_bounded_areas(geography: Geography) -> int:

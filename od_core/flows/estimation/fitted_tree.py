@@ -489,7 +489,8 @@ class FittedTree:
 
         A divided node has one sum per area of ``apart_level`` on the side ``apart`` (0 for origins, 1 for
         destinations), which is not summed over, and per group. The last two levels are summed in blocks of nodes, since
-        they have many cells and give few sums.
+        they have many cells and give few sums. The position ``coarse`` is before ``fine``, so there is at least one
+        level to sum.
         """
         middle = max(coarse, fine - 2)
         levels, groups = self.levels[middle + 1 : fine + 1], weights.groups
@@ -509,6 +510,7 @@ class FittedTree:
             levels_of_block = []
             for level in levels:
                 levels_of_block.append(level.select_children(first, last))
+                # Of the next level, the block has the children of those among these children that are divided.
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
             *above, lowest = levels_of_block
             areas, count = self.find_overlapped_areas(lowest, apart, apart_level)

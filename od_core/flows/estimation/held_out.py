@@ -174,7 +174,7 @@ class LaplaceHalves:
         """Return W; shape (words,).
 
         The last bit is the sign. The upper bits are a uniform number t, and |W| is the largest k with b^k >= t (1 + b),
-        which is found bit by bit, by multiplications that are the same on every machine.
+        or 0 if there is none. It is found bit by bit, by multiplications that are the same on every machine.
         """
         least = ((words >> np.uint64(64 - _BITS)).astype(np.float64) + 1.0) * 2.0**-_BITS * (1.0 + self.decay)
         powers = [self.decay]  # b, b^2, b^4, ...
@@ -333,13 +333,15 @@ def _compute_posterior_losses(by_x: Reals, prior: Reals, counts: Integers) -> tu
     """Return what a table loses by stating s where x was measured: E|s - n| in steps, and the probability of n = 0.
 
     Both are of the true count n given x, and 0 where ``counts`` has no x; shapes (points of x, points of s) and (points
-    of x,).
+    of x,). ``by_x`` has the likelihood of n, shape (points of x, points of n), and ``prior`` that of n, shape (points
+    of n,). The points of s are those of n.
     """
     weight = prior * by_x
     below = np.cumsum(weight, axis=1)
-    whole, mean = below[:, -1:], np.cumsum(np.arange(len(prior)) * weight, axis=1)[:, -1:]
-    # From E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others.
-    error = np.cumsum(np.hstack((mean, 2.0 * below[:, :-1] - whole)), axis=1)
+    whole, error_of_0 = below[:, -1:], np.cumsum(np.arange(len(prior)) * weight, axis=1)[:, -1:]
+    # Until the division by ``whole``, all are sums of weights. From E|s - n| to E|s + 1 - n|: + 1 for each n of at most
+    # s, - 1 for the others.
+    error = np.cumsum(np.hstack((error_of_0, 2.0 * below[:, :-1] - whole)), axis=1)
     known = (counts[:, np.newaxis] > 0) & (whole > 0.0)
     loss = np.divide(error, whole, out=np.zeros_like(error), where=known)
     return loss, np.divide(weight[:, :1], whole, out=np.zeros_like(whole), where=known)[:, 0]

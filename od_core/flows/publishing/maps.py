@@ -213,14 +213,15 @@ class _Frame:
         """Return the frame that fits the given places into a box, or into a picture as high as they need.
 
         The left and right edges lie in the widest gap between the longitudes of the places. ``degrees`` has the
-        latitude and longitude of each place; shape (places, 2).
+        latitude and longitude of each place, of which there is at least one; shape (places, 2).
         """
         latitudes, longitudes = degrees[:, 0], np.sort(degrees[:, 1] % 360)
         gaps = np.append(np.diff(longitudes), longitudes[0] + 360 - longitudes[-1])
         cut = int(np.argmax(gaps))
         west = float(longitudes[(cut + 1) % len(longitudes)])
         south, north = float(latitudes.min()), float(latitudes.max())
-        shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)
+        shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)  # which is 0 at a pole
+        # The extent in degrees of latitude, which is 0 of a single place or of places in line.
         across, down = max((360 - float(gaps[cut])) * shrink, 1e-6), max(north - south, 1e-6)
         margin = _MARGIN if box is None else _BOX_MARGIN
         left, top, width, height = (0, 0, _WIDTH, _MOST_HEIGHT) if box is None else box

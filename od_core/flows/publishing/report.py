@@ -279,6 +279,7 @@ def _map_largest_flows(release: ReleasedFlows, certificate: Certificate) -> Mapp
     Flows that may be none are left out. ``repeats_largest_flows`` says whether the listed flows are the largest
     between zones, too, which :func:`_summarise_largest_flows` lists.
     """
+    # Twice as many, because uncertain flows, and those that lead to the same place, are left out of these.
     lines, ends = DesireLines(FlowTables.from_release(release, certificate), certificate, 2 * _MOST_DRAWN).lines
     flows = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN)
     if flows.empty:
