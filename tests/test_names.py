@@ -206,7 +206,8 @@ class Definitions:
             home = max((name for name in self.of_modules if reference.startswith(f"{name}.")), key=len)
             name, *member = reference.removeprefix(f"{home}.").split(".")
             return name in self.of_modules[home] and (not member or self.has(f"{name}.{member[0]}", role, home, []))
-        return pydoc.locate(reference) is not None  # of another package
+        is_imported = first in self.of_modules[module]  # as all of our own classes are found above
+        return is_imported or pydoc.locate(reference) is not None  # of another package
 
     def list_lost(self, module: str, text: str) -> list[str]:
         """The references in the text of a module to what does not exist, each with its line."""
@@ -247,6 +248,7 @@ def test_texts_refer_to_what_exists() -> None:
         ("``polars.DataFrame`` in ``README.txt``", False),
         (":mod:`od_core.flows.nothing`", True),
         (":class:`pathlib.Path`", False),
+        ("``Decimal.exp``", False),  # of an imported class
         (":class:`pathlib.Pathway`", True),
         (":func:`plan_release`", False),  # of another module
         (":func:`_check_prior`", False),
