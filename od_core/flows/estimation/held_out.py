@@ -253,7 +253,7 @@ def iterate_halves(
     ``turn`` is the number of earlier releases of the series; each release has a W of its own.
     """
     for sign in (1, -1):
-        words = np.random.Philox(_SEED).jumped(turn)
+        words = np.random.Philox(_SEED).jumped(turn)  # from the beginning again: both halves have the same W
 
         def add_noise(measured: Reals, variance: float, words: np.random.Philox = words, sign: int = sign) -> Reals:
             noisy = measured.copy()

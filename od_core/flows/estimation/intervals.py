@@ -117,7 +117,8 @@ def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[Node
     product = np.ones(len(areas))
     for sums in sides:
         place = areas - sums.first[node]
-        is_there = (node >= 0) & (place >= 0) & (place < np.diff(sums.offsets)[node])  # or it cannot have trips
+        # Without such a node (-1) or such an area, it cannot have trips.
+        is_there = (node >= 0) & (place >= 0) & (place < np.diff(sums.offsets)[node])
         product[~is_there] = 0.0
         product[is_there] *= sums.values[FACTOR, (sums.offsets[node] + place)[is_there]]
     return node, product
