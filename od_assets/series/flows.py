@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
-from od_assets.series.section import Number, Section, note_once
+from od_assets.series.section import Number, Section
 from od_assets.series.series import OptionValue, Records, ReleaseBounds, TreeSeries, Zones
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.bands import PART_TRIPS, Bands
@@ -290,8 +290,6 @@ class Sides:
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     """A series of flows, or of counts by one hierarchy, as a project declares it."""
 
-    moved: ClassVar = {"bounds": ("max_trips", "max_trips_pair", "max_weight")}
-
     trips: Trips | CountedRecords
     bounds: ReleaseBounds = ReleaseBounds()
     privacy: FlowPrivacy  # type: ignore[assignment]  # also epsilon and delta, or rho
@@ -384,18 +382,14 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def mechanism(self) -> Mechanism:
         """Mechanism of the releases. Raises OdError if it lacks the estimate or an option that is declared."""
         options = dict(self.mechanism_options)
-        former = sorted(options.keys() & {"estimate", "leaves", "u"})
-        if former:
-            note_once(
-                f"{self.stated_name}: write estimate: auto or estimate: least_squares instead of mechanism_options."
-                f"{' and '.join(former)}, which the next version does not read: auto chooses among these rules"
-            )
+        unread = sorted(options.keys() & {"estimate", "leaves", "u"})
+        if unread:
+            message = f"mechanism_options.{unread[0]} is not declared: auto chooses among the rules of estimation"
+            step = "declare estimate: auto or estimate: least_squares beside mechanism"
+            raise OdError("OD-MECHANISM-OPTION", message, next_step=step)
         if self.estimate is not None:
             step = "choose least_squares or auto"
             refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
-            if former:
-                message = f"estimate is declared beside mechanism_options.{former[0]}"
-                raise OdError("OD-MECHANISM-OPTION", message, next_step="remove the latter")
             options["estimate"] = self.estimate
         return MECHANISMS.make(self.stated_mechanism, **options)
 
@@ -409,7 +403,6 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             intervals=self.intervals,
             assisted=self.assisted,
             spark=self.engine,
-            u="u" in self.mechanism_options,
         )
         return super().features | self.mechanism.features | stated
 

@@ -1,7 +1,6 @@
 """Read sections of YAML files, so that an error names the line of the value."""
 
 import glob
-import logging
 import os
 import re
 from collections.abc import Callable, Hashable, Sequence
@@ -10,7 +9,7 @@ from datetime import date
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args, get_origin
+from typing import Any, Self, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -21,7 +20,6 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import ErrorDetails
 
@@ -150,10 +148,8 @@ _VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
 
 
 def _complete_schema(schema: dict[str, Any], section: type[BaseModel]) -> None:
-    """Add to the JSON schema of a section what pydantic does not write: descriptions, moved keys, nested sections."""
+    """Add to the JSON schema of a section what pydantic does not write: descriptions and nested sections."""
     properties: dict[str, dict[str, Any]] = schema.setdefault("properties", {})
-    for key, new_place in _map_moved_keys(section).items():
-        properties[key] = {"deprecated": True, "description": f"Write {new_place}."}
     for name, field in section.model_fields.items():
         key = field.alias or name
         if key in properties and field.description is not None:
@@ -175,18 +171,6 @@ def _compare_mappings_with_section(field_schema: dict[str, Any]) -> None:
         field_schema |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": alternatives}}
 
 
-def _map_moved_keys(section: type[BaseModel]) -> dict[str, str]:
-    """Return the path of the key that replaces each key which a section had in version 0.1."""
-    moved: dict[str, tuple[str, ...]] = getattr(section, "moved", {})
-    return {key: f"{subsection}.{key}" for subsection, keys in moved.items() for key in keys}
-
-
-@lru_cache
-def note_once(message: str) -> None:
-    """Log a note to the people who maintain a declaration. A declaration is read several times; they see it once."""
-    logging.getLogger("od_assets").warning(message)
-
-
 def read_sibling_yaml(module: str, name: str) -> Any:
     """Return the content of a YAML file of this package, given its name and the path of a module in its folder."""
     return yaml.load(Path(module).with_name(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
@@ -201,9 +185,6 @@ class Section(BaseModel):
     ``fields.yaml`` describes the fields. They are shown in Dagster's reference, in ours, and by ``dg check yaml``.
     """
 
-    moved: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """Keys that stood here in version 0.1, by the section that has them now. They are still read, with a note."""
-
     model_config = ConfigDict(
         extra="forbid", frozen=True, json_schema_extra=_complete_schema, hide_input_in_errors=True
     )
@@ -212,28 +193,6 @@ class Section(BaseModel):
     def __pydantic_init_subclass__(cls, **_options: Any) -> None:
         for name, field in cls.model_fields.items():
             field.description = _DESCRIPTIONS.get(cls.__name__, {}).get(field.alias or name, field.description)
-
-    @model_validator(mode="before")
-    @classmethod
-    def with_moved_keys(cls, attributes: Any) -> Any:
-        """Return attributes in which keys of version 0.1 stand where this version reads them. Note each of them.
-
-        Raises ValueError if a key is written in both places.
-        """
-        if not isinstance(attributes, dict):
-            return attributes
-        given = {key: new_place for key, new_place in _map_moved_keys(cls).items() if key in attributes}
-        if not given:
-            return attributes
-        attributes = deepcopy(attributes)
-        name = attributes.get("name")
-        for key, new_place in given.items():
-            section = attributes.setdefault(new_place.partition(".")[0], {})
-            if not isinstance(section, dict) or key in section:
-                raise ValueError(f"{key} is written beside {new_place}")
-            section[key] = attributes.pop(key)
-            note_once(f"{name}: write {new_place} instead of {key}, which the next version does not read")
-        return attributes
 
     @field_validator("*", mode="before")
     @classmethod

@@ -242,8 +242,6 @@ class YearBounds(Bounds):
 class DomainSection(Section):
     """The privacy unit of a data set, and the cap of its spending."""
 
-    moved: ClassVar = {"bounds": ("max_trips", "max_trips_pair", "max_trips_year")}
-
     name: str
     unit: str = "trip"
     column: str | None = None

@@ -31,7 +31,7 @@ def drawn(project: Project) -> dict[str, bytes]:
 def test_area_totals_are_drawn_once_also_after_a_failure_and_used(project, monkeypatch):
     """A run that fails after all draws, a run that publishes, and one that replays; the trips also have a mode."""
     project.write_records(records_by_mode())
-    declared = {"segments": {"mode": SEGMENTS["mode"]}, "mechanism_options": {"estimate": "shrunk"}}
+    declared = {"segments": {"mode": SEGMENTS["mode"]}, "estimate": "auto"}
     component = project.component(**declared, **DECLARED)
     seen: list[int] = []
 

@@ -165,11 +165,11 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         changes["privacy"] |= {"shares": {"minimise": ["region x all"]}} if "minimise" in features else {}
         changes["privacy"] |= {"conversion": "tight"} if "conversion" in features else {}
         mechanism = mechanism_of(features)
-        options = {"empirical_bayes": ("leaves", "empirical_bayes"), "shrunk": ("estimate", "shrunk"), "u": ("u", 2)}
-        options |= {"segment_profile": ("segment_profile", 1), "laplace": ("noise_distribution", "laplace")}
+        options = {"segment_profile": ("segment_profile", 1), "laplace": ("noise_distribution", "laplace")}
         changes |= {
             "mechanism": mechanism.name,
             "mechanism_options": dict(options[name] for name in features & {*options}),
+            "estimate": "auto" if "shrunk" in features else None,
         }
         changes["intervals"] = "intervals" in features
         if unit.max_weight is not None:
@@ -259,7 +259,7 @@ def choices(kind: str) -> list[str]:
         sizes = ["estimated_top_code", "top_code", "brackets", "sorted_sizes"]
         return [*pure, "named_mechanism", "mechanism_options", *sizes]
     uses = ["ledger", "intervals", "assisted"]
-    others = {"named_mechanism", "mechanism_options", "map", "many_trips_a_row", "no_delta"}
+    others = {"named_mechanism", "mechanism_options", "map", "many_trips_a_row", "no_delta", "empirical_bayes", "u"}
     others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
     listed = chain.from_iterable(groups[name] for name in chosen)

@@ -75,7 +75,6 @@ NAME, TRIPS = "  name: trips\n", '    files: "{period}.csv"\n'
 PERIODS = "  periods: {first: 2001-01, last: 2001-02}\n"
 PRIVACY = '  privacy: {epsilon: "1", delta: "1e-8"}\n'
 ZONES = "  geography: {file: zones.csv, levels: [region, zone]}\n"
-BAYES = "leaves: empirical_bayes"
 SEGMENTS = "  segments: {mode: {categories: [car, bus]}}\n"
 CAP = 'cap: {rho: "0.1", reason: "a test"}\n'
 
@@ -172,7 +171,7 @@ WRONG = [
         for stated, cause, code in (
             ("  segment_share: 0", "segment_share is 0; it must be above 0", "OD-SEGMENT-SHARE"),
             ("  mechanism: inftda", "only mechanism 'inftda_refined' can release segments", "OD-SEGMENT-MECHANISM"),
-            (f"  mechanism_options: {{{BAYES}}}", f"{BAYES} cannot release segments", "OD-SEGMENT-MECHANISM"),
+            ("  mechanism_options: {u: 2}", "mechanism_options.u is not declared", "OD-MECHANISM-OPTION"),
         )
     ),
     defs(
