@@ -101,11 +101,6 @@ def make_step_updater(title: str, series: str) -> UpdateBar:
     return update_bar
 
 
-def make_silent_run_config(job: dg.JobDefinition) -> dict[str, object]:
-    """Return the run configuration with which a job logs nothing to the console; a project may have other loggers."""
-    return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of a run for one period.
@@ -154,13 +149,14 @@ def execute_job(
     instance.create_run_for_job = created  # type: ignore[method-assign]
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
     logging.getLogger("dagster._core.execution.plan.active").setLevel(logging.ERROR)  # warns of each skipped check
+    silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with capture_interrupts(), suppress_beta_warnings():
         result = job.execute_in_process(
             partition_key=partition,
             instance=instance,
             raise_on_error=False,
             run_id=run_id,
-            run_config=make_silent_run_config(job),
+            run_config=silent if "console" in job.loggers else {},  # a project may have other loggers
             tags={"od/launched_by": "od-release", MAX_RETRIES_TAG: "0"},  # only its caller repeats it
         )
     if not result.success:

@@ -200,21 +200,6 @@ class Neighbours:
             return self.acceptance.fault_threshold > 0 and (needs_user_or_weight or not counts_unlisted)
         return True
 
-    def can_differ_by(self, removed: Sequence[Standing], added: Sequence[Standing]) -> bool:
-        """Return whether two accepted inputs that differ only in these records are neighbours.
-
-        ``removed`` has the standing of each record that only the first input has, and ``added`` that of each that only
-        the second has. If the unit is a user, each of the two are all records of one user. Under bounded neighbours,
-        these may be two users.
-        """
-        if not all(map(self.can_have_standing, (*removed, *added))):
-            return False
-        if self.unit.neighbours == "unbounded" and removed and added:
-            return False
-        if self.unit.is_of_users:
-            return True
-        return len(removed) + len(added) == self.unit.differing_units and len(removed) < 2
-
     @cached_property
     def have_equal_totals(self) -> bool:
         """True if neighbouring inputs have the same number of trips: one record of weight 1 is replaced by another."""

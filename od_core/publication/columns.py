@@ -151,22 +151,21 @@ def make_public_table(
         return _format_text(text, nouns, **facts)
 
     key_columns = tuple(map(format_text, definition["key"]))
+    of_intervals = definition.get("intervals", {}) if interval else {}
+    of_distances = definition.get("distances", ()) if distance else ()
     columns: list[Column] = []
-    for column_definition in _list_columns(definition, interval=interval, distance=distance):
+    for column_definition in (*definition["columns"], *of_intervals.get("columns", ()), *of_distances):
         column = _make_column(column_definition, nouns, **facts)
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
             columns += map(column.make_bound_column, _ENDS)
-    absent = definition["absent"]
-    if interval:
-        absent = definition.get("intervals", {}).get("absent", absent)
     code_lists = definition.get("code_lists", ())
     return Table(
         name=format_text(definition.get("name", key)),
         title=format_text(definition["title"]),
         file=format_text(definition.get("file", "")),
         row=format_text(definition["row"]),
-        absent=format_text(absent),
+        absent=format_text(of_intervals.get("absent", definition["absent"])),
         columns=tuple(columns),
         key=key_columns,
         code_lists=tuple(
@@ -174,15 +173,6 @@ def make_public_table(
             for codes in code_lists
         ),
     )
-
-
-def _list_columns(
-    definition: Mapping[str, Any], *, interval: bool, distance: bool
-) -> tuple[str | Mapping[str, Any], ...]:
-    """Return the columns that the definition of a table lists, as :func:`_make_column` takes them."""
-    of_intervals = definition.get("intervals", {}).get("columns", ()) if interval else ()
-    of_distances = definition.get("distances", ()) if distance else ()
-    return (*definition["columns"], *of_intervals, *of_distances)
 
 
 ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_make_column, ("origin", "destination", "trips", "lower", "upper"))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # commands that print need no NumPy
     from numpy.typing import NDArray
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
-"""Background colours from light to dark. :func:`choose_ink` returns the legible text colour for each."""
+"""Background colours from light to dark. Text is legible on the darkest in ``PAPER``, else in ``INK``."""
 
 INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
 
@@ -151,9 +151,5 @@ class Scale:
 
     def format_style(self, value: float) -> str:
         """Return the style of a cell of a table: the shade of its number, and a text colour that is legible on it."""
-        return f"background:{self.find_colour(value)};color:{choose_ink(self.find_shade(value))}"
-
-
-def choose_ink(shade: int) -> str:
-    """Return the text colour that is legible on a shade."""
-    return PAPER if shade >= len(SHADES) - _DARK_SHADES else INK
+        ink = PAPER if self.find_shade(value) >= len(SHADES) - _DARK_SHADES else INK
+        return f"background:{self.find_colour(value)};color:{ink}"

@@ -87,7 +87,7 @@ def one_leaves(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     column, value = ("origin", "nowhere") if how == "unlisted zone" else ("kind", "another")
     other.loc[0, column] = value
     unit, leaves = PrivacyUnit("trip"), Standing.FAULTY if column == "origin" else Standing.OTHER_CATEGORY
-    assert Neighbours(unit, Acceptance(has_categories=column == "kind")).can_differ_by([Standing.COUNTED], [leaves])
+    assert Neighbours(unit, Acceptance(has_categories=column == "kind")).can_have_standing(leaves)
     return one, other
 
 

@@ -157,7 +157,8 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         place = "domain__" if unit.kind == "user_year" else ""
         if flows:
             changes |= {f"{place}bounds": {"max_trips": unit.max_trips, "max_trips_pair": unit.max_trips_pair}}
-        changes |= {f"domain__{name}": value for name, value in unit.list_year_facts().items()}
+        if unit.is_of_year:
+            changes |= {"domain__id_pattern": unit.id_pattern, "domain__bounds__max_trips_year": unit.max_trips_year}
     if flows:
         budget = budget_of(features, pure=False)
         amount = {"rho": "0.05"} if "rho" in features else {"epsilon": "1"}

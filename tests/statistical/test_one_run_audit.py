@@ -298,7 +298,7 @@ def all_levels_drawn_again_and_again(small: Small, monkeypatch: pytest.MonkeyPat
     instead_of_measuring(monkeypatch, averaged)
 
 
-BY_USER = {"domain__unit": "user_period", "domain__column": "person", "max_trips": 60}
+BY_USER = {"domain__unit": "user_period", "domain__column": "person", "bounds__max_trips": 60}
 
 
 @pytest.mark.parametrize(

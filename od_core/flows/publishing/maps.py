@@ -323,7 +323,8 @@ def render_flow_map(
     trips, names = _sum_trips_at_ends(labels, ends)
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.given_boundaries]
-    shapes = [_list_shapes_by_level(side) for side in bounded]
+    # Of each level that has some, finest first.
+    shapes = [[level for level in reversed(dissolve_boundaries(side)) if any(level)] for side in bounded]
     outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in list_rings(shape)]
     drawn = _Map.from_places(np.array([*trips]), np.array([*trips.values()]), outlines)
     height = drawn.frames[0].box[3]
@@ -362,11 +363,6 @@ def _sum_trips_at_ends(
             trips[place] = trips.get(place, 0) + flow["trips"]
             names[place] = name
     return trips, names
-
-
-def _list_shapes_by_level(geography: Geography) -> list[NDArray[np.object_]]:
-    """Return the boundaries of the areas of each level that has some, finest first."""
-    return [level for level in reversed(dissolve_boundaries(geography)) if any(level)]
 
 
 def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iterable[_Place]) -> list[_Place]:
