@@ -150,9 +150,8 @@ def assert_refused(folder: Path, code: str, flows: pd.DataFrame = FLOWS) -> None
     """Twice alike, with a state and a next step; nothing is drawn, measured or published."""
     public, draws, measured = all_files(folder, "releases"), drawn(folder), measurement_files(folder)
     for _ in range(2):
-        with pytest.raises(OdError) as refused:
+        with pytest.raises(OdError, match=f"{code}:") as refused:
             publish(folder, flows=flows)
-        assert refused.value.code == code
         assert refused.value.next_step
         assert "\n" not in str(refused.value)
         assert (all_files(folder, "releases"), drawn(folder), measurement_files(folder)) == (public, draws, measured)

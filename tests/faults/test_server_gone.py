@@ -23,9 +23,8 @@ def test_a_server_that_ends_during_a_draw_costs_no_further_draw(tmp_path, postgr
         return values
 
     monkeypatch.setattr(OpenDPNoise, "draw", draw_and_end)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE:"):
         released(ledger)
-    assert refused.value.code == "OD-LEDGER-UNAVAILABLE"
     for _ in range(2):
         with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"):
             ledger_at(ledger.path)

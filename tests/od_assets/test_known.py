@@ -53,9 +53,8 @@ def test_wrong_totals_are_refused_when_they_are_planned(project: Project, known:
     write_gates(project).iloc[1:].to_csv(project.root / "few.csv", index=False)
     level = project.component().geography.levels[-1]
     component = project.component(known=GATES | {"level": level} | known)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match=f"{code}:") as refused:
         component.plan(component.read_geography(), "2001-01")
-    assert refused.value.code == code
     assert refused.value.spent == "nothing was spent"
 
 

@@ -52,9 +52,8 @@ def test_a_wrong_list_or_rule_is_refused_when_it_is_planned(
     pd.DataFrame({"origin": ["elsewhere"], "destination": zones[:1]}).to_csv(project.root / "unlisted.csv", index=False)
     pd.DataFrame({"origin": zones[:1], "destination": zones[:1]}).to_csv(project.root / "one.csv", index=False)
     component = project.component(possible=possible)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match=f"{code}:") as refused:
         component.plan(component.read_geography(), "2001-01")
-    assert refused.value.code == code
     assert refused.value.spent == "nothing was spent"
 
 

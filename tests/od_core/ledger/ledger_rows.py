@@ -18,7 +18,6 @@ from od_core import (
     Geography,
     InfTDARefined,
     Ledger,
-    OdError,
     PrivacyUnit,
     ReleaseKey,
     ReleasePlan,
@@ -160,12 +159,6 @@ def assert_chain(path: Path) -> None:
         assert row["previous"] == previous
         assert stated == hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
         previous = stated
-
-
-def code_of(error: object) -> str:
-    """Code of a refusal, as pytest.raises has caught it."""
-    assert isinstance(error.value, OdError)
-    return error.value.code
 
 
 def try_to_declare(ledger, declared):

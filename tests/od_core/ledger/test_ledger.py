@@ -17,7 +17,6 @@ from tests.od_core.ledger.ledger_rows import (
     Claims,
     assert_chain,
     charged,
-    code_of,
     domain,
     finish,
     ledger_at,
@@ -45,12 +44,10 @@ def test_a_domain_is_declared_once(ledger):
     ledger.declare(domain(1))
     assert [row["kind"] for row in rows(ledger.path)] == ["DOMAIN", "CAP"]
     for unit in (PrivacyUnit("trip", "unbounded"), PrivacyUnit("user", "bounded", "person", 3)):
-        with pytest.raises(OdError) as refused:
+        with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT:"):
             ledger.declare(domain(1, unit=unit))
-        assert code_of(refused) == "OD-DOMAIN-CONFLICT"
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-LEDGER-CAP-REASON:") as refused:
         ledger.declare(domain(2))
-    assert code_of(refused) == "OD-LEDGER-CAP-REASON"
     assert "from rho 1 to rho 2" in str(refused.value)
     assert len(rows(ledger.path)) == 2
 
@@ -100,9 +97,8 @@ def test_a_trial_has_the_error_of_the_call_and_enters_nothing(ledger, tmp_path, 
     for code, attempts in calls.items():
         said = set()
         for attempt in attempts:
-            with pytest.raises(OdError) as refused:
+            with pytest.raises(OdError, match=f"{code}:") as refused:
                 attempt()
-            assert code_of(refused) == code
             said.add(str(refused.value))
         assert len(said) == 1
     try_release(ledger, later, domain(2, "census year"), more)
@@ -165,9 +161,8 @@ LIES = {
 def test_a_charge_that_is_not_what_its_noise_costs_is_refused(ledger, key, lie):
     """The ledger recomputes every charge from sensitivity and variance, and the whole from its steps."""
     before = rows(ledger.path)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-CHARGE:"):
         ledger.reserve(key, "commuters", LIES[lie])
-    assert code_of(refused) == "OD-CHARGE"
     assert rows(ledger.path) == before
 
 
@@ -206,9 +201,8 @@ def test_another_plan_of_the_same_release_is_refused(ledger, key, name):
     changes, named = OTHER_PLANS[name]
     ledger.reserve(key, "commuters", small_plan())
     before = rows(ledger.path)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-REPLAY-PLAN-CHANGED:") as refused:
         ledger.reserve(key, "commuters", small_plan(**changes))
-    assert code_of(refused) == "OD-REPLAY-PLAN-CHANGED"
     assert refused.value.message.endswith(f"changed: {named}")
     assert rows(ledger.path) == before
 
@@ -235,9 +229,8 @@ def test_the_periods_of_a_revision_are_of_the_same_areas(ledger, key):
     changes = ({"destination_geography": ZONES_OF_2020}, {"geography": with_unknown})
     for plan in (new, *(small_plan(Fraction(1, 9), **change) for change in changes)):
         for call in (ledger.reserve, ledger.hold_to_plan):
-            with pytest.raises(OdError) as refused:
+            with pytest.raises(OdError, match="OD-GEOGRAPHY-CHANGED:") as refused:
                 call(later, "commuters", plan)
-            assert code_of(refused) == "OD-GEOGRAPHY-CHANGED"
             message = refused.value.message
             assert message.startswith("commuters/2001-07/r1 has different areas from commuters/2001-06/r1")
             assert f"2001-06 has geography {old.tree.origin.digest[:16]}" in message
@@ -268,16 +261,13 @@ def test_a_release_is_charged_to_the_data_set_that_it_names(ledger, key):
     for other in (key, ReleaseKey(key.release, key.period, 2), ReleaseKey(key.release, "2001-07")):
         with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT: releases of commuters are charged to"):
             ledger.reserve(other, "students", small_plan())
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-DOMAIN-UNDECLARED:") as refused:
         ledger.reserve(ReleaseKey("newcomers", "2001-07"), "nobody", small_plan())
-    assert code_of(refused) == "OD-DOMAIN-UNDECLARED"
     assert "Ledger.declare" in refused.value.next_step
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT:"):
         ledger.reserve(ReleaseKey("commuters", "2001-07"), "nobody", small_plan())
-    assert code_of(refused) == "OD-DOMAIN-CONFLICT"
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-DOMAIN-UNDECLARED:"):
         ledger.balance("nobody", "2001-06")
-    assert code_of(refused) == "OD-DOMAIN-UNDECLARED"
     assert rows(ledger.path) == before
 
 
@@ -289,9 +279,8 @@ def test_the_cap_holds_to_the_last_digit(tmp_path, key):
     before = rows(ledger.path)
     second = ReleaseKey("commuters", "2001-06", 2)
     for asked, text in ((Fraction("0.25"), "0.25"), (Fraction("0.1") + Fraction(1, 10**18), "0.100001")):
-        with pytest.raises(OdError) as refused:
+        with pytest.raises(OdError, match="OD-LEDGER-CAP:") as refused:
             ledger.reserve(second, "commuters", small_plan(asked))
-        assert code_of(refused) == "OD-LEDGER-CAP"
         assert f"needs rho {text} in 2001-06" in refused.value.message
         assert "data set 'commuters' has a cap of 0.6, of which 0.5 is spent and 0.1 remains" in refused.value.message
         assert refused.value.spent == "nothing was spent"
@@ -311,9 +300,8 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
 
     def refused(call, *arguments):
         before = rows(ledger.path)
-        with pytest.raises(OdError) as error:
+        with pytest.raises(OdError, match="OD-LEDGER-STATE:"):
             call(*arguments)
-        assert code_of(error) == "OD-LEDGER-STATE"
         assert rows(ledger.path) == before
 
     refused(ledger.start_draw, key, 1)
@@ -358,9 +346,8 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     assert ledger.list_lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
     before = rows(ledger.path)
     for attempt in (lambda: ledger.start_draw(key, 2), lambda: try_release(ledger, key, domain("0.15"), plan, [2])):
-        with pytest.raises(OdError) as refused:
+        with pytest.raises(OdError, match="OD-LEDGER-CAP:") as refused:
             attempt()
-        assert code_of(refused) == "OD-LEDGER-CAP"
         assert "needs rho 0.025" in refused.value.message
         assert "0.15 is spent and 0 remains" in refused.value.message
     assert rows(ledger.path) == before

@@ -10,7 +10,7 @@ from od_core import Budget, Cap, OdError, PrivacyDomain, PrivacyUnit, ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, charged, code_of, ledger_at, rows, states
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, charged, ledger_at, rows, states
 
 R1 = "commuters/2001-06/r1"
 
@@ -78,9 +78,8 @@ def test_another_revision_is_drawn_and_charged_again(ledger, drawn):
     assert not np.array_equal(first.measurements["noisy"], second.measurements["noisy"])
     assert charged(ledger.path) == 2 * Fraction(3, 7)
     before = rows(ledger.path)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-LEDGER-CAP:"):
         released(ledger, "commuters/2001-06/r3")
-    assert code_of(refused) == "OD-LEDGER-CAP"
     assert (len(drawn), rows(ledger.path)) == (8, before)
     assert not (ledger.path.parent / "confidential/commuters/2001-06/r3").exists()
     assert_same(released(ledger), first)
@@ -99,9 +98,8 @@ REFUSED = {
 @pytest.mark.parametrize("code", REFUSED)
 def test_what_is_refused_writes_and_draws_nothing(ledger, drawn, code):
     before = rows(ledger.path)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match=f"{code}:"):
         released(ledger, **REFUSED[code])
-    assert code_of(refused) == code
     assert rows(ledger.path) == before
     assert drawn == []
     assert not list(ledger.path.parent.rglob("*.parquet"))
@@ -140,7 +138,7 @@ def test_a_lost_draw_stands_in_what_was_spent(ledger, drawn, monkeypatch):
 def test_a_key_is_one_plain_name(text):
     with pytest.raises(OdError) as refused:
         ReleaseKey.parse(text)
-    assert code_of(refused) in {"OD-RELEASE-KEY", "OD-PERIOD-TEXT"}
+    assert refused.value.code in {"OD-RELEASE-KEY", "OD-PERIOD-TEXT"}
 
 
 @pytest.mark.parametrize("revision", [0, -1, True, 1.0, "1", None])

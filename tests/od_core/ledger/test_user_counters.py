@@ -285,9 +285,8 @@ def test_lost_counters_of_a_drawn_release_stop_the_year(one_month_drawn, tmp_pat
     if how != "another key":  # its content is whole, and these count nothing of it
         attempts += [partial(year.count, key, MANY) for key in (JANUARY, WALKERS)]
     for attempt in attempts:
-        with pytest.raises(OdError) as refused:
+        with pytest.raises(OdError, match="OD-YEAR-COUNTERS-LOST:") as refused:
             attempt()
-        assert refused.value.code == "OD-YEAR-COUNTERS-LOST"
         assert "restore" in refused.value.next_step
         assert ("another key" in refused.value.message) == (how == "another key")
         is_charged = attempt.args[0] == JANUARY  # nothing is reserved for the others
@@ -307,9 +306,8 @@ def test_damaged_counters_of_an_undrawn_release_are_told_in_one_line(year, how):
     code = {"another key": "OD-YEAR-COUNTERS-LOST"}.get(how, "OD-YEAR-COUNTERS")
     if how in ("cut", "emptied", "changed bytes", "changed bytes of a page header", "another key"):
         for key in (FEBRUARY, WALKERS):
-            with pytest.raises(OdError) as refused:
+            with pytest.raises(OdError, match=f"{code}:") as refused:
                 year.count(key, MANY)
-            assert refused.value.code == code
             assert_says_nothing(refused.value, year)
     with pytest.raises(OdError, match="OD-YEAR-COUNTERS") as refused:
         year.draw(JANUARY)
@@ -382,9 +380,8 @@ def test_a_release_without_counters_is_not_drawn(year):
 )
 def test_what_is_refused_writes_no_counters(year, tmp_path, changes, release_id, code):
     year.unit = replace(year.unit, **changes)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match=f"{code}:"):
         released(year, release_id)
-    assert refused.value.code == code
     assert not list(tmp_path.rglob("*.parquet"))
     assert rows(year.ledger.path)[-1]["kind"] == "CAP"
 

@@ -70,9 +70,8 @@ WRONG_YEARS = {
 
 @pytest.mark.parametrize(("code", "change"), [(code, one) for code, each in WRONG_YEARS.items() for one in each])
 def test_refuses_a_year_without_a_definite_bound_or_pattern(code, change):
-    with pytest.raises(OdError) as error:
+    with pytest.raises(OdError, match=f"{code}:") as error:
         of_a_year(**change)
-    assert error.value.code == code
     assert error.value.next_step == "correct the privacy unit"
 
 
@@ -101,6 +100,5 @@ def test_other_units_take_no_bound_of_a_year(kind, change):
     ],
 )
 def test_refuses_units_that_promise_nothing_definite(arguments, code):
-    with pytest.raises(OdError) as error:
+    with pytest.raises(OdError, match=f"{code}:"):
         PrivacyUnit(**arguments)
-    assert error.value.code == code

@@ -72,17 +72,14 @@ def test_every_kind_comes_back_from_folder_and_zip(shelf, tmp_path, prefix):
 
 
 def test_a_release_in_the_database_of_another_kind_is_told_from_none(shelf):
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-RELEASE-KIND:") as refused:
         open_release(shelf / "release.duckdb", "departures")
-    assert refused.value.code == "OD-RELEASE-KIND"
     assert str(GROUPS_KEY) in refused.value.message
     assert "bundle" in refused.value.next_step
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-RELEASE-KIND:"):
         open_release(shelf / "groups.duckdb")
-    assert refused.value.code == "OD-RELEASE-KIND"
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT:") as refused:
         open_release(shelf / "release.duckdb", period="1999-01")
-    assert refused.value.code == "OD-RELEASE-ABSENT"
     assert str(KEY) in refused.value.message
     assert len(open_release(shelf / "release.duckdb").flows) == len(release().flows)
 
@@ -110,9 +107,8 @@ def without_a_certificate(path: Path) -> None:
 def test_a_broken_zip_is_refused_by_its_name(shelf, tmp_path, damage):
     path = zipped(shelf / "flows", tmp_path / "r7.zip")
     damage(path)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT:") as refused:
         open_release(path)
-    assert refused.value.code == "OD-RELEASE-ABSENT"
     assert "r7.zip" in refused.value.message
 
 
@@ -133,9 +129,8 @@ def test_a_zip_writes_nowhere_but_where_it_is_unpacked(shelf, tmp_path, monkeypa
 def test_a_certificate_that_cannot_be_read_is_no_bundle(tmp_path, text):
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1" / "certificate.json").write_text(text, encoding="utf-8")
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-RELEASE-ABSENT:"):
         open_release(tmp_path / "r1")
-    assert refused.value.code == "OD-RELEASE-ABSENT"
 
 
 def test_a_certificate_of_a_later_version_is_refused_with_its_format(shelf, tmp_path):

@@ -266,9 +266,8 @@ def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_s
 
 def refused(code: str, root: Path, keys: list[ReleaseKey], period: str | None = None) -> str:
     before = sorted(path.name for path in (root / "releases").rglob("*"))
-    with pytest.raises(OdError) as caught:
+    with pytest.raises(OdError, match=f"{code}:") as caught:
         publish_sum(root / "releases", keys, period)
-    assert caught.value.code == code
     assert "\n" not in str(caught.value)
     after = sorted(path.name for path in (root / "releases").rglob("*"))
     assert [name for name in after if not name.endswith(".lock")] == [n for n in before if not n.endswith(".lock")]

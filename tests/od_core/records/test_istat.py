@@ -90,9 +90,8 @@ def test_a_line_that_is_no_record_makes_the_file_unreadable(tmp_path, target, ba
     lines = [line("001001", "001002", 2, 7, "S")] * 2000
     lines.insert(place, bad)
     (tmp_path / "matrix.txt").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(OdError) as error:
+    with pytest.raises(OdError, match="OD-FILE-UNREADABLE:") as error:
         load_records(tmp_path / "matrix.txt", ISTAT.columns, "2011", target, record_format=ISTAT)
-    assert error.value.code == "OD-FILE-UNREADABLE"
     assert "matrix.txt (reader 'istat') cannot be read as lines of 15 fields" in error.value.message
     assert "CANARY" not in str(error.value)
     assert bad.split()[0] in error.value.confidential_detail

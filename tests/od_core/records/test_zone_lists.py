@@ -84,9 +84,8 @@ UNREADABLE = {
 def test_a_file_that_is_no_table_is_refused_by_its_name(tmp_path, name):
     content, code = UNREADABLE[name]
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match=f"{code}:") as refused:
         read_zones(tmp_path / name)
-    assert refused.value.code == code
     assert name in refused.value.message
     assert "\n" not in str(refused.value)
     if code == "OD-FILE-DELIMITER":
@@ -96,9 +95,8 @@ def test_a_file_that_is_no_table_is_refused_by_its_name(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["absent.csv", "absent.parquet", "."])
 def test_a_file_that_is_not_there(tmp_path, name):
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match="OD-FILE-MISSING:"):
         read_zones(tmp_path / name)
-    assert refused.value.code == "OD-FILE-MISSING"
 
 
 def test_a_list_without_rows_reaches_the_geography(tmp_path):

@@ -42,9 +42,8 @@ def test_the_least_map_is_cut_evenly_and_its_last_degree_lies_in_the_last_cell()
     ],
 )
 def test_a_bad_list_or_map_is_one_line(changes, code):
-    with pytest.raises(OdError) as refused:
+    with pytest.raises(OdError, match=f"{code}:"):
         places(**changes)
-    assert refused.value.code == code
 
 
 def loaded(folder, records: pd.DataFrame):

@@ -130,9 +130,8 @@ def test_caps_that_cannot_hold_it(tmp_path):
 )
 def test_what_is_refused_before_the_trips_are_read(budget, noise, code):
     asked = {"budget": budget, "mechanism": "stability_histogram", "noise": noise, "fault_threshold": 0}
-    with pytest.raises(OdError) as error:
+    with pytest.raises(OdError, match=f"{code}:"):
         release_flows(None, GEOGRAPHY, unit=TRIP, **asked)
-    assert error.value.code == code
 
 
 def test_the_plan_states_its_law():

@@ -116,9 +116,8 @@ def test_published_examples():
     ],
 )
 def test_refuses_what_has_no_exact_answer(noisy, total, code):
-    with pytest.raises(OdError) as error:
+    with pytest.raises(OdError, match=f"{code}:"):
         intopt(noisy, total)
-    assert error.value.code == code
 
 
 def test_refuses_an_unknown_order_with_the_nearest_known():

@@ -21,7 +21,6 @@ from tests.od_core.publication.examples import checked_again
 from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
 
 ROOT = Path(__file__).parents[4]
-SCHEMAS = ROOT / "od_core" / "published"
 PYRAMID = {
     "top": {"privacy-parameters", "unit-of-privacy"},
     "middle": {"algorithms-and-correctness", "utility", "bias"},
@@ -32,7 +31,7 @@ PYRAMID = {
 
 @functools.cache
 def schema(name: str) -> jsonschema.Draft202012Validator:
-    read = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+    read = json.loads(Path(__file__).with_name(f"{name}.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(read)
     return jsonschema.Draft202012Validator(read)
 
@@ -51,6 +50,9 @@ def test_a_number_of_units_is_stated_only_where_it_is_public() -> None:
     """A weight counts several trips, and a user may have several."""
     names = ("trips", "unbounded", "users", "weights", "group sizes")
     registered = {name: yaml.safe_load(documents(name)[made.REGISTRY]) for name in names}
+    for entry in registered.values():
+        entry["deployment"]["basic"]["data_curators"][0]["data_curator_type"] = "Government"  # for the organisation
+        schema("registry_entry").validate(entry)
     stated = {name: one["deployment"]["privacy_loss"] for name, one in registered.items()}
     has = {name for name, loss in stated.items() if "number_of_privacy_units" in loss}
     assert has == {"trips", "unbounded"}
