@@ -46,19 +46,6 @@ def test_more_mass_than_there_is_never_comes_out():
     assert compute_exact_delta([Fraction(1, 10**6)], Fraction(1)) == 1
 
 
-@pytest.mark.parametrize("sigma", ["0.3", "1", "2.45", "13", "90"])
-@pytest.mark.parametrize("count", [1, 3, 8])
-def test_equal_variances_are_never_below_the_ball(sigma, count):
-    """At about 3, 4.5 and 6 standard deviations of the loss."""
-    variance = Fraction(sigma) ** 2
-    for deviations in ("3", "4.5", "6"):
-        epsilon = count / (2 * variance) + Fraction(deviations) * Fraction(math.sqrt(count / variance))
-        ball = oracle.delta_by_balls(variance, count, epsilon)
-        found = compute_exact_delta([variance] * count, epsilon)
-        assert ball < arb(found)
-        assert arb(found) < ball * arb(1.002)
-
-
 @pytest.mark.representatives("4500-1")
 @pytest.mark.parametrize("shift", [1, 40])
 @pytest.mark.parametrize("sigma", ["4095", "4500"])
@@ -71,8 +58,14 @@ def test_blocks_of_integers_are_never_below_the_ball(sigma, shift):
     assert arb(compute_exact_delta([variance], epsilon, shift)) < ball * arb(1.002)
 
 
-@pytest.mark.parametrize(("sigma", "shift"), [("0.9", 2), ("4", 3), ("13", 10), ("60", 40), ("3", 40)])
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize(
+    ("sigma", "shift"),
+    [
+        *((sigma, 1) for sigma in ("0.3", "1", "2.45", "13", "90")),
+        *(("0.9", 2), ("4", 3), ("13", 10), ("60", 40), ("3", 40)),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3, 8])
 def test_shifts_by_several_are_never_below_the_ball(sigma, shift, count):
     """At about 3, 4.5 and 6 standard deviations of the loss."""
     variance = Fraction(sigma) ** 2
