@@ -294,11 +294,6 @@ MOST_ROWS = 300
 _SIDES, _VALUES = ("origin", "destination"), ("trips", "lower", "upper")
 
 
-def _has_laplace_noise(certificate: Certificate) -> bool:
-    """Return whether the levels of a release were measured with Laplace noise."""
-    return any("scale" in level for level in certificate.get("levels", []))
-
-
 @dataclass(frozen=True, eq=False)
 class OverTime:
     """The flows between large areas in each period of a series of releases, which have noise of their own.
@@ -369,7 +364,7 @@ class OverTime:
             values=values,
             totals=totals,
             selected=tuple(is_selected(certificate) for certificate in certificates),
-            have_laplace_noise=tuple(map(_has_laplace_noise, certificates)),
+            have_laplace_noise=tuple(any("scale" in level for level in one.get("levels", [])) for one in certificates),
         )
 
     @cached_property
@@ -633,7 +628,9 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
         periods = [{"release": one.folder, "period": one.key.period} for one in with_atlas]
         yield f"{name}/{PERIODS}", _format_json(periods)
     for release in found:
-        yield release.croissant, render_croissant(site, release)
+        page_folder = release.folder.rpartition("/")[0] + "/"
+        described = render_data("site/croissant.json", site=site, release=release, page_folder=page_folder)
+        yield release.croissant, _format_json(described)
     if site.base is not None:
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
         yield "feed.atom", render_template("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
@@ -705,12 +702,6 @@ def render_catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> 
     series = [of_series[-1] for of_series in _group_by_series(releases).values()]
     values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
     return _format_json(render_data("site/catalog.json", **values))
-
-
-def render_croissant(site: SiteDescription, release: SiteRelease) -> str:
-    """Return the description of a release as JSON-LD, with all files of its bundle and the records of its tables."""
-    page_folder = release.folder.rpartition("/")[0] + "/"
-    return _format_json(render_data("site/croissant.json", site=site, release=release, page_folder=page_folder))
 
 
 def _format_json(value: object) -> str:
