@@ -51,6 +51,14 @@ def listed(data: dict[str, Any], side: int) -> list[tuple[str, str]]:
     return [(level["level"], code) for level in data["sides"][side] for code in level["codes"]]
 
 
+def test_the_noise_of_each_period_is_known_from_its_certificate(newest: list[SiteRelease]) -> None:
+    """Levels with Laplace noise state a scale; the ends of changes between few released flows follow from it."""
+    levels = [level | {"scale": 3.0} for level in newest[0].certificate["levels"]]
+    laplace = replace(newest[0], certificate=newest[0].certificate | {"levels": levels})
+    assert OverTime.from_releases(newest).have_laplace_noise == (False, False)
+    assert OverTime.from_releases([laplace, newest[1]]).have_laplace_noise == (False, True)
+
+
 def test_every_number_is_that_of_its_release(newest: list[SiteRelease]) -> None:
     """Of every pair of areas of every pair of levels in every period, as the release opens and sums it."""
     data = OverTime.from_releases(newest).data
