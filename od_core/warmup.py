@@ -23,7 +23,7 @@ from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
 from od_core.stops.release import release_stops
 
 FLOW_MECHANISMS: tuple[Mechanism, ...] = (
-    *map(MECHANISMS.make, MECHANISMS),
+    *(mechanism for mechanism in map(MECHANISMS.make, MECHANISMS) if not mechanism.finds_areas),  # no kernel of its own
     InfTDA("descending"),
     InfTDARefined(leaves="empirical_bayes"),
     InfTDARefined(estimate="auto"),  # compares all rules of estimation

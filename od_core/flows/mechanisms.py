@@ -51,6 +51,9 @@ class Mechanism:
     refines: ClassVar[bool] = False
     """True if final estimates use all levels, and not only their own level and the levels above."""
 
+    finds_areas: ClassVar[bool] = False
+    """True if the areas of the last levels are found in the records, and those below a threshold are dropped."""
+
     keep_all_cap: int = 0
     leaves: str = "chebyshev"
     u: Fraction = Fraction(3, 2)
@@ -76,11 +79,12 @@ class Mechanism:
             inftda_refined=self.refines,
             vanilla_gauss=self.measures == "all_leaves",
             stability_histogram=self.measures == "present_leaves",
+            inftda_stability=self.finds_areas,
             empirical_bayes=self.leaf_dial is not None,
             shrunk=self.shrinks,
             u=self.u != Mechanism.u,
             segment_profile=self.segment_profile,
-            laplace=self.has_laplace_noise,
+            laplace=self.has_laplace_noise and not self.finds_areas,
         )
 
     def with_noise(self, _distribution: str) -> Mechanism:
@@ -360,6 +364,30 @@ class StabilityHistogram(Mechanism):
         return {} if self.threshold == "least" else {"threshold": self.threshold}
 
 
+@dataclass(frozen=True)
+class InfTDAStability(InfTDA):
+    """InfTDA for zones that no public list has: stability-based noise at the levels whose areas are in the records.
+
+    Public levels are measured as in :class:`InfTDA`, with discrete Laplace noise. At a level of found areas, noise is
+    added to the children with trips alone, and those below the threshold of the level are dropped, as by
+    :class:`StabilityHistogram`. The trips of the dropped ones are in the remainder of their parent, which has a code
+    that ends with ``*``. The guarantee is (epsilon, delta); found levels have equal parts of delta
+    (``docs/explanation/unknown-zones.md``). This is the future work of [boninsegna2025inftda, section 6].
+
+    Examples:
+        >>> states = Geography.from_frame(pd.DataFrame({"state": ["CA", "GA"]}), levels=["state"])
+        >>> airports = {"found": {"airport": None}, "mechanism": InfTDAStability()}
+        >>> plan = plan_release(states, unit=unit, budget=Budget(epsilon=1, delta="1e-6"), **airports)
+        >>> plan.spent.epsilon, plan.spent.delta
+        (Fraction(1, 1), Fraction(1, 1000000))
+    """
+
+    noise_distribution: ClassVar[str] = "laplace"  # type: ignore[misc]  # no option here
+
+    name: ClassVar[str] = "inftda_stability"
+    finds_areas: ClassVar[bool] = True
+
+
 COMPARED: tuple[Mechanism, ...] = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2())
 """Mechanisms that a decision compares: those that can be published.
 
@@ -367,5 +395,9 @@ TDA with a general solver has the errors of InfTDA, and takes longer.
 """
 
 MECHANISMS: Registry[Mechanism] = Registry(
-    "flows", {kind.name: kind for kind in (InfTDA, InfTDARefined, TDAL2, TDALinf, VanillaGauss, StabilityHistogram)}
+    "flows",
+    {
+        kind.name: kind
+        for kind in (InfTDA, InfTDARefined, TDAL2, TDALinf, VanillaGauss, StabilityHistogram, InfTDAStability)
+    },
 )

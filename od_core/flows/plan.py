@@ -48,6 +48,7 @@ from od_core.flows.step import (
     suggest_area_total_share,
 )
 from od_core.geography.flow_tree import FlowTree, TreeOrder
+from od_core.geography.found_levels import Found, FoundLevels
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
 from od_core.geography.possible_pairs import PossiblePairs
@@ -164,6 +165,7 @@ class ReleasePlan(Plan):
                 coordinates=has_distances(self.tree),
                 both_sides=self.tree.refines_both,
                 possible=self.tree.possible,
+                found=self.tree.found,
                 **options,
             )
         )
@@ -181,10 +183,10 @@ class ReleasePlan(Plan):
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
         """Return the steps that measure the table: all but that of the number of uncounted trips."""
-        if self.has_threshold:
+        if self.mechanism.measures == "present_leaves":
             return (make_threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
         options = self.segments, self.area_totals, compute_table_share(self.uncounted)
-        return plan_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
+        return plan_steps(self.tree.public, self.neighbours, self.mechanism, self.budget, *options)
 
     @property
     def charged_steps(self) -> tuple[Step, ...]:
@@ -263,11 +265,11 @@ class ReleasePlan(Plan):
 
     @property
     def has_threshold(self) -> bool:
-        """True if only pairs with trips are measured, and pairs with a noisy count below a threshold are dropped.
+        """True if only nodes with trips are measured at the leaves, and those below a threshold are dropped.
 
         The guarantee of such a release has no rho.
         """
-        return self.mechanism.measures == "present_leaves"
+        return self.mechanism.measures == "present_leaves" or self.tree.found is not None
 
     @property
     def charges_rho(self) -> bool:
@@ -329,7 +331,7 @@ class ReleasePlan(Plan):
     def _compute_expected_errors(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the expected errors of the table that some steps measure."""
         depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
-        if self.mechanism.measures != "every_level":  # the noise of the leaf pairs below a node adds up
+        if self.has_threshold or self.mechanism.measures == "all_leaves":  # the noise of leaf pairs below adds up
             leaves = variances[depth] * self.tree.cells(depth)
             return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
         return compute_expected_errors(self.tree, variances, refined=self.mechanism.refines)
@@ -535,6 +537,7 @@ class ReleasePlan(Plan):
             area_totals=self.area_totals if changed.refines else None,
             possible=self.tree.possible,
             known=self.known if changed.refines else None,
+            found=self.tree.found,
         )
         shares = budget.shares if mechanism is None and tree is None else None
         if isinstance(shares, tuple) and shares[0] != "geometric":
@@ -723,8 +726,8 @@ class ReleasePlan(Plan):
             "delta": str(self.budget.delta),
             **({} if self.mechanism.has_laplace_noise else {"conversion": self.conversion}),
             "shares": self.budget.format_shares(self.mechanism.default_shares),
-            "origin_geography": self.tree.origin.digest,
-            "destination_geography": self.tree.destination.digest,
+            "origin_geography": self.tree.public.origin.digest,
+            "destination_geography": self.tree.public.destination.digest,
             "origin_unknown_zone": self.tree.origin.unknown,
             "destination_unknown_zone": self.tree.destination.unknown,
             **({} if self.bands is None else {"bands": self.bands.facts()}),
@@ -732,6 +735,7 @@ class ReleasePlan(Plan):
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
             **({} if self.area_totals is None else {"area_totals": str(self.area_totals)}),
             **({} if self.tree.possible is None else {"possible": self.tree.possible.facts()}),
+            **({} if self.tree.found is None else {"found": self.tree.found.facts()}),
             **({"known": [totals.facts() for totals in self.known]} if self.known else {}),
             **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
@@ -764,6 +768,7 @@ class ReleasePlan(Plan):
             area_totals=facts.get("area_totals"),
             possible=possible,
             known=known,
+            found=facts.get("found"),
             **read_plan_options(facts, MECHANISMS),
         )
         return replace(plan, earlier=facts.get(EARLIER))
@@ -786,6 +791,7 @@ def plan_release(
     area_totals: Number | None = None,
     possible: pd.DataFrame | PossiblePairs | None = None,
     known: KnownTotals | Sequence[KnownTotals] | None = None,
+    found: Found | None = None,
 ) -> ReleasePlan:
     """Plan a release from public facts alone.
 
@@ -816,6 +822,8 @@ def plan_release(
             and ``destination``; by default, all. The others are published as pairs without trips, and cost nothing.
         known: the numbers of trips from or to each zone that are public beforehand, from registers or gates; for both
             sides, two. They are further measurements, which cost nothing.
+        found: further levels below the geographies, whose areas are found in the records, for mechanism
+            ``inftda_stability``; see :meth:`od_core.geography.found_levels.FoundLevels.of`.
 
     Raises:
         OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
@@ -829,7 +837,10 @@ def plan_release(
     destinations = destination_geography or geography
     if isinstance(possible, pd.DataFrame):
         possible = PossiblePairs.from_frame(possible, geography, destinations)
-    flow_tree = FlowTree(geography, destinations, tree, possible)
+    sides, found_levels = (geography, destinations), None if found is None else FoundLevels.of(found)
+    if found_levels is not None:
+        sides = found_levels.extend_sides(geography, destination_geography)
+    flow_tree = FlowTree(*sides, tree, possible, found_levels)
     chosen = MECHANISMS.make(mechanism)
     pairs = flow_tree.cells(flow_tree.depth)
     if chosen.most_pairs is not None and pairs > chosen.most_pairs:

@@ -30,6 +30,7 @@ from od_core.flows.estimation.levels import (
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.rule_choice import Choice, choose_rule_with_evidence, read_earlier_evidence
+from od_core.flows.found_areas import find_areas, measure_found_levels
 from od_core.flows.known_totals import KnownTotals
 from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
@@ -37,6 +38,7 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import Segments, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
+from od_core.geography.found_levels import Found
 from od_core.geography.geography import Geography, find_finest_level
 from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.ledger import Ledger
@@ -290,6 +292,7 @@ class PlanOptions(TypedDict, total=False):
     area_totals: Number | None
     possible: pd.DataFrame | PossiblePairs | None
     known: KnownTotals | Sequence[KnownTotals] | None
+    found: Found | None
 
 
 class ReleaseOptions(PlanOptions, total=False):
@@ -353,7 +356,8 @@ def release_flows(
             have the same plan, its rule stays unless the evidence of both is clearly against it.
         options: ``unit`` and ``budget``, which a geography needs, and ``mechanism``, ``tree``,
             ``destination_geography``, ``segments``, ``segment_unknown``, ``segment_share``, ``uncounted`` (with a
-            ledger), ``area_totals``, ``possible`` and ``known``: see :func:`od_core.flows.plan.plan_release`.
+            ledger), ``area_totals``, ``possible``, ``known`` and ``found``: see
+            :func:`od_core.flows.plan.plan_release`.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
@@ -377,9 +381,10 @@ def release_flows(
         key = secrets.token_bytes(32) if charged is None else charged.confidential.read_or_make_key()
         period = "" if charged is None else charged.key.period
         counters = None if charged is None else charged.make_counters(plan.unit)
+        counted = plan if plan.tree.found is None else replace(plan, tree=find_areas(flows, plan.tree, columns))
         trips = count_trips(
             flows,
-            plan.tree,
+            counted.tree,
             unit=plan.unit,
             key=key,
             period=period,
@@ -389,7 +394,7 @@ def release_flows(
             breakdowns=plan.breakdowns,
             counters=counters,
         )
-        return draw_release(run_plan, charged, plan, trips, source, counters)
+        return draw_release(run_plan, charged, counted, trips, source, counters)
 
 
 def _make_plan(geography: Geography | ReleasePlan, fault_threshold: Number | None, options: PlanOptions) -> ReleasePlan:
@@ -445,6 +450,7 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     """Measure and estimate the levels of a plan, refine the estimates if the mechanism refines, and return the release.
 
     ``trips`` are the confidential counts. A level that has a measurement in ``measurements`` is not measured again.
+    With found levels, the tree of the plan has the areas of all records, and that of the release the published ones.
     """
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
@@ -453,7 +459,11 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
         return Release(plan, plan.spent, find_backend_name(noise), leaves, (measurement,))
     leaves_alone = plan.mechanism.measures == "all_leaves"
     root = list_leaf_parents(plan) if leaves_alone else make_published_root(plan, trips.total)
-    measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
+    public_steps = [step for step in plan.steps if not isinstance(step, ThresholdStep)]
+    measured, nodes = measure_levels(plan, public_steps, root, trips, noise, measurements)
+    if plan.tree.found is not None and nodes is not None:
+        plan, of_found_levels, nodes = measure_found_levels(plan, nodes, trips, noise, measurements)
+        measured += of_found_levels
     for step in plan.area_total_steps:
         measured += measure_level(plan, [step], None, trips, noise, measurements)
     segments: dict[str, Integers] = {}

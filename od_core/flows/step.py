@@ -209,9 +209,10 @@ TotalStep = GaussianStep | CombinedTotals
 
 @dataclass(frozen=True)
 class ThresholdStep(LaplaceLevelStep):
-    """The planned query of the leaf pairs with trips, measured with discrete Laplace noise and a threshold.
+    """The planned query of the nodes of a level with trips, measured with discrete Laplace noise and a threshold.
 
-    Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
+    They are leaf pairs, or the children of estimated nodes at a level of found areas. Noisy counts below the threshold
+    are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
         delta: the charge beside epsilon.
@@ -316,6 +317,9 @@ def compute_level_shares(
         root = [_compute_root_share(tree, mechanism)]
     fan_outs = [tree.largest_fan_out(level) for level in levels[len(root) :]]
     below = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=mechanism.has_laplace_noise)
+    if tree.found is not None and not all(below):
+        message = "a share is 0, but the areas of a found level must be measured to be published"
+        raise OdError("OD-FOUND-LEVELS", message, next_step="state other shares of the levels, or leave them out")
     shares = [*root, *((1 - sum(root)) * share for share in below)]
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
@@ -376,7 +380,7 @@ def plan_steps(
     area_totals: Fraction | None = None,
     of_table: Fraction = Fraction(1),
 ) -> tuple[GaussianStep, ...]:
-    """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
+    """Return the steps of a mechanism that measures levels, top level first; within a level, the totals first.
 
     Those of area totals are the last. Together, the steps have the share ``of_table`` of the budget. Raises OdError if
     the budget has no delta, or shares for another number of levels.
@@ -438,9 +442,15 @@ def _plan_laplace_steps(
         }
 
     steps: list[GaussianStep] = []
+    found_levels = sum(map(tree.finds_areas, range(1, tree.depth + 1)))
     for level, breakdown, share in queries:
         arguments = make_common_arguments(level, share, by_segment=breakdown is not None)
-        if segments is None or breakdown is None:
+        if level and tree.finds_areas(level):
+            delta = budget.delta / found_levels
+            epsilon = share * (budget.epsilon or Fraction(0))
+            threshold = max(1, compute_stability_threshold(neighbours.unit, epsilon, delta))
+            steps.append(ThresholdStep(**arguments, delta=delta, threshold=threshold))
+        elif segments is None or breakdown is None:
             steps.append(LaplaceLevelStep(**arguments))
         else:
             first_number = _compute_first_segment_number(tree, segments, breakdown)

@@ -27,6 +27,7 @@ from od_core.kernels import kernel
 from od_core.registry import refuse_unknown
 
 if TYPE_CHECKING:
+    from od_core.geography.found_levels import FoundLevels
     from od_core.geography.possible_pairs import PossiblePairs
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -267,6 +268,7 @@ class FlowTree:
         order: the side that is refined first; or both at once.
         possible: the leaf pairs that can have trips, which is public; None if all can. The public nodes are those above
             one of them; the others have no trips, and are not measured.
+        found: the last levels of both geographies, if their areas are found in the records; None if all are public.
 
     Examples:
         >>> tree = FlowTree(geography, geography)
@@ -278,6 +280,7 @@ class FlowTree:
     destination: Geography
     order: TreeOrder = "destination"
     possible: PossiblePairs | None = None
+    found: FoundLevels | None = None
     _terms: dict[int, tuple[Numbers, Numbers]] = field(init=False, repr=False, default_factory=dict)
     _possible_nodes: dict[int, tuple[Pairs, NDArray[np.int64]]] = field(init=False, repr=False, default_factory=dict)
 
@@ -314,6 +317,29 @@ class FlowTree:
     def in_turn(self) -> FlowTree:
         """The tree that refines one side at a time, in which the leaf pairs have the same order."""
         return FlowTree(self.origin, self.destination, "origin") if self.refines_both else self
+
+    @cached_property
+    def public(self) -> FlowTree:
+        """The tree without the areas that were found in records: of found levels, it has the remainders alone."""
+        return self if self.found is None else self.with_found((), ())
+
+    def with_found(self, origins: Iterable[str], destinations: Iterable[str]) -> FlowTree:
+        """Return the tree with the found areas of some codes, in place of those that it has.
+
+        If both sides have the same public areas, they have the found areas of both.
+        """
+        if self.found is None:
+            return self
+        public = [self.found.select_public(geography) for geography in self.listed_sides]
+        codes = [{*origins}, {*destinations}]
+        if public[0].digest == public[-1].digest:
+            codes = [codes[0] | codes[1]] * 2
+        extended = [self.found.extend(*side) for side in zip(public, codes[: len(public)], strict=True)]
+        return replace(self, origin=extended[0], destination=self.destination if self.has_one_side else extended[1])
+
+    def finds_areas(self, level: int) -> bool:
+        """Return whether the step to a level refines areas into found ones."""
+        return self.found is not None and max(self.level_pair(level)) > self.origin.depth - len(self.found.levels)
 
     @cached_property
     def has_one_side(self) -> bool:

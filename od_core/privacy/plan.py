@@ -289,10 +289,13 @@ class Plan(Shown, ABC):
     def charge(self) -> Charge:
         """Charge of the whole release if each step is drawn once.
 
-        For a single step, it is the charge of that step. For several, it is the sum of their charges as rho.
+        For a single step, it is the charge of that step. For several, it is the sum of their charges as rho, or of
+        their epsilons and deltas if one has a delta.
         """
         if len(self.charged_steps) == 1:
             return self.charged_steps[0].charge
+        if delta := sum((charge.delta for charge in self.charges), start=Fraction(0)):
+            return Charge(epsilon=sum((charge.epsilon for charge in self.charges), start=Fraction(0)), delta=delta)
         return Charge(rho=sum((step.charge.as_rho for step in self.charged_steps), start=Fraction(0)))
 
     @property
@@ -555,7 +558,8 @@ def check_charges(plan: Plan) -> None:
         if not isinstance(step, UncountedStep):
             _check_sensitivity(step, neighbours, counts_leaf_pairs=plan.table in ("flows", "counts"))
     charges = [step.charge for step in plan.charged_steps]
-    rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
+    delta = sum(charge.delta for charge in charges)
+    rho = sum(charge.epsilon for charge in charges) ** 2 / 2 if delta else sum(charge.as_rho for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
         raise make_charge_error("the charge of the whole plan does not equal the sum of the charges of its steps")
 

@@ -156,6 +156,21 @@ def load_trips(
     return pa.table(loaded | _read_contributions(table.frame, unit, names["trips"], names["weight"]))
 
 
+def list_codes(
+    flows: TableOrFile, columns: Mapping[str, str] | None, *, has_one_side: bool = False
+) -> tuple[list[str], list[str]]:
+    """Return the different codes of origins and of destinations in a table, in any order; for found levels.
+
+    The arguments and errors are those of :func:`load_trips`, for the columns of codes.
+    """
+    roles = ROLES_OF_COUNTS if has_one_side else ROLES
+    names = {side: (columns or {}).get(name, name) for side, name in roles.items() if side not in ("trips", "weight")}
+    table = read_table(flows, [*names.values()], named="the records", code="OD-TRIPS-COLUMN")
+    codes = _convert_codes(table.frame, names, [])
+    origins, destinations = (codes[side].unique().drop_null().to_pylist() for side in ("origin", "destination"))
+    return origins, destinations
+
+
 def _refuse_shared_columns(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
     """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
     reserved = {

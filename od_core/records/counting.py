@@ -303,13 +303,21 @@ def _count_loaded_records(
         tally.faulty,
         tally.counted,
         query.fault_threshold,
-        most_unlisted=lambda: connection.execute(query.render_sql("most_unlisted")).fetchall()[0],
+        most_unlisted=lambda: _find_most_unlisted(connection, query),
         advice=advice,
     )
     if query.counters is not None:
         counters = connection.sql(f"{query.render_sql('counters')} ORDER BY ALL")
         query.counters.store_or_compare(counters.to_arrow_reader())
     return counts
+
+
+def _find_most_unlisted(connection: duckdb.DuckDBPyConnection, query: CountQuery) -> tuple[bool, bool]:
+    """Return what is probably wrong with most unlisted codes; nothing if a zone list is confidential itself."""
+    if query.tree.found is not None:
+        return False, False
+    lost, encoded = connection.execute(query.render_sql("most_unlisted")).fetchall()[0]
+    return lost, encoded
 
 
 @contextmanager
@@ -369,7 +377,8 @@ def count_trips(
     with _replace_reading_errors(), connect_to_memory_database() as connection:
         connection.register("loaded", query.locate_records(records))
         query = replace(query, is_flows="trips" in records.column_names, is_located=True)
-        advice = format_pandas_advice([*tree.origin.zones, *tree.destination.zones, *categories])
+        public = tree.public  # found areas are confidential
+        advice = format_pandas_advice([*public.origin.zones, *public.destination.zones, *categories])
         collect = partial(TripCounts.from_rows, breakdowns=query.breakdowns)
         return _count_loaded_records(connection, "loaded", query, collect, advice=advice)
 

@@ -1,0 +1,173 @@
+"""Describe levels whose areas no public list has, because they are found in the records: the *found levels*.
+
+What is public is a rule: each area of a found level lies in the area whose code its own begins with. The areas below
+the last public level are confidential until noise decides which of them are published
+(``docs/explanation/unknown-zones.md``). Each area above or within found levels has one child that is always public, its
+*remainder*, for the trips of the children that are not published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.geography.codes import MAX_CODE_LENGTH, WHOLE_SPACE, build_area_tree, check_codes
+from od_core.geography.geography import Geography
+
+REMAINDER = "*"
+"""End of the codes of remainders, and of no other code."""
+
+Path = tuple[str, ...]
+"""Codes of an area and of all areas that contain it, coarse to fine, without the whole space."""
+
+
+Found: TypeAlias = "Mapping[str, int | None] | Iterable[tuple[str, int | None]] | FoundLevels"
+"""Found levels, as :meth:`FoundLevels.of` reads them."""
+
+
+@dataclass(frozen=True)
+class FoundLevels:
+    """The last levels of a geography, whose areas are found in the records.
+
+    Attributes:
+        levels: names of the found levels, coarse to fine.
+        characters: for each found level but the last, the number of characters with which codes of its zones begin.
+            The codes of the last one are whole.
+
+    Raises:
+        OdError: there is no level, or the numbers of characters do not ascend from 1, one for each level but the last.
+
+    Examples:
+        >>> FoundLevels.of({"state": 2, "airport": None})
+        FoundLevels(levels=('state', 'airport'), characters=(2,))
+    """
+
+    levels: tuple[str, ...]
+    characters: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        steps = np.diff([0, *self.characters])
+        if len(self.levels) != len(self.characters) + 1 or (steps <= 0).any():
+            raise _make_error(
+                "each found level but the last needs a number of characters, more than the level above it"
+            )
+
+    @classmethod
+    def of(cls, found: Found) -> FoundLevels:
+        """Return found levels, given the number of characters of each by its name; None for the last, the zones."""
+        if isinstance(found, FoundLevels):
+            return found
+        *inner, last = dict(found).values() or (0,)
+        if last is not None or None in inner:
+            raise _make_error("the last found level, and no other, has None in the place of a number of characters")
+        return cls(tuple(dict(found)), tuple(number or 0 for number in inner))
+
+    def facts(self) -> list[list[str | int | None]]:
+        """Return the levels, in order, as a list for JSON, which :meth:`of` reads."""
+        return [[name, number] for name, number in zip(self.levels, (*self.characters, None), strict=True)]
+
+    def extend_sides(self, origins: Geography, destinations: Geography | None) -> tuple[Geography, Geography]:
+        """Return the geographies of both sides with the found levels and remainders; those that have them, unchanged.
+
+        ``destinations`` is None if they are those of the origins. If it is given and is the whole space, it stays so:
+        then the tree is one hierarchy. Raises OdError as :meth:`extend` does, or if one of two sides has no levels.
+        """
+        sides = (origins,) if destinations is None or not destinations.levels else (origins, destinations)
+        public = [self.select_public(side) if self._are_in(side) else side for side in sides]
+        if len({bool(side.levels) for side in public}) > 1:
+            raise _make_error("one side has public levels, and the other has none")
+        extended = [self.extend(side) for side in public]
+        return extended[0], extended[-1] if destinations is None or destinations.levels else destinations
+
+    def extend(self, public: Geography, codes: Iterable[str] = ()) -> Geography:
+        """Return a geography with the found levels: all remainders, and the areas of some codes.
+
+        Args:
+            public: the public levels; it may be the whole space alone.
+            codes: codes of zones, or of areas of other found levels, also with the end of remainders. Those that break
+                the rule are left out. Whether a code has a zone in the result depends on this code alone.
+
+        Raises:
+            OdError: codes of the last public level have different lengths, or one ends as those of remainders do.
+        """
+        above = self._list_public_paths(public)
+        length = max(map(len, above))
+        if self.characters and self.characters[0] <= length:
+            raise _make_error("the codes of the first found level must be longer than those of the level above it")
+        areas: dict[Path, None] = dict.fromkeys(above.values())
+        for stated in codes:
+            code = stated.removesuffix(REMAINDER)
+            found = [code[:number] for number in self.characters if number < len(code)] + [code]
+            if code[:length] in above and len(code) > length and all(map(is_found_code, found)):
+                for depth in range(1, len(found) + 1):
+                    areas[(*above[code[:length]], *found[:depth])] = None
+        if public.unknown is not None and public.levels:
+            areas[next(path for path in _list_paths(public) if path[-1] == public.unknown)] = None
+        depth = public.depth + len(self.levels)
+        zones = dict.fromkeys(
+            (*path, *[name_remainder(path[-1] if path else "")] * (depth - len(path))) for path in areas
+        )
+        levels = (*public.levels, *self.levels)
+        unknown = public.unknown if public.unknown is None else name_remainder(public.unknown if public.levels else "")
+        return Geography(levels, *build_area_tree(list(zip(*zones, strict=True))), unknown)
+
+    def _are_in(self, geography: Geography) -> bool:
+        """Return whether :meth:`extend` has made a geography."""
+        has_levels = geography.levels[-len(self.levels) :] == self.levels
+        return has_levels and any(code.endswith(REMAINDER) for code in geography.zones)
+
+    def select_public(self, extended: Geography) -> Geography:
+        """Return the public levels of a geography that :meth:`extend` has made."""
+        public = extended.depth - len(self.levels)
+        unknown = None
+        if extended.unknown is not None:
+            unknown = extended.unknown.removesuffix(REMAINDER) or WHOLE_SPACE
+        codes, parents = extended.codes[: public + 1], extended.parents[: public + 1]
+        return Geography(extended.levels[:public], codes, parents, unknown)
+
+    def _list_public_paths(self, public: Geography) -> dict[str, Path]:
+        """Return the path of each area of the last public level but that for unknown places, by code."""
+        if not public.levels:
+            return {"": ()}
+        paths = {path[-1]: path for path in _list_paths(public) if path[-1] != public.unknown}
+        if len({*map(len, paths)}) != 1 or any(code.endswith(REMAINDER) for code in paths):
+            raise _make_error(
+                f"the codes of level {public.levels[-1]!r} must have the same number of characters, and not end with"
+                f" {REMAINDER}"
+            )
+        return paths
+
+
+def _list_paths(public: Geography) -> list[Path]:
+    """Return the paths of the areas of the last level of a geography; none of the whole space alone."""
+    ancestors = [public.ancestors(level) for level in range(1, public.depth + 1)]
+    columns = [[codes[area] for area in areas] for codes, areas in zip(public.codes[1:], ancestors, strict=True)]
+    return list(zip(*columns, strict=True))
+
+
+def name_remainder(code: str) -> str:
+    """Return the code of the remainder of an area; that of a remainder is its own.
+
+    >>> name_remainder("GA"), name_remainder("GA*")
+    ('GA*', 'GA*')
+    """
+    return code.removesuffix(REMAINDER) + REMAINDER
+
+
+def is_found_code(code: str) -> bool:
+    """Return whether a code may be that of a found area, which depends on the code alone."""
+    if REMAINDER in code or len(code) > MAX_CODE_LENGTH:
+        return False
+    try:
+        check_codes([code], "code")
+    except OdError:
+        return False
+    return True
+
+
+def _make_error(message: str) -> OdError:
+    return OdError("OD-FOUND-LEVELS", message, next_step="correct `found`, or the codes of the public areas")
