@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.accuracy import find_most_leaf_pairs
 from od_core.flows.arrays import Integers
@@ -167,7 +168,7 @@ def bound_largest_errors(plan: ReleasePlan, trips: int) -> list[float] | None:
     All bounds hold together with probability 1 - ``BETA``. ``trips`` is the public number of trips.
     """
     step = plan.steps[-1]
-    if plan.has_threshold:
+    if plan.mechanism.measures == "present_leaves":
         facts = step.noise_facts
         return compute_stability_bounds(plan.tree, Fraction(facts["scale"]), facts["threshold"], trips=trips)
     if plan.mechanism.measures == "all_leaves":
@@ -284,6 +285,9 @@ def evaluate(
         >>> errors.columns.tolist()  # a row for each level
         ['level', 'max_abs_error', 'mean_abs_error', 'false_discovery_rate', 'false_negative_rate']
     """
+    if release.plan.tree.found is not None:
+        message = "the errors of a release with found levels cannot be computed yet"
+        raise OdError("OD-FOUND-LEVELS", message, next_step="compare its flows with the true ones by their codes")
     breakdowns = () if segment is None else (find(release.plan.breakdowns, segment),)
     counts = _count_true_trips(release, flows, breakdowns, columns=columns, one_row_a_trip=one_row_a_trip)
     truth = Truth.from_counts(release.plan.tree, counts, segment)

@@ -7,9 +7,9 @@ alone. The proof is in ``docs/explanation/unknown-zones.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -26,19 +26,40 @@ from od_core.geography.found_levels import REMAINDER
 from od_core.geography.geography import Numbers
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.backends import NoiseSource, check_noise, require_laplace_source
+from od_core.notebook import Confidential
 from od_core.records.callers_table import list_codes
 from od_core.records.counts import TripCounts
 
-P = TypeVar("P", bound=Pairs)
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FoundTrips(Confidential):
+    """Confidential: the counted trips of a release with found levels, and the tree with the areas of all records.
+
+    Attributes:
+        tree: the tree of the plan, with the areas of all codes of the records. A code that breaks the rule of the found
+            levels has none.
+        counts: the trips of leaf pairs of this tree.
+    """
+
+    tree: FlowTree
+    counts: TripCounts
+
+    @property
+    def total(self) -> int:
+        """Number of all trips."""
+        return self.counts.total
+
+    def iterate_column_pieces(self) -> Iterator[tuple[Integers, ...]]:
+        """Yield the columns of the counts with the codes of all zones, once, as one block, for a fingerprint."""
+        zones = (np.arange(len(side.zones), dtype=np.int32) for side in (self.tree.origin, self.tree.destination))
+        codes = _encode_codes(self.tree, Pairs(self.tree.depth, *zones))
+        for columns in self.counts.iterate_column_pieces():
+            yield (*columns, codes)
 
 
 def find_areas(flows: TableOrFile, tree: FlowTree, columns: Mapping[str, str] | None) -> FlowTree:
-    """Return the tree with the areas of all records, which is confidential. It does not depend on their order.
-
-    A code that breaks the rule of found levels has no area. Raises OdError as
-    :func:`od_core.records.counting.count_trips` does for the columns of codes.
-    """
-    return tree.with_found(*list_codes(flows, columns, has_one_side=tree.has_one_side))
+    """Return the tree with the areas of all records, which is confidential. Errors are those of ``count_trips``."""
+    return tree if tree.found is None else tree.with_found(*list_codes(flows, columns, has_one_side=tree.has_one_side))
 
 
 def measure_found_levels(
@@ -47,7 +68,7 @@ def measure_found_levels(
     """Measure the found levels of a plan, top first, and estimate their nodes.
 
     Args:
-        plan: the plan with the confidential tree of :func:`find_areas`.
+        plan: the plan with the confidential tree of :class:`FoundTrips`.
         nodes: the estimated nodes of the last public level.
 
     Returns:
@@ -56,17 +77,18 @@ def measure_found_levels(
     drawn: list[tuple[ThresholdStep, Pairs, Integers]] = []
     for step in (step for step in plan.steps if isinstance(step, ThresholdStep)):
         stored = measurements.draw_once(step, partial(measure_found, plan.tree, step, nodes, trips, noise))
-        origin, destination, noisy = stored.iterate_pieces([len(stored) // 3] * 3)
-        published = Pairs(step.level, origin.astype(np.int32), destination.astype(np.int32))
+        published, noisy = _decode_published(plan.tree, step.level, stored.read_values())
         drawn.append((step, published, noisy))
         nodes = estimate_found(plan, nodes, published, noisy)
         trips = move_unpublished_trips(plan.tree, published, trips)
-    tree = _select_published(plan.tree, [published for _, published, _ in drawn])
+    codes = [_list_codes(plan.tree, published) for _, published, _ in drawn]
+    tree = plan.tree.with_found(*(chain.from_iterable(sides) for sides in zip(*codes, strict=True)))
     measured = [
-        Measurement(step, _renumber(plan.tree, tree, published), NoisyVector.from_arrays([noisy]))
-        for step, published, noisy in drawn
+        Measurement(step, _find_nodes(tree, step.level, *own_codes), NoisyVector.from_arrays([noisy]))
+        for (step, _, noisy), own_codes in zip(drawn, codes, strict=True)
     ]
-    return replace(plan, tree=tree), measured, _renumber(plan.tree, tree, nodes)
+    leaves = _find_nodes(tree, nodes.level, *_list_codes(plan.tree, nodes))
+    return replace(plan, tree=tree), measured, replace(nodes, origin=leaves.origin, destination=leaves.destination)
 
 
 def measure_found(
@@ -74,9 +96,9 @@ def measure_found(
 ) -> Iterator[Integers]:
     """Measure the children with trips of ``parents`` that are no remainders; yield those that reach the threshold.
 
-    These are three arrays: origins, destinations and noisy counts, in tree order. The numbers of areas are those of the
-    confidential tree, and stay confidential; the codes of these areas are public. Raises OdError if the noise source
-    draws no Laplace noise or returns invalid values.
+    The result is public: the number of these nodes, their noisy counts, and the codes of their areas as text. It does
+    not have the numbers of areas, which depend on all records. Raises OdError if the noise source draws no Laplace
+    noise or returns invalid values.
     """
     children = tree.find_ancestors(tree.find_leaf_pairs(trips.rank), step.level)
     first_ranks = tree.compute_first_ranks(children)
@@ -87,9 +109,42 @@ def measure_found(
     noisy = check_noise(noise, require_laplace_source(noise).draw_laplace(step.scale, size), size)
     noisy += counts[is_measured]
     is_published = noisy >= step.threshold
-    yield origin[is_published].astype(np.int64)
-    yield destination[is_published].astype(np.int64)
+    yield np.array([np.count_nonzero(is_published)])
     yield noisy[is_published]
+    yield _encode_codes(tree, Pairs(step.level, origin[is_published], destination[is_published]))
+
+
+def _encode_codes(tree: FlowTree, nodes: Pairs) -> Integers:
+    """Return the codes of the origins of nodes, and then those of their destinations, as the bytes of numbers."""
+    text = "".join(f"{code}\n" for side in _list_codes(tree, nodes) for code in side).encode()  # none has a line break
+    return np.frombuffer(text.ljust(-(-len(text) // 8) * 8, b"\n"), "<i8").astype(np.int64)
+
+
+def _decode_published(tree: FlowTree, level: int, stored: Integers) -> tuple[Pairs, Integers]:
+    """Return the nodes and the noisy counts that :func:`measure_found` yielded, with the numbers of a tree."""
+    size = int(stored[0])
+    codes = stored[1 + size :].astype("<i8").tobytes().decode().split("\n")
+    return _find_nodes(tree, level, codes[:size], codes[size : 2 * size]), stored[1 : 1 + size]
+
+
+def _list_codes(tree: FlowTree, nodes: Pairs) -> tuple[list[str], list[str]]:
+    """Return the codes of the origins and of the destinations of nodes."""
+    origins, destinations = (
+        geography.codes[level]
+        for geography, level in zip((tree.origin, tree.destination), tree.level_pair(nodes.level), strict=True)
+    )
+    return [origins[area] for area in nodes.origin], [destinations[area] for area in nodes.destination]
+
+
+def _find_nodes(tree: FlowTree, level: int, origins: Sequence[str], destinations: Sequence[str]) -> Pairs:
+    """Return the nodes of a level with some codes."""
+    numbers = [
+        find_positions(pd.Series(codes, dtype=TEXT), geography.codes[own])
+        for codes, geography, own in zip(
+            (origins, destinations), (tree.origin, tree.destination), tree.level_pair(level), strict=True
+        )
+    ]
+    return Pairs(level, numbers[0], numbers[1])
 
 
 def estimate_found(plan: ReleasePlan, parents: Nodes, published: Pairs, noisy: Integers) -> Nodes:
@@ -166,23 +221,3 @@ def _list_remainders(tree: FlowTree, level: int, side: int) -> Numbers:
     codes = geography.codes[tree.level_pair(level)[side]]
     # Every area has one, and these are in the order of the areas.
     return np.flatnonzero([code.endswith(REMAINDER) for code in codes]).astype(np.int32)
-
-
-def _select_published(tree: FlowTree, published: Sequence[Pairs]) -> FlowTree:
-    """Return the tree with the areas of published nodes alone."""
-    codes: tuple[set[str], set[str]] = (set(), set())
-    for nodes in published:
-        for side, areas in enumerate((nodes.origin, nodes.destination)):
-            geography, level = (tree.origin, tree.destination)[side], tree.level_pair(nodes.level)[side]
-            codes[side].update(geography.codes[level][area] for area in np.unique(areas))
-    return tree.with_found(*codes)
-
-
-def _renumber(tree: FlowTree, other: FlowTree, nodes: P) -> P:
-    """Return nodes with the numbers that their areas have in another tree."""
-    numbers = []
-    for side, areas in enumerate((nodes.origin, nodes.destination)):
-        level = tree.level_pair(nodes.level)[side]
-        own, others = ((each.origin, each.destination)[side].codes[level] for each in (tree, other))
-        numbers.append(find_positions(pd.Series(own, dtype=TEXT), others)[areas])
-    return replace(nodes, origin=numbers[0], destination=numbers[1])

@@ -30,7 +30,7 @@ from od_core.flows.estimation.levels import (
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.estimation.rule_choice import Choice, choose_rule_with_evidence, read_earlier_evidence
-from od_core.flows.found_areas import find_areas, measure_found_levels
+from od_core.flows.found_areas import FoundTrips, find_areas, measure_found_levels
 from od_core.flows.known_totals import KnownTotals
 from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
@@ -381,10 +381,10 @@ def release_flows(
         key = secrets.token_bytes(32) if charged is None else charged.confidential.read_or_make_key()
         period = "" if charged is None else charged.key.period
         counters = None if charged is None else charged.make_counters(plan.unit)
-        counted = plan if plan.tree.found is None else replace(plan, tree=find_areas(flows, plan.tree, columns))
+        tree = find_areas(flows, plan.tree, columns)
         trips = count_trips(
             flows,
-            counted.tree,
+            tree,
             unit=plan.unit,
             key=key,
             period=period,
@@ -394,7 +394,8 @@ def release_flows(
             breakdowns=plan.breakdowns,
             counters=counters,
         )
-        return draw_release(run_plan, charged, counted, trips, source, counters)
+        counted = trips if tree.found is None else FoundTrips(tree, trips)
+        return draw_release(run_plan, charged, plan, counted, source, counters)
 
 
 def _make_plan(geography: Geography | ReleasePlan, fault_threshold: Number | None, options: PlanOptions) -> ReleasePlan:
@@ -446,12 +447,17 @@ def release_counts(table: TableOrFile, hierarchy: Geography, **options: Unpack[R
     return release_flows(table, hierarchy, **options)
 
 
-def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:
+def run_plan(
+    plan: ReleasePlan, counted: TripCounts | FoundTrips, noise: NoiseSource, measurements: Measurements
+) -> Release:
     """Measure and estimate the levels of a plan, refine the estimates if the mechanism refines, and return the release.
 
-    ``trips`` are the confidential counts. A level that has a measurement in ``measurements`` is not measured again.
-    With found levels, the tree of the plan has the areas of all records, and that of the release the published ones.
+    ``counted`` are the confidential counts. A level that has a measurement in ``measurements`` is not measured again.
+    With found levels, the tree of the release has the areas that are published.
     """
+    trips = counted.counts if isinstance(counted, FoundTrips) else counted
+    if isinstance(counted, FoundTrips):
+        plan = replace(plan, tree=counted.tree)
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
         noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))
