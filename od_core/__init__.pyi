@@ -15,7 +15,16 @@ from .evaluation.metrics import evaluate, evaluate_area_totals
 from .flows.bands import Bands
 from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
 from .flows.known_totals import KnownTotals
-from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
+from .flows.mechanisms import (
+    TDAL2,
+    InfTDA,
+    InfTDARefined,
+    InfTDAStability,
+    Mechanism,
+    StabilityHistogram,
+    TDALinf,
+    VanillaGauss,
+)
 from .flows.plan import ReleasePlan, plan_release
 from .flows.projection.onto_parents import intopt
 from .flows.release import Release, release_counts, release_flows
@@ -71,6 +80,7 @@ __all__ = [
     "GroupSizeRelease",
     "InfTDA",
     "InfTDARefined",
+    "InfTDAStability",
     "InputError",
     "KnownTotals",
     "LaplaceSource",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -82,7 +81,11 @@ def measure_found_levels(
         nodes = estimate_found(plan, nodes, published, noisy)
         trips = move_unpublished_trips(plan.tree, published, trips)
     codes = [_list_codes(plan.tree, published) for _, published, _ in drawn]
-    tree = plan.tree.with_found(*(chain.from_iterable(sides) for sides in zip(*codes, strict=True)))
+    found: tuple[set[str], set[str]] = (set(), set())
+    for (step, *_), own_codes in zip(drawn, codes, strict=True):
+        for side in plan.tree.list_divided_sides(step.level):  # the area of another side is public, or found above
+            found[side].update(own_codes[side])
+    tree = plan.tree.with_found(*found)
     measured = [
         Measurement(step, _find_nodes(tree, step.level, *own_codes), NoisyVector.from_arrays([noisy]))
         for (step, _, noisy), own_codes in zip(drawn, codes, strict=True)

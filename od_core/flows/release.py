@@ -459,7 +459,7 @@ def run_plan(
     if isinstance(counted, FoundTrips):
         plan = replace(plan, tree=counted.tree)
     first = plan.steps[0]
-    if isinstance(first, ThresholdStep):
+    if isinstance(first, ThresholdStep) and plan.tree.found is None:
         noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = make_released_leaves(plan, first, noisy)
         return Release(plan, plan.spent, find_backend_name(noise), leaves, (measurement,))

@@ -331,11 +331,13 @@ class FlowTree:
         if self.found is None:
             return self
         public = [self.found.select_public(geography) for geography in self.listed_sides]
+        if self.has_one_side:
+            return replace(self, origin=self.found.extend(public[0], origins))
         codes = [{*origins}, {*destinations}]
-        if public[0].digest == public[-1].digest:
+        if public[0].digest == public[1].digest:
             codes = [codes[0] | codes[1]] * 2
-        extended = [self.found.extend(*side) for side in zip(public, codes[: len(public)], strict=True)]
-        return replace(self, origin=extended[0], destination=self.destination if self.has_one_side else extended[1])
+        origin, destination = (self.found.extend(*side) for side in zip(public, codes, strict=True))
+        return replace(self, origin=origin, destination=destination)
 
     def finds_areas(self, level: int) -> bool:
         """Return whether the step to a level refines areas into found ones."""
