@@ -318,7 +318,10 @@ class VarianceModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "measured_tree", self.tree)
         object.__setattr__(self, "tree", self.tree.in_turn)
-        given = list_given_options(minimise=True, segments=self.segments, both_sides=self.measured_tree.refines_both)
+        tree = self.measured_tree
+        given = list_given_options(
+            minimise=True, segments=self.segments, both_sides=tree.refines_both, found=tree.found
+        )
         refuse_unsupported("counts" if self.tree.has_one_side else "flows", self.mechanism.features | given)
 
     @property

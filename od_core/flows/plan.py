@@ -823,7 +823,7 @@ def plan_release(
         known: the numbers of trips from or to each zone that are public beforehand, from registers or gates; for both
             sides, two. They are further measurements, which cost nothing.
         found: further levels below the geographies, whose areas are found in the records, for mechanism
-            ``inftda_stability``; see :meth:`od_core.geography.found_levels.FoundLevels.of`.
+            ``inftda_stability``; see :meth:`od_core.geography.found_levels.FoundLevels.parse`.
 
     Raises:
         OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
@@ -837,7 +837,7 @@ def plan_release(
     destinations = destination_geography or geography
     if isinstance(possible, pd.DataFrame):
         possible = PossiblePairs.from_frame(possible, geography, destinations)
-    sides, found_levels = (geography, destinations), None if found is None else FoundLevels.of(found)
+    sides, found_levels = (geography, destinations), None if found is None else FoundLevels.parse(found)
     if found_levels is not None:
         sides = found_levels.extend_sides(geography, destination_geography)
     flow_tree = FlowTree(*sides, tree, possible, found_levels)

@@ -26,7 +26,7 @@ Path = tuple[str, ...]
 
 
 Found: TypeAlias = "Mapping[str, int | None] | Iterable[tuple[str, int | None]] | FoundLevels"
-"""Found levels, as :meth:`FoundLevels.of` reads them."""
+"""Found levels, as :meth:`FoundLevels.parse` reads them."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class FoundLevels:
         OdError: there is no level, or the numbers of characters do not ascend from 1, one for each level but the last.
 
     Examples:
-        >>> FoundLevels.of({"state": 2, "airport": None})
+        >>> FoundLevels.parse({"state": 2, "airport": None})
         FoundLevels(levels=('state', 'airport'), characters=(2,))
     """
 
@@ -57,7 +57,7 @@ class FoundLevels:
             )
 
     @classmethod
-    def of(cls, found: Found) -> FoundLevels:
+    def parse(cls, found: Found) -> FoundLevels:
         """Return found levels, given the number of characters of each by its name; None for the last, the zones."""
         if isinstance(found, FoundLevels):
             return found
@@ -67,7 +67,7 @@ class FoundLevels:
         return cls(tuple(dict(found)), tuple(number or 0 for number in inner))
 
     def facts(self) -> list[list[str | int | None]]:
-        """Return the levels, in order, as a list for JSON, which :meth:`of` reads."""
+        """Return the levels, in order, as a list for JSON, which :meth:`parse` reads."""
         return [[name, number] for name, number in zip(self.levels, (*self.characters, None), strict=True)]
 
     def extend_sides(self, origins: Geography, destinations: Geography | None) -> tuple[Geography, Geography]:

@@ -31,7 +31,7 @@ EXCLUSIVE = [
     {"minimise", "max_weight", "no_delta"},
     *({user, "max_weight"} for user in USERS),
     {"max_trips_pair", "max_weight"},
-    {"inftda_refined", "vanilla_gauss", "stability_histogram"},
+    {"inftda_refined", "vanilla_gauss", "stability_histogram", "inftda_stability"},
     *map(set, product(("vanilla_gauss", "stability_histogram"), read_support().groups["mechanism"])),
 ]
 """Features that no value has together: the type of a unit, budget or mechanism leaves no such choice."""
@@ -69,6 +69,8 @@ def mechanism_of(features: set[str]) -> od_core.Mechanism:
         return od_core.StabilityHistogram()
     if "vanilla_gauss" in features:
         return od_core.VanillaGauss()
+    if "inftda_stability" in features:
+        return od_core.InfTDAStability()
     options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
     options |= {"segment_profile": {"segment_profile": 1}, "laplace": {"noise_distribution": "laplace"}}
     stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
@@ -96,6 +98,7 @@ def plan_of_flows(kind: str, features: set[str]) -> od_core.ReleasePlan:
         known=od_core.KnownTotals.from_frame(GATES, GEOGRAPHY, side="origin", error="1/50")
         if "known" in features
         else None,
+        found={"door": None} if "found" in features else None,
     )
 
 
@@ -130,12 +133,14 @@ def _release_flows(plan: od_core.ReleasePlan, features: set[str], root: Path) ->
     given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "noise": "table"}
     given |= {"destination_geography": plan.tree.destination, "uncounted": plan.uncounted, "fault_threshold": 0}
     given |= {"tree": plan.tree.order, "possible": plan.tree.possible, "known": plan.known}
+    given |= {"found": plan.tree.found}
     if "ledger" in features:
         ledger = od_core.Ledger(root / "ledger.sqlite")
         ledger.declare(od_core.PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
         given |= {"ledger": ledger, "release_id": "trips/2001-01/r1"}
-    flow = {"origin": ["Z00"], "destination": ["Z11"], "trips": [900]}
-    table = pd.DataFrame({"area": ["Z00"], "count": [900]} if plan.table == "counts" else flow)
+    origin, destination = ("Z00", "Z11") if plan.tree.found is None else ("Z00a", "Z11b")
+    flow = {"origin": [origin], "destination": [destination], "trips": [900]}
+    table = pd.DataFrame({"area": [origin], "count": [900]} if plan.table == "counts" else flow)
     releases = [od_core.release_flows(table, plan.tree.origin, **given) for _ in range(1 + ("sum" in features))]
     if "intervals" in features:
         releases[0].flows_at(*releases[0].levels[-1], interval=True)
@@ -228,7 +233,9 @@ def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row, project):
         features.add("user_year")
     if "laplace" in features and row.kind == "flows" and "both_sides" not in row.needs:
         features.add("both_sides")
-    if features & {"known", "possible"} and "inftda_refined" not in row.needs:
+    if "found" in features and "inftda_stability" not in row.needs:
+        features.add("inftda_stability")
+    elif features & {"known", "possible"} and "inftda_refined" not in row.needs:
         features.add("inftda_refined")
     with pytest.raises(od_core.OdError) as refused:
         asked(project, row.kind, features)
@@ -261,6 +268,7 @@ def choices(kind: str) -> list[str]:
         return [*pure, "named_mechanism", "mechanism_options", *sizes]
     uses = ["ledger", "intervals", "assisted"]
     others = {"named_mechanism", "mechanism_options", "map", "many_trips_a_row", "no_delta", "empirical_bayes", "u"}
+    others |= {"found", "inftda_stability"}  # in no declaration
     others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
     listed = chain.from_iterable(groups[name] for name in chosen)
