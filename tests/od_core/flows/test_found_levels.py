@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -40,6 +41,7 @@ from tests.od_core.doubles import ListedLaplace, SeededLaplace
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.oracles.found_levels import Level, Node, Released, divergence, release
 from tests.od_core.oracles.stability import ball
+from tests.od_core.published.test_verify_spending import verify_spending
 
 STATES = Geography.from_frame(
     pd.DataFrame([("S", "GA"), ("S", "FL"), ("W", "CA")], columns=["region", "state"], dtype="str"), ["region", "state"]
@@ -433,6 +435,44 @@ def test_each_level_is_charged_and_a_repeated_call_reads_the_draws(tmp_path):
     pd.testing.assert_frame_equal(one.flows, again.flows)
     pd.testing.assert_frame_equal(one.measurements, again.measurements)
     assert rows(ledger.path) == history
+    assert list_faults(ledger.path) == []
     renamed = flows.replace("GASAV", "GASAW")  # the same counts, at the same positions
     with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
         release_flows(renamed, plan, **given)
+
+
+def list_faults(path: Path, forge: Callable[[dict], None] | None = None) -> list[str]:
+    """What the second verifier finds in a ledger, after an edit of what each reservation states of its level."""
+    entries = verify_spending.ledger_entries(path)
+    for entry in entries:
+        if forge is not None and entry["kind"] == "RESERVED":
+            forge(entry["facts"])
+            for step in entry["facts"]["plan"]["steps"]:
+                forge(step)
+    looks = (verify_spending.chain_faults, verify_spending.charge_faults, verify_spending.cap_faults)
+    return [fault for look in looks for fault in look(entries)]
+
+
+def lower_threshold(facts: dict) -> None:
+    if "threshold" in facts:
+        facts["threshold"] -= 1
+
+
+def halve_scale(facts: dict) -> None:
+    facts["scale"] = str(Fraction(facts["scale"]) / 2)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("user", "unbounded", "user", 3)])
+def test_the_second_verifier_recomputes_every_charge(unit, order, tmp_path, monkeypatch):
+    """From unit, noise and thresholds alone; less noise and a threshold that is one less are found."""
+    monkeypatch.setattr(OpenDPNoise, "draw_laplace", without_noise)
+    ledger, plan = Ledger(tmp_path / "ledger.sqlite"), planned(unit=unit, tree=order)
+    ledger.declare(PrivacyDomain("trips", unit, Cap(epsilon=9, delta="1e-5"), "a test"))
+    flows = pd.DataFrame({"origin": ["GAATL", "GASAV"] * 3, "destination": ["CALAX"] * 6, "user": [*"aaabbb"]})
+    flows = flows.drop(columns="user") if unit.kind == "trip" else flows
+    release_flows(flows, plan, ledger=ledger, release_id="trips/2001-06/r1")
+    assert list_faults(ledger.path) == []
+    found = sum(isinstance(step, ThresholdStep) for step in plan.steps)
+    assert sum("was charged" in fault for fault in list_faults(ledger.path, lower_threshold)) == found
+    assert sum("was charged" in fault for fault in list_faults(ledger.path, halve_scale)) == len(plan.steps)
