@@ -22,7 +22,8 @@ protected, and :class:`Budget` how much may be spent.
 **Plan.** :func:`plan_release` returns a :class:`ReleasePlan` with the noise, the charge and the expected error of every
 measured level, before any data is read. A mechanism is given as a name or as an object such as :class:`InfTDA`. With
 ``segments``, every trip is also counted by public categories, such as modes of transport. With :class:`Uncounted`, the
-number of trips that the bounds of a year leave out is measured, too.
+number of trips that the bounds of a year leave out is measured, too. With ``found`` and :class:`InfTDAStability`, zones
+that no public list has are found in the records.
 
 >>> plan = plan_release(geography, unit=unit, budget=budget)
 >>> plan.to_frame()["expected_error"].round(1).tolist()  # trips of each level
