@@ -13,6 +13,7 @@ from od_core import Budget, OdError
 from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, list_runs
 from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets, read_known_flows, refuse_unmarked
 from od_core.flows.mechanisms import MECHANISMS
+from od_core.meaning.features import refuse_unsupported
 from od_core.records.formats import RecordColumns
 from od_core.registry import find_by_name
 
@@ -65,7 +66,7 @@ class Comparison(Named):
         """Return the comparison, whose values are valid. Raises OdError if one is wrong."""
         # Each of these raises OdError for a wrong value.
         for name in {*(self.mechanisms or ())} - {rival.label for rival in CONTENDERS}:
-            MECHANISMS.make(name)
+            refuse_unsupported("flows", MECHANISMS.make(name).features)
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
         if self.runs < 1:

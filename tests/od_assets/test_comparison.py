@@ -87,6 +87,7 @@ def test_data_that_is_not_marked_is_refused_by_name(root, refused, marked):
     [
         ({"synthetic": ["binary sparce"]}, "OD-EVALUATION-UNKNOWN: .*'binary sparse'"),
         ({"mechanisms": ["inftdb"]}, "OD-MECHANISM-UNKNOWN: .*'inftda'"),
+        ({"mechanisms": ["inftda_stability"]}, "OD-FOUND-LEVELS"),
         ({"epsilons": ["0"]}, "OD-BUDGET-EPSILON"),
         ({"runs": 0}, "OD-EVALUATION-RUNS"),
     ],
