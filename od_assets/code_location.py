@@ -16,12 +16,12 @@ import dagster as dg
 from dagster.components.core import load_defs
 from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
-from od_assets.components.project import find_broken_declarations
-from od_assets.metadata import make_code_references
+from od_assets.components.project import find_broken_declarations, list_all_faults
 from od_assets.project import Project, find_current_project, find_project_above, read_project
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.reading import RELEASES, read_series, select_declaration_files
+from od_assets.sensors.broken_declarations import make_faults_sensor, merge_faults
+from od_assets.series.reading import list_series, read_series
 from od_assets.series.section import (
     list_declaration_files,
     read_declaration_content,
@@ -46,9 +46,9 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
     with _set_current_project(path_within_project.resolve()):
-        faults = find_broken_declarations() if os.environ.get(VALIDATION) else {}
+        faults = list_all_faults() if os.environ.get(VALIDATION) else []
         if faults:
-            raise _merge_faults(faults.values())
+            raise merge_faults(faults)
         return _load_unbroken_declarations(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
 
 
@@ -121,7 +121,7 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
         _refuse_endless_aliases()
         definitions = load()
     except Exception:
-        faults = find_broken_declarations()
+        faults = find_broken_declarations() or _find_refused_declarations(load)
         if not faults:
             raise
     else:
@@ -129,16 +129,43 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
         if os.environ.get(VALIDATION):
             all_faults = [*faults.values(), *_find_misspelt_keys(definitions)]
             if all_faults:
-                raise _merge_faults(all_faults) from None
+                raise merge_faults(all_faults) from None
         if not faults:
             return definitions
     with _leave_out_folders(path.parent for path in faults):
         definitions = load()
     if "od_warehouse" not in (definitions.resources or {}):
-        raise _merge_faults(faults.values())
+        raise merge_faults(faults.values())
     for path, fault in faults.items():
         _LOG.error("the folder %s is left out, because its declaration is broken: %s", path.parent, fault)
-    return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_make_faults_sensor(faults)]))
+    sensor = make_faults_sensor(BROKEN, {path.parent.name: fault for path, fault in faults.items()})
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=[sensor]))
+
+
+def _find_refused_declarations(load: Callable[[], dg.Definitions]) -> dict[Path, OdError]:
+    """Return the fault of each declaration that Dagster refuses for its ``post_processing``, by file.
+
+    None of them is found if nothing loads without all of them either.
+    """
+    processed = [path for path in list_declaration_files() if b"post_processing:" in read_declaration_content(path)]
+    if _try_without(load, processed) is not None:
+        return {}
+    errors = {path: _try_without(load, [other for other in processed if other != path]) for path in processed}
+    return {
+        path: error.with_changes(message=f"{path.parent.name}/{path.name}: post_processing: {error.message}")
+        for path, error in errors.items()
+        if error is not None
+    }
+
+
+def _try_without(load: Callable[[], dg.Definitions], files: Iterable[Path]) -> OdError | None:
+    """Return why a project does not load without some declarations; None if it does."""
+    try:
+        with _leave_out_folders(path.parent for path in files):
+            load()
+    except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
+        return make_unloadable_error(error)
+    return None
 
 
 def _refuse_endless_aliases() -> None:
@@ -165,15 +192,15 @@ def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
     """Return the fault of every declaration with an upstream asset that is absent or does not fit, by file."""
     faults = {}
     prefix = read_key_prefix(find_current_project())
-    for path in select_declaration_files(*RELEASES):
-        if b"asset:" not in read_declaration_content(path):
+    for source in list_series():
+        if b"asset:" not in read_declaration_content(source.path):
             continue
         graph = definitions.resolve_asset_graph()
-        if graph.has(dg.AssetKey([*prefix, path.parent.name, "bundle"])):  # unless it is left out already
+        if graph.has(dg.AssetKey([*prefix, source.name, "bundle"])):  # unless it is left out already
             try:
-                refuse_wrong_upstream(read_series(path), graph)
+                refuse_wrong_upstream(read_series(source), graph)
             except OdError as error:
-                faults[path] = error.with_file(f"{path.parent.name}/{path.name}")
+                faults[source.path] = error.with_file(source.describe())
     return faults
 
 
@@ -218,26 +245,3 @@ def _skip_json_schemas() -> Iterator[None]:
         yield
     finally:
         load_defs.get_library_json_enriched_defs = original
-
-
-def _make_faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
-    """Return a sensor that fails with the faults of the declarations that are left out, so that the UI shows them."""
-    left_out = ", ".join(path.parent.name for path in faults)
-
-    @dg.sensor(
-        name=BROKEN,
-        description=f"Fails while declarations are broken. Left out, with their schedules: {left_out}.",
-        minimum_interval_seconds=600,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        metadata=make_code_references(__file__),
-    )
-    def raise_faults(_context: dg.SensorEvaluationContext) -> None:
-        raise _merge_faults(faults.values())
-
-    return raise_faults
-
-
-def _merge_faults(faults: Iterable[OdError]) -> OdError:
-    """Return the first of some errors, with the messages of all."""
-    first, *further = faults
-    return first.with_changes(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))

@@ -6,7 +6,6 @@ import gc
 import re
 import shlex
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -274,12 +273,9 @@ def run(
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
-    from od_assets.series.section import list_declaration_files
+    from od_assets.series.reading import find_series
 
-    if release not in {path.parent.name for path in list_declaration_files()}:
-        from od_assets.series.reading import read_declared_series
-
-        read_declared_series(release)  # refused before anything else is imported
+    find_series(release)  # refused before anything else is imported
     with run_expectation_process():  # it imports Great Expectations while this process imports Dagster
         series, job, periods = _load_release_job(release, period, every=every)
         outcomes = _run_periods(series, job, periods, explain=explain, as_json=as_json)
@@ -367,21 +363,19 @@ def status(every: bool = False, as_json: bool = False) -> None:
 
 def _read_all_series() -> tuple[list[Series[Any, Any]], list[str]]:
     """Return the declared series, and the different faults of other declarations, each in one text."""
-    from od_assets.series.reading import COMPARISON, RELEASES, read_declared_series, read_series, refuse_wrong_type
-    from od_assets.series.section import list_declaration_files, read_component_type
+    from od_assets.series.reading import find_series, list_series, read_series, refuse_unlisted
+    from od_assets.series.section import list_declaration_files
 
-    types = {path: read_component_type(path) for path in list_declaration_files()}
-    declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     series = []
     faults = dict[str, None]()  # the keys, in order: two files may have the same fault
-    for path, kind in types.items():
-        name = path.parent.name
+    for path in list_declaration_files():
         try:
-            if kind in RELEASES:
-                # The second function refuses a name that several files declare.
-                series.append(read_series(path) if declared[name] == 1 else read_declared_series(name))
-            else:
-                refuse_wrong_type(path)  # another component is no fault, but a misspelt one is
+            refuse_unlisted(path)  # another component is no fault, but a misspelt one is
+        except OdError as error:
+            faults[str(error)] = None
+    for source in list_series():
+        try:
+            series.append(read_series(find_series(source.name)))  # refused if several declarations have the name
         except OdError as error:
             faults[str(error)] = None
     return series, [*faults]

@@ -19,8 +19,8 @@ from od_assets.cli.declare import as_mapping, as_number, format_yaml_block, refu
 from od_assets.cli.printing import format_sentence, name_levels, print_frame, print_table, say
 from od_assets.project import find_current_project
 from od_assets.resources.folders import Folders
-from od_assets.series.reading import RELEASES, find_declaration_file, select_declaration_files
-from od_assets.series.section import read_yaml_documents, substitute_environment_variables
+from od_assets.series.reading import SeriesSource, find_series, list_series, read_unchecked_attributes
+from od_assets.series.section import substitute_environment_variables
 from od_assets.series.series import G, P, Series
 from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
@@ -118,10 +118,10 @@ def refuse_records(path: Path) -> None:
     confidential = (project.var / "confidential").resolve()
     if confidential in real_path.parents or _is_one_of_files(real_path, confidential.rglob("*")):
         raise _make_confidential_error(path, "it is in the confidential folder")
-    for declaration in select_declaration_files(*RELEASES):
-        for declared in _read_record_paths(declaration):
+    for source in list_series():
+        for declared in _read_record_paths(source):
             if _is_declared_as(real_path, project.root / Path(declared)):
-                raise _make_confidential_error(path, f"{declaration.parent.name} declares it as records")
+                raise _make_confidential_error(path, f"{source.name} declares it as records")
 
 
 def _is_declared_as(path: Path, declared: Path) -> bool:
@@ -150,13 +150,12 @@ def _iterate_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Pa
             yield key, folder, certificate
 
 
-def _read_record_paths(declaration: Path) -> Iterator[str]:
-    """Yield the paths of the files of records in a declaration, also if the declaration has faults."""
+def _read_record_paths(source: SeriesSource) -> Iterator[str]:
+    """Yield the paths of the files of records that a series declares, also if its declaration has faults."""
     try:
-        documents = read_yaml_documents(declaration, declaration.parent.name)
+        pending = read_unchecked_attributes(source)
     except OdError:
         return  # od-release doctor states the fault
-    pending = list(documents)
     while pending:
         value = pending.pop()
         if isinstance(value, list):
@@ -478,10 +477,11 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
             f" exceeds the cap {format_rounded_up(cap)}"
         )
         raise OdError("OD-LEDGER-CAP", message, next_step=_REMEDY)
-    text = find_declaration_file(planned.release).read_text(encoding="utf-8")
-    changed_text = replace_yaml_fields(text, planned.fields)
+    source = find_series(planned.release)
+    text = source.path.read_text(encoding="utf-8")
+    changed_text = None if source.row is not None else replace_yaml_fields(text, planned.fields)
     if changed_text is None:
-        message = "the declaration has no section privacy of its own"
+        message = f"{source.describe()} has no section privacy of its own"
         raise OdError("OD-CONFIG", message, next_step="copy the printed section")
     with refuse_unwritable_file(path.name, "choose another path"):
         write_text(path, changed_text)

@@ -1,6 +1,5 @@
 """Define the components beside those of series: warehouse, web site and comparison. Find broken declarations."""
 
-import warnings
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ import pandas as pd
 from pydantic import Field
 
 from od_assets.compatibility import define_owned_job
-from od_assets.components.series import Declared, build_series_definitions
+from od_assets.components.series import Declared, build_sound_definitions
 from od_assets.metadata import make_code_references, make_metadata, make_result, with_code_references
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, run_public_step, sweep_dead_runs
@@ -20,17 +19,22 @@ from od_assets.sensors.notices import Notices, is_lineage_configured, lineage_ev
 from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
     COMPARISON,
-    RELEASES,
+    SERIES_TABLE,
     SITE,
     DeclaredSite,
+    SeriesSource,
+    find_series,
+    find_series_model,
+    list_series,
     read_comparison,
     read_declaration,
     read_declared_series,
+    read_series,
+    read_series_table,
     refuse_wrong_type,
     select_declaration_files,
 )
 from od_assets.series.section import (
-    DECLARATION,
     WAREHOUSE,
     Prefix,
     list_declaration_files,
@@ -137,17 +141,18 @@ def list_publishing_asset_keys(project: Project) -> list[list[str]]:
 
     Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
     """
-    declared = {path.parent.name: path for path in select_declaration_files(*RELEASES, project=project)}
-    keys = [[name, "bundle"] for name in declared]
-    keys += [[name, "assisted"] for name, path in declared.items() if _is_assisted(path)]
+    declared = list_series(project)
+    keys = [[source.name, "bundle"] for source in declared]
+    keys += [[source.name, "assisted"] for source in declared if _is_assisted(source)]
     return [[*read_key_prefix(project), *key] for key in keys]
 
 
-def _is_assisted(path: Path) -> bool:
+def _is_assisted(source: SeriesSource) -> bool:
     """Return whether a declaration asks for assisted flows. One with a fault does not."""
     try:
-        [document] = read_yaml_documents(path, path.name)
-        return document["attributes"].get("assisted") is True
+        [document] = read_yaml_documents(source.path, source.path.name)
+        attributes = document["attributes"]
+        return (attributes if source.row is None else attributes["series"]).get("assisted") is True
     except (OdError, AttributeError, KeyError, TypeError, ValueError):
         return False
 
@@ -265,14 +270,17 @@ class OdWarehouse(Declared, Prefix):
 def find_broken_declarations() -> dict[Path, OdError]:
     """Return the fault of every broken declaration of the project, by its file, in the order of their paths.
 
-    It cannot be parsed, does not fit its component, or is refused by Dagster.
+    It cannot be parsed, does not fit its component, or is refused by Dagster. Of the declaration of many series, the
+    rows have faults of their own (:func:`find_broken_rows`).
     """
     faults = {}
     for path in list_declaration_files():
         try:
             refuse_wrong_type(path)
             declared_type, name = read_component_type(path), path.parent.name
-            if declared_type in RELEASES:
+            if declared_type == SERIES_TABLE:
+                read_series_table(path).list_names()
+            elif find_series_model(declared_type, f"{name}/{path.name}") is not None:
                 refuse_unloadable(read_declared_series(name))
             elif declared_type == COMPARISON:
                 read_comparison(name)
@@ -283,18 +291,30 @@ def find_broken_declarations() -> dict[Path, OdError]:
     return faults
 
 
+def find_broken_rows(path: Path) -> dict[SeriesSource, OdError]:
+    """Return the fault of every series that a declaration of many series declares in a broken row."""
+    faults = {}
+    for source in list_series():
+        if source.path == path:
+            try:
+                refuse_unloadable(read_series(find_series(source.name)))
+            except OdError as error:
+                faults[source] = error
+    return faults
+
+
+def list_all_faults() -> list[OdError]:
+    """Return the faults of all broken declarations of the project, and of all broken rows."""
+    rows = [find_broken_rows(path) for path in select_declaration_files(SERIES_TABLE)]
+    return [*find_broken_declarations().values(), *(fault for found in rows for fault in found.values())]
+
+
 def refuse_broken_declarations() -> None:
     """Raise OdError with the first broken declaration of the project, if there is one."""
-    for fault in find_broken_declarations().values():
+    for fault in list_all_faults():
         raise fault
 
 
 def refuse_unloadable(series: Series[Any, Any]) -> None:
-    """Raise OdError if Dagster refuses the definitions of a series, such as its owners, cron lines or deadlines."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
-        try:
-            build_series_definitions(series)
-        except (dg.DagsterError, ValueError) as error:
-            message = f"{series.stated_name}/{DECLARATION}: {error}"
-            raise OdError("OD-CONFIG", message, next_step="correct the declaration") from None
+    """Raise OdError if Dagster refuses the definitions of a series; see :func:`build_sound_definitions`."""
+    build_sound_definitions(series)

@@ -1,5 +1,7 @@
 """Define the base of all components, and those that declare a series: flows, group sizes and trips with stops."""
 
+import logging
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,11 +19,20 @@ from od_assets.metadata import with_code_references
 from od_assets.project import DOMAINS, Project, read_project
 from od_assets.resources.dead_runs import make_run_tags
 from od_assets.sensors.automation import make_arrival_sensor, make_release_schedule
+from od_assets.sensors.broken_declarations import make_faults_sensor
 from od_assets.series.flows import CountSeries, TripSeries
-from od_assets.series.reading import draft_missing_warehouse, refuse_other_folder
-from od_assets.series.section import Declaration
+from od_assets.series.reading import (
+    draft_missing_warehouse,
+    list_series,
+    read_row,
+    refuse_doubles,
+    refuse_other_folder,
+)
+from od_assets.series.section import DECLARATION, Declaration
 from od_assets.series.series import Series
+from od_assets.series.series_table import SeriesTable
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
+from od_core.errors import OdError
 
 
 def _read_example(file: str, name: str) -> str:
@@ -101,6 +112,20 @@ def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     )
 
 
+def build_sound_definitions(series: Series[Any, Any]) -> dg.Definitions:
+    """Return the definitions of a series. Raises OdError if a value is wrong, or Dagster refuses it.
+
+    Dagster refuses owners, cron lines or deadlines, for example.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
+        try:
+            return build_series_definitions(series)
+        except (dg.DagsterError, ValueError) as error:
+            message = f"{series.stated_name}/{DECLARATION}: {error}"
+            raise OdError("OD-CONFIG", message, next_step="correct the declaration") from None
+
+
 _ASSETS: dict[str, Callable[[Any], list[dg.AssetsDefinition]]] = {
     "flows": make_flow_assets,
     "histograms": make_group_size_assets,
@@ -140,3 +165,30 @@ class OdStops(DeclaredSeries, StopsSeries):
     """Trips with their stops, as boxes of a map, period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "trips-with-stops")
+
+
+class OdReleases(Declared, SeriesTable):
+    """A release series for each row of a public table, such as one for each city. A broken row is left out."""
+
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
+
+    def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
+        """Build the definitions of all series, and a sensor that fails with the faults of the rows, if there are any.
+
+        Raises OdError if the table cannot be read.
+        """
+        table = self.with_project(Project.from_context(context))
+        path = None if context is None else context.path / DECLARATION
+        declared = list_series(table.project)
+        definitions, faults = list[dg.Definitions](), dict[str, OdError]()
+        for number, name in enumerate(table.list_names(), 1):
+            try:
+                refuse_doubles(name, [source for source in declared if source.name == name], table.project)
+                definitions.append(build_sound_definitions(read_row(table, number, path)))
+            except OdError as error:
+                faults[name] = error
+                logging.getLogger(__name__).error("%s is left out, because its row is broken: %s", name, error)
+        if faults:
+            folder = "rows" if path is None else path.parent.name
+            definitions.append(dg.Definitions(sensors=[make_faults_sensor(f"broken_rows_of_{folder}", faults)]))
+        return dg.Definitions.merge(*definitions)

@@ -145,10 +145,11 @@ class Folders:
     ) -> None:
         """Raise OdError if one of the drawn releases is that of a series and period with another key prefix."""
         # With pandas, which most commands do not need.
-        from od_assets.series.reading import RELEASES, select_declaration_files
+        from od_assets.series.reading import list_series_names
 
-        declared = {path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
-        others = declared - {series.stated_name} | {series.name}  # a revision under the same name is another charge
+        others = {*list_series_names(series.project)} - {series.stated_name} | {
+            series.name
+        }  # a revision under the same name is another charge
         with_any_prefix = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
             has_name = with_any_prefix.fullmatch(other.release) and other.release not in others
@@ -171,9 +172,9 @@ class Folders:
         if key in drawn or all(other.release == key.release for other in others):
             return
         # With pandas, which most commands do not need.
-        from od_assets.series.reading import RELEASES, select_declaration_files
+        from od_assets.series.reading import list_series_names
 
-        declared = {prefix + path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
+        declared = {prefix + name for name in list_series_names(series.project)}
         identity = compute_input_identity(self.confidential, counted, None)
         for other in sorted(others, reverse=True):  # the newest revision first
             has_same_input = identity.items() <= read_stored_identity(self.confidential, other).items()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -23,6 +25,7 @@ from od_assets.series.section import (
     read_yaml_documents,
 )
 from od_assets.series.series import Series
+from od_assets.series.series_table import SeriesTable
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.errors import OdError, suggest_known_names
 
@@ -33,15 +36,51 @@ if TYPE_CHECKING:
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdCounts", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
 
-COMPARISON, SITE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite"))
+COMPARISON, SITE, SERIES_TABLE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdReleases"))
 
-COMPONENTS = (*RELEASES, COMPARISON, SITE, WAREHOUSE)
+COMPONENTS = (*RELEASES, SERIES_TABLE, COMPARISON, SITE, WAREHOUSE)
 """Types of all components of this package."""
 
 
-def list_series_names() -> tuple[str, ...]:
-    """Return the names of the declared release series."""
-    return tuple(sorted({path.parent.name for path in select_declaration_files(*RELEASES)}))
+class SeriesSource(NamedTuple):
+    """Where a release series is declared.
+
+    Attributes:
+        name: Stated name of the series, which is that of the folder of its declaration, or stands in its row.
+        path: The file ``defs.yaml``.
+        row: Number of its row in the table of the declaration, from 1; None if the file declares one series.
+    """
+
+    name: str
+    path: Path
+    row: int | None = None
+
+    def describe(self) -> str:
+        """Return the file in words, with the row."""
+        return f"{self.path.parent.name}/{self.path.name}" + ("" if self.row is None else f", row {self.row}")
+
+
+def list_series(project: Project | None = None, named: str | None = None) -> list[SeriesSource]:
+    """Return where the release series of a project are declared, in the order of their files and rows.
+
+    By default, the project is the current one. Without the names that are asked for, files of other names are not read.
+    A table or a module that cannot be read has no series here; Dagster and :func:`find_series` state its fault.
+    """
+    found: list[SeriesSource] = []
+    for path in list_declaration_files(project):
+        component, name = read_component_type(path), path.parent.name
+        with suppress(OdError):
+            if component == SERIES_TABLE:
+                names = read_series_table(path, project).list_names()
+                found += [SeriesSource(own, path, number) for number, own in enumerate(names, 1)]
+            elif named in (None, name) and find_series_model(component, name, project) is not None:
+                found.append(SeriesSource(name, path))
+    return [source for source in found if named in (None, source.name)]
+
+
+def list_series_names(project: Project | None = None) -> tuple[str, ...]:
+    """Return the stated names of the declared release series of a project, by default the current one."""
+    return tuple(sorted({source.name for source in list_series(project)}))
 
 
 def list_comparison_names() -> tuple[str, ...]:
@@ -49,23 +88,9 @@ def list_comparison_names() -> tuple[str, ...]:
     return tuple(sorted({path.parent.name for path in select_declaration_files(COMPARISON)}))
 
 
-def find_declaration_file(name: str) -> Path:
-    """Return the ``defs.yaml`` of a declared series or comparison. Raises OdError if several folders have its name."""
-    files = select_declaration_files(*RELEASES, COMPARISON, named=name)
-    if len(files) > 1:
-        defs = find_current_project().defs
-        folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
-        raise OdError("OD-CONFIG", f"{name} is declared twice: in {folders}", next_step="rename or remove one of them")
-    return files[0]
-
-
-def select_declaration_files(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:
-    """Return the declarations of some types of a project, by default the current one, in the order of their paths.
-
-    If a name is given, only declarations in folders of that name are read.
-    """
-    files = (path for path in list_declaration_files(project) if named in (None, path.parent.name))
-    return [path for path in files if read_component_type(path) in components]
+def select_declaration_files(*components: str, project: Project | None = None) -> list[Path]:
+    """Return the declarations of some types of a project, by default the current one, in the order of their paths."""
+    return [path for path in list_declaration_files(project) if read_component_type(path) in components]
 
 
 def draft_missing_warehouse(project: Project) -> dict[Path, str]:
@@ -84,6 +109,55 @@ MODELS: dict[str, type[Series[Any, Any]]] = dict(
 """Models of release series, by the component type that a declaration names."""
 
 
+def find_series_model(component: str, where: str, project: Project | None = None) -> type[Series[Any, Any]] | None:
+    """Return the model of the series that a type of component declares; None if it declares none.
+
+    Of other packages, only that of the project is imported: its components may be subclasses of ours. Raises OdError,
+    which names the declaration ``where``, if that fails.
+    """
+    module, _, name = component.rpartition(".")
+    own_package = (project or find_current_project()).module.partition(".")[0]
+    if component in COMPONENTS or not module or module.partition(".")[0] != own_package:
+        return MODELS.get(component)
+    try:
+        found = getattr(import_module(module), name, None)
+    except Exception as error:  # noqa: BLE001  # any exception of the project's code
+        message = f"{where}: type: {module} cannot be imported ({type(error).__name__})"
+        raise OdError("OD-CONFIG", message, next_step="correct the module") from None
+    return found if isinstance(found, type) and issubclass(found, Series) else None
+
+
+def find_series(name: str) -> SeriesSource:
+    """Return where a release series is declared.
+
+    Raises OdError if there is no such series, or several declarations have its name.
+    """
+    sources = list_series(named=name)
+    refuse_doubles(name, [*sources, *_list_comparisons(name)])
+    if sources:
+        return sources[0]
+    for path in list_declaration_files():
+        if path.parent.name == name or read_component_type(path) == SERIES_TABLE:
+            refuse_unlisted(path)  # the series may be in a table that cannot be read
+    message = f"there is no release {name!r} ({suggest_known_names(name, list_series_names())})"
+    raise OdError("OD-RELEASE-UNKNOWN", message, next_step="name a declared release; od-release init declares one")
+
+
+def _list_comparisons(name: str) -> list[SeriesSource]:
+    """Return where a comparison of a name is declared: its names and those of series are of one kind."""
+    return [SeriesSource(name, path) for path in select_declaration_files(COMPARISON) if path.parent.name == name]
+
+
+def refuse_doubles(name: str, sources: Sequence[SeriesSource], project: Project | None = None) -> None:
+    """Raise OdError if several declarations of a project have the name of a series or of a comparison."""
+    if len(sources) > 1:
+        defs = (project or find_current_project()).defs
+        rows = ("" if source.row is None else f" (row {source.row})" for source in sources)
+        folders = [str(source.path.parent.relative_to(defs)) + row for source, row in zip(sources, rows, strict=True)]
+        message = f"{name} is declared twice: in {' and '.join(folders)}"
+        raise OdError("OD-CONFIG", message, next_step="rename or remove one of them")
+
+
 def read_declared_series(name: str) -> Series[Any, Any]:
     """Return a declared release series, whose values are valid.
 
@@ -91,20 +165,55 @@ def read_declared_series(name: str) -> Series[Any, Any]:
         OdError: there is no such series, or a value of its declaration or of its data set is wrong. The error names the
             file, and a wrong field.
     """
-    if not select_declaration_files(*RELEASES, named=name):
-        for path in list_declaration_files():
-            if path.parent.name == name:
-                refuse_wrong_type(path)
-        message = f"there is no release {name!r} ({suggest_known_names(name, list_series_names())})"
-        raise OdError("OD-RELEASE-UNKNOWN", message, next_step="name a declared release; od-release init declares one")
-    return read_series(find_declaration_file(name))
+    return read_series(find_series(name))
 
 
-def read_series(path: Path) -> Series[Any, Any]:
-    """Return the release series that a file declares, which no other file does; see :func:`read_declared_series`."""
-    series = read_declaration(path, MODELS[read_component_type(path)])
-    refuse_other_folder(series, path.parent)
+def read_series(source: SeriesSource) -> Series[Any, Any]:
+    """Return the release series that is declared in one place; see :func:`read_declared_series`."""
+    if source.row is not None:
+        return read_row(read_series_table(source.path), source.row, source.path)
+    model = find_series_model(read_component_type(source.path), source.describe())
+    if model is None:
+        raise _make_declaration_error(f"{source.describe()}: type: declares no series")
+    series = read_declaration(source.path, model)
+    refuse_other_folder(series, source.path.parent)
     return series
+
+
+def read_unchecked_attributes(source: SeriesSource) -> list[Any]:
+    """Return what a declaration says of a series, with any fault: documents, or the attributes of a row.
+
+    Raises OdError if it is not valid YAML, or the table of the row has a fault.
+    """
+    if source.row is not None:
+        return [read_series_table(source.path).fill_row(source.row)]
+    return read_yaml_documents(source.path, source.path.parent.name)
+
+
+def read_series_table(path: Path, project: Project | None = None) -> SeriesTable:
+    """Return the declaration of many series in a file. Raises OdError if it cannot be read."""
+    table = read_declaration(path, SeriesTable)
+    return table if project is None else table.with_project(project)
+
+
+def read_row(table: SeriesTable, number: int, path: Path | None) -> Series[Any, Any]:
+    """Return the series of a row of a table, of which the first has the number 1, whose values are valid.
+
+    Raises OdError, which names the file and the row, if a value is wrong. The path is that of the file; None if the
+    declaration is in none.
+    """
+    place = "a table of series" if path is None else f"{path.parent.name}/{path.name}"
+    where = f"{place}, row {number}"
+    model = find_series_model(table.component, where, table.project)
+    if model is None:
+        known = suggest_known_names(table.component, RELEASES)
+        raise _make_declaration_error(f"{where}: component: {table.component} declares no series ({known})")
+
+    def find_line(field: list[str]) -> int | None:
+        return None if path is None else find_field_line(path, ["attributes", "series", *field])
+
+    declared = parse_declaration(table.fill_row(number), model, where, find_line)
+    return _require_valid(declared.with_project(table.project), where)
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
@@ -123,10 +232,12 @@ def read_comparison(name: str) -> Comparison:
     """Return the declaration of a comparison, whose values are valid. Raises OdError if it is absent or wrong."""
     from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
 
-    if name not in list_comparison_names():
+    sources = _list_comparisons(name)
+    if not sources:
         message = f"there is no comparison {name!r} ({suggest_known_names(name, list_comparison_names())})"
         raise OdError("OD-EVALUATION-UNKNOWN", message, next_step="name a declared comparison")
-    return read_declaration(find_declaration_file(name), Comparison)
+    refuse_doubles(name, [*list_series(named=name), *sources])
+    return read_declaration(sources[0].path, Comparison)
 
 
 class DeclaredSite(Declaration):
@@ -181,6 +292,11 @@ def read_declaration(path: Path, model: type[D]) -> D:
     except (KeyError, TypeError, ValueError):
         attributes = None
     declared = parse_declaration(attributes, model, where, lambda field: find_field_line(path, ["attributes", *field]))
+    return _require_valid(declared, where)
+
+
+def _require_valid(declared: D, where: str) -> D:
+    """Return a declaration whose values are valid. Raises OdError, which names the declaration, if one is wrong."""
     try:
         return declared.require_valid()
     except OdError as error:
@@ -216,6 +332,15 @@ def parse_declaration(
         return model.model_validate(attributes)
     except ValidationError as error:
         raise _make_declaration_error(f"{where}: {describe_first_fault(error.errors(), model, line)}", where) from None
+
+
+def refuse_unlisted(path: Path) -> None:
+    """Raise OdError if a file may declare series that :func:`list_series` does not list, because it has a fault."""
+    component, where = read_component_type(path), f"{path.parent.name}/{path.name}"
+    if component == SERIES_TABLE:
+        read_series_table(path).list_names()
+    elif find_series_model(component, where) is None:
+        refuse_wrong_type(path)
 
 
 def refuse_wrong_type(path: Path) -> None:

@@ -140,10 +140,14 @@ Number = float | int | str
 
 
 _TEMPLATE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
-_VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
-"""Patterns of a template in a text of a declaration, and of one that stands for an environment variable.
+_VARIABLE = re.compile(
+    r"\{\{ *(?:env(?:\.(?P<name>\w+)|\((?P<quote>['\"])(?P<called>\w+)(?P=quote)"
+    r"(?: *, *(?P<other>['\"])(?P<default>.*?)(?P=other))? *\))|(?P<root>(?:context\.)?project_root)) *\}\}"
+)
+"""Patterns of a template in a text of a declaration, and of one that this package replaces, as Dagster's components do.
 
-``{{ env.LAKE }}`` and ``{{ env('LAKE') }}`` stand for the variable ``LAKE``, as in Dagster's own components.
+``{{ env.LAKE }}`` and ``{{ env('LAKE') }}`` stand for the environment variable ``LAKE``, ``{{ env('LAKE', 'data') }}``
+for ``data`` if it is not set, and ``{{ project_root }}`` or ``{{ context.project_root }}`` for the project's folder.
 """
 
 
@@ -325,15 +329,19 @@ def substitute_environment_variables(value: Any) -> Any:
 
 
 def _resolve_variable(template: re.Match[str]) -> str:
-    """Return the value of the environment variable that a template names, and hide it in messages."""
+    """Return what a template stands for, and hide the value of an environment variable in messages."""
     match = _VARIABLE.fullmatch(template[0])
     if match is None:
         raise ValueError("a template can only name a variable of the environment, as in {{ env.LAKE }}")
-    name = match[1] or match[2]
-    if name not in os.environ:
+    if match["root"]:
+        return str(find_current_project().folder)
+    name = match["name"] or match["called"]
+    if name in os.environ:
+        hide_in_errors(os.environ[name], f"{{{{ env.{name} }}}}")
+        return os.environ[name]
+    if match["default"] is None:
         raise ValueError(f"the environment variable {name} is not set")
-    hide_in_errors(os.environ[name], f"{{{{ env.{name} }}}}")
-    return os.environ[name]
+    return match["default"]
 
 
 def _has_sections(annotation: Any) -> bool:

@@ -123,7 +123,7 @@ def equal_series_tried_once() -> Iterator[None]:
 
     A command tries them before it writes a declaration or reads one, which takes most of its time.
     """
-    build, taken = components.build_series_definitions, set[tuple[str, ...]]()
+    build, taken = components.build_sound_definitions, set[tuple[str, ...]]()
 
     def build_once(series):
         asked = str(type(series)), repr(series), repr(series.require_valid().domain)
@@ -132,7 +132,7 @@ def equal_series_tried_once() -> Iterator[None]:
             taken.add(asked)  # what Dagster refuses is tried again
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "build_series_definitions", build_once)
+        patch.setattr(components, "build_sound_definitions", build_once)
         yield
 
 

@@ -1,0 +1,93 @@
+"""Declare many series once: the attributes of all, and a public table with one row for each of them."""
+
+import csv
+import re
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationInfo, field_validator
+
+from od_assets.series.section import Declaration, substitute_environment_variables
+from od_core.errors import OdError, suggest_known_names
+
+_CELL = re.compile(r"\{\{ *row\.(\w+) *\}\}")
+"""Pattern of a template that stands for the value of a column in the row of a series."""
+
+_MOST_ROWS = 1000
+"""Largest number of rows. Dagster loads the assets of all series together."""
+
+
+class SeriesTable(Declaration):
+    """The declaration of a series for each row of a table."""
+
+    for_each: str
+    component: str = "od_assets.components.OdRelease"
+    series: dict[str, Any]
+
+    @field_validator("series", mode="before")
+    @classmethod
+    def with_variables(cls, value: Any, _field: ValidationInfo) -> Any:
+        """Return the attributes of the series as they are: the variables of the environment follow with the rows."""
+        return value
+
+    @field_validator("for_each", "component", mode="before")
+    @classmethod
+    def with_variables_of_texts(cls, value: Any) -> Any:
+        """Return a text with its environment variables."""
+        return substitute_environment_variables(value)
+
+    @cached_property
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of the table, by column. Raises OdError if it cannot be read, or a row has another length."""
+        try:
+            with (self.project.root / self.for_each).open(encoding="utf-8-sig", newline="") as file:
+                header, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
+        except OSError as error:
+            raise _make_table_error(f"{self.for_each} cannot be opened: {error.strerror}") from None
+        except (UnicodeDecodeError, csv.Error):
+            raise _make_table_error(f"{self.for_each} is not a CSV file in UTF-8") from None
+        if len(set(header)) < len(header):
+            raise _make_table_error(f"{self.for_each} has two columns of one name")
+        if not 0 < len(rows) <= _MOST_ROWS:
+            raise _make_table_error(f"{self.for_each} has {len(rows)} rows, and 1 to {_MOST_ROWS} are possible")
+        for number, row in enumerate(rows, 1):
+            if len(row) != len(header):
+                raise _make_table_error(
+                    f"row {number} of {self.for_each} has {len(row)} values, and the header has {len(header)}"
+                )
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def list_names(self) -> list[str]:
+        """Return the stated names of the series, in the order of the rows. Raises OdError if a row has none."""
+        return [str(self._fill(self.series.get("name", ""), number)) for number in range(1, len(self.rows) + 1)]
+
+    def fill_row(self, number: int) -> dict[str, Any]:
+        """Return the attributes of the series of a row, of which the first has the number 1.
+
+        Raises OdError if the table has no such column, or no value in it.
+        """
+        filled: dict[str, Any] = self._fill(self.series, number)
+        return filled
+
+    def _fill(self, value: Any, number: int) -> Any:
+        """Return a value in which the templates of cells are replaced by those of a row."""
+        if isinstance(value, dict):
+            return {name: self._fill(part, number) for name, part in value.items()}
+        if isinstance(value, list):
+            return [self._fill(part, number) for part in value]
+        return _CELL.sub(lambda cell: self._read_cell(cell[1], number), value) if isinstance(value, str) else value
+
+    def _read_cell(self, column: str, number: int) -> str:
+        """Return the value of a column in a row. Raises OdError if there is none."""
+        row = self.rows[number - 1]
+        if column not in row:
+            known = suggest_known_names(column, tuple(row))
+            raise _make_table_error(f"{self.for_each} has no column {column!r} ({known})")
+        if not row[column].strip():
+            raise _make_table_error(f"row {number} of {self.for_each} has no value of {column}")
+        return row[column].strip()
+
+
+def _make_table_error(message: str) -> OdError:
+    """Return the error for a table of series that cannot be used."""
+    return OdError("OD-CONFIG", message, next_step="correct the table, or the declaration that names it")
