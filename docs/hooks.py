@@ -106,10 +106,11 @@ def commands() -> Iterator[str]:
 
 def components() -> Iterator[str]:
     """Yield the keys of every component, section by section."""
-    from od_assets.components import OdComparison, OdCounts, OdGroupSizes, OdRelease, OdSite, OdStops, OdWarehouse
+    import od_assets.components as own
 
     seen: dict[Any, str] = {}
-    for component in (OdRelease, OdCounts, OdGroupSizes, OdStops, OdSite, OdComparison, OdWarehouse):
+    series = own.OdRelease, own.OdCounts, own.OdGroupSizes, own.OdStops, own.OdReleases
+    for component in (*series, own.OdSite, own.OdComparison, own.OdWarehouse):
         yield f"\n## {component.__name__}\n\n`type: od_assets.components.{component.__name__}`. {component.__doc__}\n"
         yield from _section(component, "attributes", seen)
 

@@ -20,7 +20,7 @@ from od_assets.components.project import find_broken_declarations, list_all_faul
 from od_assets.project import Project, find_current_project, find_project_above, read_project
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.broken_declarations import make_faults_sensor, merge_faults
+from od_assets.sensors.broken_declarations import BROKEN, make_faults_sensor, merge_faults
 from od_assets.series.reading import list_series, read_series
 from od_assets.series.section import (
     list_declaration_files,
@@ -31,9 +31,6 @@ from od_assets.series.section import (
 from od_core.errors import OdError, suggest_similar_name
 
 _LOG = logging.getLogger(__name__)
-
-BROKEN = "broken_declarations"
-"""Name of the sensor of a code location from which broken declarations are left out."""
 
 VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 """Environment variable that ``dg check defs`` sets, for code that is to behave differently in a check."""

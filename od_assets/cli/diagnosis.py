@@ -38,7 +38,7 @@ from sqlalchemy.exc import DBAPIError
 from od_assets.assets.release import load_period
 from od_assets.checks.expectations import choose_code_table, list_record_faults, make_code_tables
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
-from od_assets.code_location import BROKEN, load_definitions, make_unloadable_error
+from od_assets.code_location import load_definitions, make_unloadable_error
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
 from od_assets.failures import make_storage_error
 from od_assets.project import (
@@ -56,6 +56,7 @@ from od_assets.resources.dead_runs import PATIENCE, find_dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import choose_period_to_plan, choose_periods
+from od_assets.sensors.broken_declarations import BROKEN, BROKEN_ROWS
 from od_assets.series.reading import list_comparison_names, list_series_names, read_comparison, read_declared_series
 from od_assets.series.series import G, P, Series
 from od_assets.terminal import WRONG, console, move_detail_to_file
@@ -425,7 +426,7 @@ def inspect_code_location() -> Finding:
             warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
             try:
                 definitions = load_definitions()
-                if any(sensor.name == BROKEN for sensor in definitions.sensors or []):
+                if any(sensor.name.startswith((BROKEN, BROKEN_ROWS)) for sensor in definitions.sensors or []):
                     refuse_broken_declarations()
                 dg.Definitions.validate_loadable(definitions)
             except OdError:
@@ -631,12 +632,12 @@ def inspect_project(name: str | None = None, period: str | None = None) -> list[
             read_declared_series(name)  # raises an error that lists the known names
         series_names, comparisons = (name,), ()
 
-    findings = inspect_installation()
+    findings, code_location = inspect_installation(), inspect_code_location()
     for series_name in series_names:
-        findings += inspect_declaration(series_name)
+        findings += inspect_declaration(series_name, is_loaded=code_location.ok)
     for comparison in comparisons:
         findings.append(run_inspection(f"comparison {comparison}", partial(read_comparison, comparison)))
-    findings.append(inspect_code_location())
+    findings.append(code_location)
     if period is not None:
         findings += _inspect_inputs(series_names, period)
     return findings
@@ -663,10 +664,11 @@ def inspect_installation() -> list[Finding]:
     ]
 
 
-def inspect_declaration(name: str) -> list[Finding]:
+def inspect_declaration(name: str, *, is_loaded: bool = False) -> list[Finding]:
     """Return the findings of a declaration, from its YAML to its Dagster definitions.
 
-    If the YAML or the geography has a fault, the parts that depend on it are not inspected.
+    If the YAML or the geography has a fault, the parts that depend on it are not inspected. The definitions are not
+    built again if ``is_loaded`` says that Dagster has loaded those of all declarations.
     """
     try:
         series = read_declared_series(name)
@@ -681,7 +683,9 @@ def inspect_declaration(name: str) -> list[Finding]:
         counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
         plan = run_inspection(f"plan of {name}", partial(_refuse_or_describe_charge, series, geography))
         findings += [Finding(f"geography of {name}: {counts}"), plan]
-    return [*findings, run_inspection(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
+    definitions = f"assets and schedules of {name}"
+    loaded = Finding(definitions) if is_loaded else run_inspection(definitions, partial(refuse_unloadable, series))
+    return [*findings, loaded]
 
 
 def _refuse_or_describe_charge(series: Series[P, G], geography: G) -> str:

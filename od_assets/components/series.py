@@ -19,7 +19,7 @@ from od_assets.metadata import with_code_references
 from od_assets.project import DOMAINS, Project, read_project
 from od_assets.resources.dead_runs import make_run_tags
 from od_assets.sensors.automation import make_arrival_sensor, make_release_schedule
-from od_assets.sensors.broken_declarations import make_faults_sensor
+from od_assets.sensors.broken_declarations import BROKEN_ROWS, make_faults_sensor
 from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.reading import (
     draft_missing_warehouse,
@@ -190,5 +190,5 @@ class OdReleases(Declared, SeriesTable):
                 logging.getLogger(__name__).error("%s is left out, because its row is broken: %s", name, error)
         if faults:
             folder = "rows" if path is None else path.parent.name
-            definitions.append(dg.Definitions(sensors=[make_faults_sensor(f"broken_rows_of_{folder}", faults)]))
+            definitions.append(dg.Definitions(sensors=[make_faults_sensor(f"{BROKEN_ROWS}{folder}", faults)]))
         return dg.Definitions.merge(*definitions)

@@ -7,6 +7,12 @@ import dagster as dg
 from od_assets.metadata import make_code_references
 from od_core.errors import OdError
 
+BROKEN = "broken_declarations"
+"""Name of the sensor of a code location from which broken declarations are left out."""
+
+BROKEN_ROWS = "broken_rows_of_"
+"""Beginning of the name of the sensor of a declaration of many series from which broken rows are left out."""
+
 
 def make_faults_sensor(name: str, faults: Mapping[str, OdError]) -> dg.SensorDefinition:
     """Return a sensor that fails with the faults of what is left out, by its name."""
