@@ -147,9 +147,8 @@ class Folders:
         # With pandas, which most commands do not need.
         from od_assets.series.reading import list_series_names
 
-        others = {*list_series_names(series.project)} - {series.stated_name} | {
-            series.name
-        }  # a revision under the same name is another charge
+        others = {*list_series_names(series.project)} - {series.stated_name}
+        others.add(series.name)  # a revision under the same name is another charge
         with_any_prefix = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
             has_name = with_any_prefix.fullmatch(other.release) and other.release not in others

@@ -13,7 +13,6 @@ from od_assets.cli import app as cli
 from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts, refuse_if_interrupted
 from od_assets.resources import warehouse
 from od_assets.runs import jobs, period_status
-from od_assets.series import reading
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 
@@ -55,7 +54,8 @@ def test_no_period_is_begun_after_an_interrupt(interrupt, as_seen, project, caps
                 raise as_seen or Interrupted(number) from None
         return SimpleNamespace(facts={"release": period}, released=True)
 
-    monkeypatch.setattr(reading, "read_declared_series", lambda _name: project.component())
+    project.component()  # writes the domain
+    project.declare()
     monkeypatch.setattr(period_status, "choose_periods", lambda *_, **__: PERIODS)
     monkeypatch.setattr(jobs, "find_release_job", lambda _: None)
     monkeypatch.setattr(jobs, "run_period", run)

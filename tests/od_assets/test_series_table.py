@@ -101,6 +101,8 @@ def test_a_broken_row_leaves_out_its_series_alone(cities):
     assert loaded.resolve_job_def("bergen_trips_release")
     assert "oslo_trips_release" not in {job.name for job in loaded.jobs or []}
     [sensor] = [sensor for sensor in loaded.sensors or [] if sensor.name == "broken_rows_of_cities"]
+    with pytest.raises(OdError, match=r"cities/defs\.yaml, row 2"):
+        refuse_broken_declarations()
     with pytest.raises(OdError, match=r"cities/defs\.yaml, row 2"), dg.build_sensor_context() as context:
         sensor.evaluate_tick(context)
     assert command("plan", "bergen_trips").exit_code == 0

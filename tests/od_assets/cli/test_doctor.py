@@ -11,6 +11,8 @@ import yaml
 from od_assets.cli import diagnosis as installation
 from od_assets.cli.app import main
 from od_assets.cli.diagnosis import inspect_declaration
+from od_assets.sensors.broken_declarations import BROKEN, make_faults_sensor
+from od_core.errors import OdError
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.cli.commands import command
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
@@ -114,7 +116,8 @@ def test_zones_that_are_the_records_are_refused_without_a_word_of_them(declared,
 
 
 def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(declared, monkeypatch):
-    monkeypatch.setattr(installation, "load_definitions", dg.Definitions)
+    left_out = make_faults_sensor(BROKEN, {"trips": OdError("OD-CONFIG", "it is broken", next_step="correct it")})
+    monkeypatch.setattr(installation, "load_definitions", lambda: dg.Definitions(sensors=[left_out]))
     monkeypatch.setattr(installation, "LEAST_FREE", 1)
     declared(owners=["me"])
     result = command("doctor", "trips")
@@ -125,4 +128,4 @@ def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(d
     faults = sum(line.startswith("WRONG") for line in lines)
     assert lines[-1] == f"{faults} of {len(lines) - 1} checks found a fault."
     assert "[next: correct the declaration]" in result.stdout
-    assert "ok     code location" in lines
+    assert sum(line.startswith("WRONG  code location: OD-CONFIG") for line in lines) == 1
