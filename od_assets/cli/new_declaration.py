@@ -751,6 +751,8 @@ def _draft_release(name: str, component: str, answers: Answers, fields: Fields) 
     """Return a release as the answers and fields declare it, with few levels and area totals where they pay."""
     attributes = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
     draft = _Draft(component, attributes, {})
+    if "detail" not in attributes:
+        draft = draft.with_attributes(format_sentence("init.detail"), {"detail": "publication"})
     geography = draft.release.read_geography()
     least_zones = min(len(geography.origin.zones), len(geography.destination.zones))
     is_left_open = {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(attributes)

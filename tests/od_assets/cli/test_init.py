@@ -64,6 +64,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty):
     declared = yaml.safe_load(files["mine/defs.yaml"])
     records = {"files": "{period}.csv", "columns": {"date": "date"}, "one_row_a_trip": True}
     expected = ATTRIBUTES | {"name": "mine", "domain": "mine", "trips": records, "periods": {"first": "2001-01"}}
+    expected["detail"] = "publication"
     assert declared == {"type": "od_assets.components.OdRelease", "attributes": expected}
     assert 10 <= len(files["mine/defs.yaml"].splitlines()) <= 20
     data_set = yaml.safe_load(files["domains/mine.yaml"])
@@ -122,7 +123,7 @@ def test_levels_and_noise_of_the_least_expected_error_are_proposed_unless_they_a
     assert ("zone x all" in result.stdout) == ("area_totals" in declared)
     pure = declared.get("mechanism_options") is not None
     assert attributes["privacy"] == {"epsilon": "1"} | ({} if pure else {"delta": "1e-8"})
-    own = pure + ("estimate: auto" in text) + ("tree: both" in text or "tree: origin" in text)
+    own = 1 + pure + ("estimate: auto" in text) + ("tree: both" in text or "tree: origin" in text)
     assert text.count("#") == own
     cap = yaml.safe_load(written(empty)["domains/mine.yaml"])["cap"]
     if pure:
