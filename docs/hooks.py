@@ -1,8 +1,8 @@
 """Write the tables of the documentation that follow from the code, and link the citations of its site.
 
 ``make pages`` writes what the code says between ``<!-- commands -->`` and ``<!-- end -->`` in a page, and a test fails
-where a page says something else. MkDocs calls :func:`on_page_content` when it builds the site (``hooks`` in
-``mkdocs.yml``).
+where a page says something else. MkDocs calls :func:`on_config` and :func:`on_page_content` when it builds the site
+(``hooks`` in ``mkdocs.yml``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import notebook_cells
 
 BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
 SOURCES = "reference/sources.md"
+DECISIONS = "decisions"
 
 _MADE = re.compile(r"^<!-- (\w+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 """What a page has from the code, with the comments around it."""
@@ -34,6 +35,15 @@ def fill_page(page: str) -> str:
 def make_text(name: str) -> str:
     """Return what the code says, without spaces at the ends of lines."""
     return re.sub(r" +$", "", "\n".join(MADE[name]()).strip(), flags=re.MULTILINE)
+
+
+def on_config(config: Any) -> Any:
+    """Replace the folder of decisions in the navigation of the site by its pages, in the order of their numbers."""
+    pages = sorted(Path(config["docs_dir"], DECISIONS).glob("*.md"))
+    [explanation] = (section["Explanation"] for section in config["nav"] if "Explanation" in section)
+    [decisions] = (entry for entry in explanation if DECISIONS in entry.values())
+    decisions["Decisions"] = [f"{DECISIONS}/{page.name}" for page in pages]
+    return config
 
 
 def on_page_content(html: str, page: Any, files: Any, **_: Any) -> str:
