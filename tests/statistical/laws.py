@@ -91,6 +91,29 @@ def chance_to_miss(right: Law, wrong: Law, sigma: float, draws: int) -> float:
     return float(stats.ncx2.cdf(critical, len(expected) - 1, shift))
 
 
+def two_sample_p_value(drawn: NDArray[np.int64], reference: NDArray[np.int64], law: Law, sigma: float) -> float:
+    """Of draws and a reference of one law: chi-square of the two rows of counts, and the difference of mean |k|.
+
+    The law only places the bins, of which one is 0 alone. Twice the smaller of the two p-values, as in p_value.
+    """
+    edges = np.union1d(bin_edges(*law, sigma), [-1, 0])
+    rows = [np.bincount(np.searchsorted(edges, one), minlength=len(edges) + 1) for one in (drawn, reference)]
+    by_bins = stats.chi2_contingency(np.array(rows)).pvalue
+    by_size = stats.ttest_ind(np.abs(drawn), np.abs(reference), equal_var=False).pvalue
+    return min(1.0, 2 * min(by_bins, by_size))
+
+
+def two_sample_chance_to_miss(right: Law, wrong: Law, draws: int) -> float:
+    """Probability that the mean |k| of so many draws of a wrong law passes as that of as many of the right one."""
+    sizes = [np.abs(values).astype(float) for values, _ in (right, wrong)]
+    means = [float(size @ law[1]) for size, law in zip(sizes, (right, wrong), strict=True)]
+    variances = [
+        float((size - mean) ** 2 @ law[1]) for size, mean, law in zip(sizes, means, (right, wrong), strict=True)
+    ]
+    shift = abs(means[0] - means[1]) / math.sqrt(sum(variances) / draws)
+    return float(stats.norm.cdf(stats.norm.isf(ALPHA / 4) - shift))
+
+
 def variance_p_value(standardised: NDArray[np.float64]) -> float:
     """Two-sided, of the sum of squares of values that should have mean 0 and variance 1.
 

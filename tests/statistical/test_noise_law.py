@@ -1,17 +1,21 @@
 """Backends draw discrete Gaussian and Laplace noise: right draws are accepted, slightly wrong ones rejected."""
 
 import math
+import secrets
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from od_core import Budget, FlowTree, Geography, InfTDARefined, PrivacyUnit, plan_release
+from od_core.evaluation.forecast import RepeatableNoise
 from od_core.flows.measuring import draw_noise
 from od_core.geography.flow_tree import Pairs
-from od_core.noise.backends import resolve_noise_source
+from od_core.noise.backends import require_laplace_source, resolve_noise_source
 from od_core.noise.table_sampler import TableNoise
 from od_core.records.counts import TripCounts
+from tests.od_core.oracles import samplers
 from tests.statistical import laws
 
 EMPTY = np.zeros(1, dtype=np.int32)
@@ -144,3 +148,80 @@ def test_several_processes_draw_the_planned_law(variance, monkeypatch):
     """Three, however few processors there are. Fails with probability 1e-6 for each variance if the noise is right."""
     monkeypatch.setenv("OD_THREADS", "3")
     assert laws.law_p_value(draw("opendp", variance), float(variance)) > laws.ALPHA
+
+
+SCALES = [Fraction(2, 5), Fraction(37, 3), Fraction(500)]
+REFERENCE_DRAWS = 500_000
+SOURCES = [*DRAWS, "positioned"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A distribution, and draws of it by rejection: neither a table nor OpenDP has a part in them."""
+
+    gaussian: bool
+    parameter: Fraction
+    reference: np.ndarray
+
+    def law(self, factor: Fraction = Fraction(1)) -> laws.Law:
+        """Values and their probabilities, with a scale that is off by a factor."""
+        if self.gaussian:
+            return laws.probabilities(float(self.parameter * factor**2))
+        return laws.laplace_probabilities(float(self.parameter * factor))
+
+    @property
+    def sigma(self) -> float:
+        values, chances = self.law()
+        return math.sqrt(float(values.astype(float) ** 2 @ chances))
+
+    def drawn(self, source: str, factor: Fraction = Fraction(1)) -> np.ndarray:
+        """As many draws of a backend; of noise that follows from positions, in the pieces of several levels."""
+        if source == "positioned":
+            pieces, noise = 500, RepeatableNoise(7)
+            size = REFERENCE_DRAWS // pieces
+            draw = noise.draw if self.gaussian else noise.draw_laplace_at
+            return np.concatenate([draw(self.parameter, k % 5, k // 5 * size, size) for k in range(pieces)])
+        backend = resolve_noise_source(source)
+        if self.gaussian:
+            return backend.draw(self.parameter * factor**2, 1, 0, REFERENCE_DRAWS)
+        return require_laplace_source(backend).draw_laplace(self.parameter * factor, REFERENCE_DRAWS)
+
+    def p_value(self, drawn: np.ndarray) -> float:
+        return laws.two_sample_p_value(drawn, self.reference, self.law(), self.sigma)
+
+
+LAWS = [(samplers.gaussian, variance) for variance in VARIANCES] + [(samplers.laplace, scale) for scale in SCALES]
+
+
+@pytest.fixture(scope="module", params=LAWS, ids=lambda law: f"{law[0].__name__}-{law[1]}")
+def case(request) -> Case:
+    sampler, parameter = request.param
+    drawn = [sampler(parameter, secrets.randbits) for _ in range(REFERENCE_DRAWS)]
+    return Case(sampler is samplers.gaussian, parameter, np.array(drawn))
+
+
+def test_draws_by_rejection_follow_the_law(case):
+    """Fails with probability 1e-6 for each law."""
+    assert laws.p_value(case.reference, *case.law(), case.sigma) > laws.ALPHA
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_draws_what_rejection_draws(case, source):
+    """Fails with probability 1e-6 for each law and source if the noise is right."""
+    assert case.p_value(case.drawn(source)) > laws.ALPHA
+
+
+@pytest.mark.parametrize("factor", [Fraction(98, 100), Fraction(102, 100)], ids=str)
+def test_a_scale_off_by_2_percent_is_not_what_rejection_draws(case, factor):
+    """Fails by chance below 1e-6: so often draws of a wrong scale pass as right."""
+    assert laws.two_sample_chance_to_miss(case.law(), case.law(factor), REFERENCE_DRAWS) < laws.ALPHA
+    assert case.p_value(case.drawn("table", factor)) < laws.ALPHA
+
+
+def test_wrong_rejection_is_found(case):
+    """Two defects: a negative 0 is kept, so 0 comes up twice as often; the sign is forgotten as k is accepted."""
+    drawn = case.drawn("table")
+    assert case.p_value(np.concatenate([drawn, drawn[drawn == 0]])) < laws.ALPHA
+    sigma = max(case.sigma, 1)
+    kept = np.random.default_rng(1).random(len(drawn)) < np.exp(2 * drawn / sigma)
+    assert case.p_value(drawn[kept]) < laws.ALPHA
