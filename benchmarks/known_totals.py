@@ -92,8 +92,8 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--variant", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="NAME")
     parser.add_argument("--known", nargs="+", choices=KNOWN, default=[*KNOWN], metavar="NAME")
-    parser.add_argument("--epsilon", nargs="+", default=["1"])
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--epsilon", nargs="+", default=["0.1", "1", "10"])
+    parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the data sets")
     options = parser.parse_args()
     cases = [case for case in options.case if is_there(case, options.data)]

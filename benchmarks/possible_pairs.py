@@ -7,7 +7,7 @@ A flight of June on a route that no month before has is a fault, and is not coun
 municipality that is farther away. They are errors of the table nevertheless. Errors are of the released table against
 all trips, means over independent draws of the certified noise. The file has the columns kommune, latitude and
 longitude, separated by semicolons; without it, the flights alone are measured. We took the centroids of the boundaries
-in version 2019.8.27 of the R package fhidata, which are Kartverket's and dedicated to the public domain (CC0).
+of 2018 in version 2019.8.27 of the R package fhidata, from Geonorge and under Creative Commons 0, as it says.
 """
 
 from __future__ import annotations
