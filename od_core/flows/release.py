@@ -26,6 +26,7 @@ from od_core.flows.estimation.levels import (
     list_side_totals,
     make_published_root,
     make_released_leaves,
+    select_area_totals,
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
@@ -163,7 +164,7 @@ class Release(ReleasedFlows, PlannedRelease):
         totals = combine_totals(self.plan, self.measured)
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
         levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
-        return FittedTree(self.tree, levels, area_totals=list_side_totals(self.plan, self.measured))
+        return FittedTree(self.tree, levels, area_totals=list_side_totals(self.plan, select_area_totals(self.measured)))
 
     @cached_property
     def contradicted_totals(self) -> pd.DataFrame:

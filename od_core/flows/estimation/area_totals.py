@@ -12,8 +12,8 @@ measured totals and S the diagonal matrix of their variances. The estimates from
 C R' m is the fit of a tree whose noisy values are 0, except those of the leaves, which are s2 R' m, where s2 is their
 variance. So h' is what the tree's own least squares estimate if s2 R' m is added to the noisy values of the leaves, and
 every estimator uses area totals in this way (:func:`include_area_totals`). All leaves below a divided node have the
-same variance, so R C R' m follows from the nodes above the leaves. Conjugate gradients [hestenes1952methods] solve the
-system.
+same variance, so R C R' m follows from the nodes above the leaves, if all pairs can have trips; otherwise, leaves are
+summed one by one. Conjugate gradients [hestenes1952methods] solve the system.
 
 R maps the leaves that were measured, but totals also contain the trips of dropped nodes. These are given to the other
 leaves of their zone, and must not move the levels above. So if nodes were dropped, C is the covariance given the
@@ -56,10 +56,11 @@ _RESIDUAL = 1e-11
 class _LeafSide:
     """One side of the leaves and of their families.
 
-    A family is a rectangle: all pairs of the zones of an area of each side. The area of an undivided side is one zone.
+    If all pairs can have trips, a family is a rectangle: all pairs of the zones of an area of each side. The area of an
+    undivided side is one zone.
 
     Attributes:
-        is_divided: Whether the step to the leaves divides the areas of this side.
+        is_divided: Whether the step to the leaves divides the areas of this side, or some pairs cannot have trips.
         area_of_zone: Number of the area of each zone; shape (zones,).
         area: Area of each family; shape (families,).
         zones: Number of zones of that area; shape (families,).
@@ -82,7 +83,8 @@ class _LeafSide:
         area_of_zone = geography.ancestors_at(geography.depth, area_level)
         area = (above.origin, above.destination)[side][levels[-2].divided]
         zones = np.bincount(area_of_zone).astype(np.float64)[area]
-        return cls(is_divided, area_of_zone, area, zones, (leaves.origin, leaves.destination)[side])
+        has_zones = is_divided or tree.possible is not None
+        return cls(has_zones, area_of_zone, area, zones, (leaves.origin, leaves.destination)[side])
 
     def sum_leaves(self, values: Reals) -> Reals:
         """Return the sum of the values of the leaves of each zone; shape (zones,)."""
@@ -184,12 +186,16 @@ class TotalsSystem:
             self._changes = FamilyFit([top, *levels[fixed + 1 :]])
         self._sides = (_LeafSide.from_levels(tree, levels, 0), _LeafSide.from_levels(tree, levels, 1))
         self._size = np.diff(levels[-1].offsets)
+        self._has_rectangles = tree.possible is None
         one, other = self._sides
         # The leaves of a zone are, in each family of its area, those of the zones of the other side.
         self._leaves_of_zone = one.sum_by_zone(other.zones), other.sum_by_zone(one.zones)
+        if not self._has_rectangles:
+            self._leaves_of_zone = one.sum_leaves(np.ones_like(one.zone)), other.sum_leaves(np.ones_like(other.zone))
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
         self._null_vectors = self._list_null_vectors()
         self._diagonal = self._spread + levels[-1].noise * self._concatenate_sides(self._leaves_of_zone)
+        self._diagonal[self._diagonal == 0] = 1.0  # of zones that cannot have trips, where all else is 0
 
     @cached_property
     def solution(self) -> Reals:
@@ -291,6 +297,9 @@ class TotalsSystem:
     def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> list[Reals]:
         """Return the fitted totals, given h, and the sums of leaves by family and, of each divided side, by zone."""
         lacking = (h - sums) / self._size  # what each leaf of a family gets, in equal parts
+        if not self._has_rectangles:
+            equal = np.repeat(lacking, self._size)
+            return [of_zones + side.sum_leaves(equal) for side, of_zones in zip(self._sides, sums_by_zone, strict=True)]
         fitted = []
         for side, other, of_zones in zip(self._sides, reversed(self._sides), sums_by_zone, strict=True):
             if side.is_divided:
@@ -303,6 +312,9 @@ class TotalsSystem:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone of a divided side."""
         noise, by_side = self._levels[-1].noise, self.split_by_side(m)
         origins, destinations = self._sides
+        if not self._has_rectangles:
+            changes = noise * (by_side[0][origins.zone] + by_side[1][destinations.zone])
+            return sum_runs(changes, self._levels[-1].offsets), [side.sum_leaves(changes) for side in self._sides]
         sums_of_origins, sums_of_destinations = origins.sum_zones(by_side[0]), destinations.sum_zones(by_side[1])
         of_families = noise * (
             destinations.multiply_by_zones(sums_of_origins) + origins.multiply_by_zones(sums_of_destinations)

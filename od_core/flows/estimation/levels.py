@@ -305,7 +305,7 @@ MeasuredTotals = Mapping[int, tuple[Reals, float]]
 SideTotals = Mapping[int, tuple[Reals, float | Reals]]
 """Measured or known totals of the zones of each side that has some, by its number, and the variance of their errors.
 
-The variance is that of the noise, which all measured totals have, or one for each known total; shape (zones,)."""
+The variance is that of the noise, which all measured totals have, or one for each total; shape (zones,)."""
 
 
 def select_area_totals(measured: Sequence[Measurement]) -> MeasuredTotals:
@@ -317,12 +317,14 @@ def select_area_totals(measured: Sequence[Measurement]) -> MeasuredTotals:
     }
 
 
-def list_side_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> SideTotals:
-    """Return the measured area totals, and the known ones of the plan, by side."""
-    return {
-        **select_area_totals(measured),
-        **{totals.number: (totals.trips, totals.variances) for totals in plan.known},
-    }
+def list_side_totals(plan: ReleasePlan, measured: MeasuredTotals) -> SideTotals:
+    """Return measured area totals, and the known ones of the plan, by side. Totals of zones without pairs are 0."""
+    totals: SideTotals = measured
+    if (possible := plan.tree.possible) is not None:
+        zones = possible.origin, possible.destination
+        has_pairs = {side: np.bincount(zones[side], minlength=len(noisy)) > 0 for side, (noisy, _) in measured.items()}
+        totals = {side: (noisy * has_pairs[side], noise * has_pairs[side]) for side, (noisy, noise) in measured.items()}
+    return {**totals, **{known.number: (known.trips, known.variances) for known in plan.known}}
 
 
 def sum_variances(variance: float | Reals, area: Integers | Numbers, areas: int) -> Reals:

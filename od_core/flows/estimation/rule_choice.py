@@ -336,7 +336,7 @@ def _compare_rules(
     halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
         fitted, of_areas = include_area_totals(
-            plan, divided.combine(levels, half), {**totals_of_half, **list_side_totals(plan, ())}
+            plan, divided.combine(levels, half), list_side_totals(plan, totals_of_half)
         )
         families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, fitted))]
         if careful and not any(own.learns for own in families):

@@ -95,7 +95,7 @@ from od_core.flows.estimation.families import (
     take_trips,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
-from od_core.flows.estimation.levels import Measurement, list_side_totals
+from od_core.flows.estimation.levels import Measurement, list_side_totals, select_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import (
     SMALL,
@@ -499,7 +499,7 @@ def shrink(
         earlier_flows: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
-    levels, of_areas = include_area_totals(plan, levels, list_side_totals(plan, areas))
+    levels, of_areas = include_area_totals(plan, levels, list_side_totals(plan, select_area_totals(areas)))
     families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, levels))]
     if not rule.learns:
         return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)

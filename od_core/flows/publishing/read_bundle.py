@@ -324,7 +324,8 @@ def _build_plan(facts: Mapping[str, Any], tables: Tables, versions: dict[str, st
     possible = None
     if "possible" in facts:
         measured = tables["measurements"]
-        possible = PossiblePairs.from_frame(measured[measured["level"] == measured["level"].max()], origin, destination)
+        leaves = max(step["level"] for step in facts["steps"] if "area_totals" not in step)
+        possible = PossiblePairs.from_frame(measured[measured["level"] == leaves], origin, destination)
     known = tables["known_totals"] if "known" in facts else None
     plan = ReleasePlan.from_facts(facts, origin, destination, possible, known)
     refuse_other_plan(plan, facts)

@@ -1,7 +1,9 @@
 """Where the pairs that can have trips are stated, no other pair is measured, estimated or published."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -24,9 +26,14 @@ from od_core import (
     release_flows,
 )
 from od_core.evaluation.known_flows import make_generator
+from od_core.flows.estimation import families
+from od_core.flows.estimation.area_totals import include_area_totals
+from od_core.flows.estimation.least_squares import build_measured_levels, fit_measured_levels
+from od_core.flows.estimation.levels import combine_totals, list_side_totals, select_area_totals
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
+from od_core.flows.step import AreaTotalStep, list_area_total_sides
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.measurements import MemoryMeasurements
@@ -104,8 +111,13 @@ def test_the_tree_has_the_nodes_above_possible_pairs_with_their_trips(seed):
             assert with_trips.destination.tolist() == children.destination[kept].tolist()
 
 
-def released(seed: int, categories: int = 0, **changes) -> tuple[Release, PossiblePairs, NDArray[np.int64]]:
-    """A release with seeded noise, the pairs that can have trips, and the trips of each; by some categories, if any."""
+def released(
+    seed: int, categories: int = 0, *, areas: bool = False, **changes
+) -> tuple[Release, PossiblePairs, NDArray[np.int64]]:
+    """A release with seeded noise, the pairs that can have trips, and the trips of each.
+
+    By some categories, if any; and with measured ``areas`` totals, unless the tree measures them itself.
+    """
     random = Random(seed)  # noqa: S311  # test data
     origins, destinations = sides_of(random)
     possible = PossiblePairs.from_frame(
@@ -122,7 +134,10 @@ def released(seed: int, categories: int = 0, **changes) -> tuple[Release, Possib
         options |= {"budget": Budget("1"), "mechanism": InfTDARefined(noise_distribution="laplace")}
     if categories:
         options["segments"] = {"mode": MODES[:categories]}
-    plan = plan_release(origins, **options | changes)
+    options |= changes
+    if areas and list_area_total_sides(FlowTree(origins, destinations, options["tree"])):
+        options["area_totals"] = random.choice(["1/100", "1/10", "1/2"])
+    plan = plan_release(origins, **options)
     trips = make_generator(seed).integers(0, 30, len(possible))
     counts = TripCounts.from_pairs(plan.tree, possible.origin, possible.destination, trips)
     if categories:
@@ -134,7 +149,9 @@ def released(seed: int, categories: int = 0, **changes) -> tuple[Release, Possib
     return run_plan(plan, counts, noise, MemoryMeasurements()), possible, trips
 
 
-def fit_densely(release: Release, possible: PossiblePairs, categories: int = 1) -> tuple[NDArray, NDArray]:
+def fit_densely(
+    release: Release, possible: PossiblePairs, categories: int = 1, *, with_areas: bool = True
+) -> tuple[NDArray, NDArray]:
     """The best linear unbiased estimates of all possible pairs, and their covariances, from all measured sums.
 
     With categories, each pair has one estimate for each of them, one after the other.
@@ -142,6 +159,15 @@ def fit_densely(release: Release, possible: PossiblePairs, categories: int = 1) 
     plan, pairs = release.plan, len(possible) * categories
     rows, noisy, variance = [np.zeros((0, pairs))], [np.zeros(0)], [np.zeros(0)]
     for measurement in release.measured:
+        if isinstance(measurement.step, AreaTotalStep):
+            if not with_areas:
+                continue
+            zone = (possible.origin, possible.destination)[measurement.step.side]
+            values = measurement.noisy.read_values()
+            rows.append(np.repeat(zone == np.arange(len(values))[:, None], categories, axis=1).astype(np.float64))
+            noisy.append(values)
+            variance.append(np.full(len(values), float(measurement.step.variance)))
+            continue
         of_cell = np.eye(categories) if measurement.step.by_segment else np.ones((1, categories))
         for cells, values in measurement.iterate_pieces(plan, len(of_cell)):
             rows.append(np.kron(cells_below(plan.tree, possible, cells).astype(np.float64), of_cell))
@@ -193,10 +219,11 @@ def test_estimates_and_variances_of_all_cells_are_those_of_dense_least_squares(s
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("categories", [2, 3])
-def test_estimates_by_category_are_those_of_dense_least_squares(seed, categories):
-    release, possible, _ = released(seed, categories)
-    best, shared = fit_densely(release, possible, categories)
+@pytest.mark.parametrize(("categories", "areas"), [(2, False), (3, False), (2, True)])
+def test_estimates_by_category_are_those_of_dense_least_squares(seed, categories, areas):
+    """By the tree alone, also with measured area totals."""
+    release, possible, _ = released(seed, categories, areas=areas)
+    best, shared = fit_densely(release, possible, categories, with_areas=False)
     tree, fit = release.tree, release.fit_segment("mode")
     numbers = np.arange(len(best))
     for levels in np.ndindex(tree.origin.depth + 1, tree.destination.depth + 1):
@@ -212,10 +239,97 @@ def test_estimates_by_category_are_those_of_dense_least_squares(seed, categories
     assert flows["trips"].sum() == release.leaves.trips.sum()
 
 
+def released_with_areas(number: int, categories: int = 0) -> Iterator[tuple[int, Release, PossiblePairs]]:
+    """Yield releases with measured area totals, and their seeds."""
+    found = 0
+    for seed in count():
+        release, possible, _ = released(seed, categories, areas=True)
+        if release.plan.area_totals is not None:
+            yield seed, release, possible
+            found += 1
+        if found == number:
+            return
+
+
+def test_estimates_with_area_totals_are_those_of_dense_least_squares():
+    """Of each node, of weighted sums of zones with their variances, and of the totals of the zones of each side."""
+    seen, without_pairs = set(), 0
+    for seed, release, possible in released_with_areas(60):
+        plan, tree = release.plan, release.tree
+        best, shared = fit_densely(release, possible)
+        levels = build_measured_levels(plan, int(release.leaves.trips.sum()), combine_totals(plan, release.measured))
+        fitted, divided = include_area_totals(
+            plan, levels, list_side_totals(plan, select_area_totals(release.measured))
+        )
+        near = 1e-6 * max(1, np.abs(best).max())
+        for level in fit_measured_levels(fitted):
+            sums = cells_below(tree, possible, level.nodes).astype(np.float64)
+            np.testing.assert_allclose(level.estimate, sums @ best, rtol=0, atol=near)
+        generator = make_generator(seed)
+        weights = generator.uniform(-1, 1, len(possible))
+        ends = {"origin": tree.origin, "destination": tree.destination}
+        codes = {side: np.array(of.zones)[getattr(possible, side)] for side, of in ends.items()}
+        found = release.weighted_sum(pd.DataFrame({**codes, "weight": weights}))
+        assert found.value == pytest.approx(weights @ best, abs=near)
+        assert found.deviation**2 == pytest.approx(weights @ shared @ weights, rel=1e-6, abs=1e-4)
+        order = np.lexsort(release.replicated.ends[::-1])
+        np.testing.assert_allclose(release.replicated.estimate[order], best, rtol=0, atol=near)
+        sides = {step.side for step in plan.area_total_steps}
+        for position, totals in divided.items():
+            pair, first = tree.level_pair(fitted[position].nodes.level + 1), 0
+            for side, size in zip(totals.sides, totals.sizes, strict=True):
+                of_areas, noise = totals.trips[first : first + size], totals.noise[first : first + size]
+                area, zone = find_areas(tree, possible, pair)[side], (possible.origin, possible.destination)[side]
+                np.testing.assert_allclose(of_areas, np.bincount(area, best, size), rtol=0, atol=near)
+                of_zone = next(float(step.variance) for step in plan.area_total_steps if step.side == side)
+                zones = [len({*zone[area == k].tolist()}) for k in range(size)]
+                np.testing.assert_allclose(noise, np.multiply(zones, of_zone))
+                without_pairs += zones.count(0)
+                first += size
+        seen.add((plan.tree.order, plan.mechanism.has_laplace_noise, len(sides), plan.publishes_total))
+    assert without_pairs > 20
+    assert {(True, 2), (False, 1), (False, 2)} <= {(laplace, sides) for _, laplace, sides, _ in seen}
+    assert {order for order, *_ in seen} == {*ORDERS}
+    assert {is_exact for *_, is_exact in seen} == {True, False}
+
+
+def test_a_total_is_the_mean_of_the_tree_and_of_the_measured_zones_that_have_pairs():
+    """By inverse variances, of the areas of each level; a total without possible pairs is 0, without an error."""
+    for _, release, possible in released_with_areas(30):
+        tree, best = release.tree, fit_densely(release, possible, with_areas=False)
+        for step in release.plan.area_total_steps:
+            side, geography = step.side, (tree.origin, tree.destination)[step.side]
+            values = next(one.noisy.read_values() for one in release.measured if one.step is step)
+            has_pairs = np.isin(np.arange(len(values)), (possible.origin, possible.destination)[side])
+            for level in range(1, geography.depth + 1):
+                pair = (0, level) if side else (level, 0)
+                area = find_areas(tree, possible, pair)[side]
+                inside = (area == np.arange(geography.size(level))[:, None]).astype(np.float64)
+                estimate, variance = inside @ best[0], np.einsum("ij,jk,ik->i", inside, best[1], inside)
+                areas = geography.ancestors_at(geography.depth, level)
+                measured = np.bincount(areas, values * has_pairs)
+                own = np.bincount(areas, has_pairs * float(step.variance))
+                whole = variance + own
+                part = np.divide(variance, whole, out=np.zeros_like(own), where=whole > 1e-9)
+                _, _, found = release.fitted.estimate_cells_with_totals(*pair)
+                np.testing.assert_allclose(found.estimate, estimate + part * (measured - estimate), atol=1e-4)
+                np.testing.assert_allclose(found.variance, part * own, atol=1e-4)
+                empty = ~inside.any(axis=1)
+                assert not found.estimate[empty].any()
+                assert not found.variance[empty].any()
+
+
+@pytest.mark.parametrize(("areas", "laplace"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("estimate", ["least_squares", "auto", "shrunk"])
-def test_published_flows_are_possible_and_add_up(seed, estimate):
-    release, possible, _ = released(seed, mechanism=InfTDARefined(estimate=estimate))
+def test_published_flows_are_possible_and_add_up(monkeypatch, seed, estimate, areas, laplace):
+    """Levels of any size learn, so that these do."""
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    options = {"mechanism": InfTDARefined(estimate=estimate)}
+    if laplace:
+        options = {"mechanism": InfTDARefined(estimate=estimate, noise_distribution="laplace"), "tree": "both"}
+        options |= {"budget": Budget("1")}
+    release, possible, _ = released(seed, areas=areas, **options)
     pairs = {*zip(possible.origin.tolist(), possible.destination.tolist(), strict=True)}
     assert {*zip(release.leaves.origin.tolist(), release.leaves.destination.tolist(), strict=True)} <= pairs
     levels = (release.tree.origin.level_names[1], release.tree.destination.level_names[1])
@@ -306,7 +420,6 @@ def test_a_rule_excludes_pairs_within_a_zone_or_too_far_apart():
         {"possible": LISTED.assign(origin="x")},
         {"possible": LISTED.assign(origin=["a", "a2", "a1"])},  # areas of two levels
         {"possible": LISTED.rename(columns={"origin": "from"})},
-        {"possible": LISTED, "area_totals": "1/10"},
         {"possible": LISTED, "mechanism": InfTDARefined(keep_all_cap=2)},
         {"possible": LISTED, "mechanism": "inftda"},
         {"possible": LISTED, "mechanism": "stability_histogram"},
@@ -341,9 +454,10 @@ def published_of(tmp_path: Path, **changes) -> Release:
     return made
 
 
-def test_a_bundle_says_which_pairs_can_have_trips_and_comes_back(tmp_path):
+@pytest.mark.parametrize("area_totals", [None, "1/10"])
+def test_a_bundle_says_which_pairs_can_have_trips_and_comes_back(tmp_path, area_totals):
     """They are the measured leaves. Tables with intervals list no other pair, and there is no atlas."""
-    made = published_of(tmp_path)
+    made = published_of(tmp_path, area_totals=area_totals)
     for opened in (open_release(tmp_path / "r1"), open_release(tmp_path / "release.duckdb")):
         assert opened.plan.digest == made.plan.digest
         assert opened.tree.possible.digest == made.tree.possible.digest
