@@ -86,10 +86,14 @@ TOGETHER = (
         **{"kind": "flows", "pairs": "some", "mechanism": "inftda_refined auto laplace", "tree": "both"},
         **{"segments": "one", "destinations": "other", "words": "journeys", "geography": "boundaries"},
     },
+    {
+        **{"kind": "flows", "pairs": "some", "mechanism": "inftda_refined auto", "tree": "both", "area_totals": "yes"},
+        **{"segments": "one", "neighbours": "unbounded", "zones": "many", "series": "two", "words": "flights"},
+    },
 )
 """Values that a row has together although they are more than a pair. In the first, two series of a site count the same
 records, and one of them publishes the total exactly; in the next two, assisted flows learn, which takes many zones. In
-the next three, segments have Laplace noise, which flows have with one order of the tree alone. In the last two, some
+the next three, segments have Laplace noise, which flows have with one order of the tree alone. In the last three, some
 pairs cannot have trips."""
 
 ONLY_TOGETHER = ("zones", "pairs")
