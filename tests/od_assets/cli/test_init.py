@@ -108,6 +108,12 @@ LAPLACE = {"mechanism_options": {"noise_distribution": "laplace"}}
             100, {"set": "tree=origin"}, {"tree": "origin", "area_totals": FEW_LEVELS["area_totals"]}, id="tree"
         ),
         pytest.param(100, {"set": "area_totals.share=1/5"}, {"area_totals": {"share": "1/5"}}, id="area totals"),
+        pytest.param(
+            100,
+            {"set": "possible.within_zone=false"},
+            FEW_LEVELS | LAPLACE | {"area_totals": {"share": "31/100"}},
+            id="possible pairs",
+        ),
     ],
 )
 def test_levels_and_noise_of_the_least_expected_error_are_proposed_unless_they_are_stated(
