@@ -81,7 +81,7 @@ export class AreaTotals {
   /** An estimate by the tree with an independent measurement of the same sum, which contains dropped nodes. */
   private withMeasured(ofTree: Estimate, measured: Estimate): Estimate {
     if (!this.fit.nothingDropped) return ofTree.variance < measured.variance ? ofTree : measured;
-    const part = ofTree.variance / (ofTree.variance + measured.variance);
+    const part = ratio(ofTree.variance, ofTree.variance + measured.variance);
     const estimate = ofTree.estimate + part * (measured.estimate - ofTree.estimate);
     return { estimate, variance: part * measured.variance, ...NONE };
   }
@@ -108,8 +108,8 @@ export class AreaTotals {
       const withSum = shared[0].map((value, part) => value + shared[k][part]);
       const [lacking, variance] = [measured.estimate - estimate[0] - estimate[k], withSum[0] + withSum[k] + measured.variance];
       withSum.forEach((one, row) => {
-        estimate[row] += (one / variance) * lacking;
-        withSum.forEach((other, column) => (shared[row][column] -= (one / variance) * other));
+        estimate[row] += ratio(one, variance) * lacking;
+        withSum.forEach((other, column) => (shared[row][column] -= ratio(one, variance) * other));
       });
     });
     const of = (value: number, variance: number): Estimate => ({ estimate: value, variance: Math.max(variance, 0), ...NONE });
@@ -117,6 +117,11 @@ export class AreaTotals {
     const begun = of(estimate[0] + estimate[1], shared[0][0] + shared[1][1] + 2 * shared[0][1]);
     return { within, outflow, inflow, begun };
   }
+}
+
+/** A part of a whole; 0 if this is 0, as of areas that cannot have trips. */
+function ratio(part: number, whole: number): number {
+  return whole > 0 ? part / whole : 0;
 }
 
 /** The sums of the estimates of independent releases. */

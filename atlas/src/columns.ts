@@ -29,6 +29,8 @@ export interface LevelData {
   /** Variance of the noise; null if the level was not measured. */
   noise: number | null;
   noisy: Column;
+  /** The nodes and how many each divided node above has, if some pairs cannot have trips; otherwise null. */
+  nodes?: { perParent: Column; origin: Column; destination: Column } | null;
   /** 1 for each node whose children were measured; null if all were, or none at the last level. */
   divided: Column | null;
   /** Estimates from the node and the levels below it, which the page does not have, and their variances. */

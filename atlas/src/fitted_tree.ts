@@ -262,7 +262,12 @@ export class FittedTree {
 
   /** The nodes of a level, which are the children of the divided nodes of the level above. */
   private measured(data: Data, given: LevelData, above: Nodes | undefined): Nodes {
-    const nodes = above ? this.children(above) : root();
+    const listed = given.nodes && {
+      origin: data.integers(given.nodes.origin),
+      destination: data.integers(given.nodes.destination),
+      offsets: offsetsOf(data.integers(given.nodes.perParent)),
+    };
+    const nodes = listed ?? (above ? this.children(above) : root());
     const size = given.noisy.length;
     const flags = given.divided && data.numbers(given.divided);
     const all = Int32Array.from({ length: size }, (_, node) => node);
@@ -303,6 +308,13 @@ function areasBelow(side: Geography, level: number, next: number, areas: Int32Ar
   if (level === next) return (node) => [areas[node], areas[node] + 1];
   const firstChild = side.firstChild[level];
   return (node) => [firstChild[areas[node]], firstChild[areas[node] + 1]];
+}
+
+/** Where runs of given lengths begin, and the end of the last one. */
+function offsetsOf(lengths: Int32Array): Int32Array {
+  const offsets = new Int32Array(lengths.length + 1);
+  lengths.forEach((length, run) => (offsets[run + 1] = offsets[run] + length));
+  return offsets;
 }
 
 /** The one node of the first level, which has no parent. */

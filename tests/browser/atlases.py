@@ -74,15 +74,29 @@ def of_all_pairs(origins: Geography, destinations: Geography, **changes: Any) ->
     return released(flows, origins, destination_geography=destinations, **changes)
 
 
+def between_some(flows: pd.DataFrame, zones: Sequence[str]) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """The flows that do not begin in one zone and do not end in another, and the pairs that can have trips.
+
+    These are the pairs of the flows, and with each of them that of its origin and the next destination.
+    """
+    flows = flows[(flows["origin"] != zones[3]) & (flows["destination"] != zones[5])]
+    listed = flows[["origin", "destination"]]
+    after = dict(zip(zones, [*zones[1:], zones[0]], strict=True))
+    others = listed.assign(destination=listed["destination"].map(after))
+    listed = pd.concat([listed, others[others["destination"] != zones[5]]])
+    return flows, {"possible": listed.drop_duplicates()}
+
+
 def random_release(
     seed: int,
     *,
     zones: int = 40,
     areas: int | None = None,
     levels: Sequence[str] = ("region", "town", "zone"),
+    some: bool = False,
     **changes: Any,
 ) -> Release:
-    """Flows between zones of some levels, which follow from ``areas``; most pairs have no trips."""
+    """Flows between zones of levels that follow from ``areas``; most pairs have no trips, or only ``some`` can."""
     random = np.random.default_rng(seed)
     town = np.cumsum(np.random.default_rng(seed if areas is None else areas).random(zones) < 0.4)
     names = {"region": town // 4, "town": town, "zone": np.arange(zones)}
@@ -90,4 +104,7 @@ def random_release(
     pairs = pd.DataFrame({side: random.choice(table["zone"], 4 * zones) for side in ("origin", "destination")})
     flows = pairs.drop_duplicates().assign(trips=lambda flows: random.choice([1, 5, 300], len(flows)))
     geography = Geography.from_frame(table, list(levels))
+    if some:
+        flows, possible = between_some(flows, geography.zones)
+        changes |= possible
     return released(flows, geography, **{"budget": Budget(epsilon=1, delta="1e-8")} | changes)

@@ -142,6 +142,25 @@ def test_selections_use_measured_totals_of_areas_as_the_library_does(opened, tmp
     compared(opened, atlases.written(release, facts(release), tmp_path), release)
 
 
+@pytest.mark.parametrize("share", [None, "1/5"])
+@pytest.mark.parametrize("tree", ["destination", "origin", "both", "Laplace"])
+def test_numbers_where_some_pairs_cannot_have_trips_are_those_of_the_library(opened, tmp_path, tree, share):
+    """Of selections, and of areas, of which one has no pair on either side."""
+    changes: dict[str, Any] = {"tree": tree}
+    if tree == "Laplace":
+        mechanism = InfTDARefined(noise_distribution="laplace")
+        changes = {"tree": "both", "mechanism": mechanism, "budget": Budget(1)}
+    release = atlases.random_release(6, some=True, area_totals=share, **changes)
+    address = atlases.written(release, facts(release), tmp_path)
+    compared(opened, address, release)
+    page = shown(opened, address)
+    for level in release.tree.origin.levels:
+        same_totals(page, release, level)
+    assert f"Only {release.tree.cells(release.tree.depth)} of 1,600 pairs of zones can have trips" in page.inner_text(
+        "footer"
+    )
+
+
 def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_path):
     first = atlases.random_release(1)
     flows = sum_releases([first, replace(first)])

@@ -14,7 +14,7 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import ZoneDistances
-from tests.browser.atlases import downloaded, released, written
+from tests.browser.atlases import between_some, downloaded, released, written
 from tests.browser.test_atlas_numbers import by_library, selections
 from tests.od_core.publication.examples import facts
 
@@ -43,13 +43,16 @@ def zones_of(number: int, seed: int, *, unknown: int = 0) -> Geography:
     return Geography.from_frame(table, levels, coordinates=("latitude", "longitude"))
 
 
-def made(seed: int, *, number: int = 40, unknown: int = 0, **changes) -> Release:
-    """A release of trips by mode and day; most pairs have no trips."""
+def made(seed: int, *, number: int = 40, unknown: int = 0, some: bool = False, **changes) -> Release:
+    """A release of trips by mode and day; most pairs have no trips, or only ``some`` can."""
     random, geography = np.random.default_rng(seed), zones_of(number, seed, unknown=unknown)
     rows = 8 * number
     columns = {"origin": geography.zones, "destination": geography.zones, "mode": MODES, "day": DAYS}
     flows = pd.DataFrame({name: random.choice(list(values), rows) for name, values in columns.items()})
     flows = flows.drop_duplicates().assign(trips=lambda flows: random.choice([1, 5, 300], len(flows)))
+    if some:
+        flows, possible = between_some(flows, geography.zones)
+        changes |= possible
     return released(flows, geography, **{"budget": Budget(epsilon=1, delta="1e-8")} | SEGMENTS | changes)
 
 
@@ -91,6 +94,15 @@ def test_categories_below_dropped_nodes_are_those_of_the_library(opened, tmp_pat
     release = made(2, tree=tree, mechanism=DROPPING)
     assert not release.fitted.nothing_dropped
     compare_categories(opened, written(release, facts(release), tmp_path), release, 100)
+
+
+@pytest.mark.parametrize("tree", ["destination", "both"])
+def test_categories_and_bands_where_some_pairs_cannot_have_trips_are_those_of_the_library(opened, tmp_path, tree):
+    release = made(2, some=True, tree=tree, area_totals="1/5")
+    address = written(release, facts(release), tmp_path)
+    compare_categories(opened, address, release, 50)
+    asks = selections(release, 50)
+    assert banded(opened, address, asks) == [expected_bands(release, ask) for ask in asks]
 
 
 def test_categories_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_path):

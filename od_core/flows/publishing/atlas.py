@@ -53,13 +53,12 @@ FIRST_WITH_ATLAS = 4
 
 
 def has_atlas(tree: FlowTree, certificate: Certificate) -> bool:
-    """Return whether a bundle has an atlas, which needs two sides whose pairs can all have trips.
+    """Return whether a bundle has an atlas, which needs two sides.
 
     It computes intervals itself, and cannot do so from known totals.
     """
     is_of_format = read_bundle_format(certificate) >= FIRST_WITH_ATLAS
-    is_general = tree.possible is None and "known" not in certificate.get("plan", {})
-    return is_of_format and is_general and not tree.has_one_side
+    return is_of_format and "known" not in certificate.get("plan", {}) and not tree.has_one_side
 
 
 MOST_NODES = 2_000_000
@@ -268,6 +267,7 @@ def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[
                 "number": min(level.nodes.level, last),
                 "noise": None if math.isinf(level.noise) else level.noise,
                 "noisy": columns.add(level.noisy),
+                "nodes": None if fit.tree.possible is None else _make_node_facts(level, columns),
                 "divided": columns.add(is_divided) if has_undivided else None,
                 "below": None,
             }
@@ -283,6 +283,12 @@ def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[
         else:
             totals.append({"noisy": columns.add(measured.estimate), "variance": columns.add(measured.variance)})
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels, "totals": totals}
+
+
+def _make_node_facts(level: FittedLevel, columns: _Columns) -> dict[str, object]:
+    """Return the nodes of a level, and how many each divided node of the level above has."""
+    ends = {"origin": columns.add(level.nodes.origin), "destination": columns.add(level.nodes.destination)}
+    return {"perParent": columns.add(np.diff(level.offsets)), **ends}
 
 
 def _find_last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:

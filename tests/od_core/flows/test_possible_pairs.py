@@ -43,7 +43,7 @@ from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.oracles.intervals import random_zones
-from tests.od_core.publication.examples import KEY, facts, publish_bundle, released_trips
+from tests.od_core.publication.examples import KEY, atlas_header, facts, publish_bundle, released_trips
 from tests.od_core.strategies import geography_of
 
 ORDERS = ("destination", "origin", "both")
@@ -456,7 +456,7 @@ def published_of(tmp_path: Path, **changes) -> Release:
 
 @pytest.mark.parametrize("area_totals", [None, "1/10"])
 def test_a_bundle_says_which_pairs_can_have_trips_and_comes_back(tmp_path, area_totals):
-    """They are the measured leaves. Tables with intervals list no other pair, and there is no atlas."""
+    """They are the measured leaves. Tables with intervals list no other pair."""
     made = published_of(tmp_path, area_totals=area_totals)
     for opened in (open_release(tmp_path / "r1"), open_release(tmp_path / "release.duckdb")):
         assert opened.plan.digest == made.plan.digest
@@ -468,9 +468,8 @@ def test_a_bundle_says_which_pairs_can_have_trips_and_comes_back(tmp_path, area_
     (flows,) = (tmp_path / "r1").rglob("flows_zone_zone.csv")
     listed = pd.read_csv(flows)
     assert (listed["origin"] + listed["destination"]).tolist() == ["aaba", "abab", "baaa", "bcbb"]
-    assert not list((tmp_path / "r1").rglob("atlas.html"))
+    assert "Only 4 of 25 pairs of zones can have trips" in atlas_header(tmp_path / "r1" / "atlas.html")["notes"][1]
     report = " ".join((tmp_path / "r1" / "report.html").read_text(encoding="utf-8").split())
-    assert "atlas" not in report
     assert "Only 4 of 25 pairs of zones can have trips, which was public beforehand. The others have none." in report
     certificate = json.loads((tmp_path / "r1" / "certificate.json").read_text(encoding="utf-8"))
     assert certificate["plan"]["possible"]["pairs"] == 4
