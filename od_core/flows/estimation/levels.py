@@ -319,11 +319,12 @@ def select_area_totals(measured: Sequence[Measurement]) -> MeasuredTotals:
 
 def list_side_totals(plan: ReleasePlan, measured: MeasuredTotals) -> SideTotals:
     """Return measured area totals, and the known ones of the plan, by side. Totals of zones without pairs are 0."""
-    totals: SideTotals = measured
+    totals: dict[int, tuple[Reals, float | Reals]] = {**measured}
     if (possible := plan.tree.possible) is not None:
-        zones = possible.origin, possible.destination
-        has_pairs = {side: np.bincount(zones[side], minlength=len(noisy)) > 0 for side, (noisy, _) in measured.items()}
-        totals = {side: (noisy * has_pairs[side], noise * has_pairs[side]) for side, (noisy, noise) in measured.items()}
+        for side, (noisy, noise) in measured.items():
+            zones = np.bincount((possible.origin, possible.destination)[side], minlength=len(noisy))
+            has_pairs = (zones > 0).astype(np.float64)
+            totals[side] = noisy * has_pairs, noise * has_pairs
     return {**totals, **{known.number: (known.trips, known.variances) for known in plan.known}}
 
 
