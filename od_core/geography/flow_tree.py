@@ -236,10 +236,15 @@ class Expansion:
         return int(self.offsets[-1])
 
     @property
+    def divided(self) -> Numbers:
+        """Area number of each child on the side that is split; shape (children,)."""
+        fan_out = np.diff(self.row_offsets)
+        return (np.arange(len(self)) + np.repeat(self.first_child - self.row_offsets[:-1], fan_out)).astype(np.int32)
+
+    @property
     def children(self) -> Pairs:
         """The children of all parents, in tree order."""
-        fan_out = np.diff(self.row_offsets)
-        divided = (np.arange(len(self)) + np.repeat(self.first_child - self.row_offsets[:-1], fan_out)).astype(np.int32)
+        fan_out, divided = np.diff(self.row_offsets), self.divided
         if self.splits_origin:
             return Pairs(self.level, divided, np.repeat(self.destination, fan_out))
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)

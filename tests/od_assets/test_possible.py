@@ -12,7 +12,8 @@ from tests.od_assets.conftest import Project, failure_text, records
 
 
 @pytest.mark.slow
-def test_a_month_has_no_other_flow_and_a_second_run_changes_nothing(project: Project) -> None:
+@pytest.mark.parametrize("option", [{"area_totals": {"share": "1/10"}}, {"bands": {"cuts": [1], "part_trips": 100}}])
+def test_a_month_has_no_other_flow_and_a_second_run_changes_nothing(project: Project, option: dict[str, Any]) -> None:
     every = records()
     others = every[every["origin"] != every["destination"]]
     project.write_records(others)
@@ -20,7 +21,7 @@ def test_a_month_has_no_other_flow_and_a_second_run_changes_nothing(project: Pro
     listed = {"pairs": "routes.csv", "within_zone": False}
     refused = project.run(project.component(possible=listed))
     assert "OD-TRIPS-FAULTS" in failure_text(refused)  # some trips are of pairs that are not listed
-    component = project.component(possible={"within_zone": False}, area_totals={"share": "1/10"})
+    component = project.component(possible={"within_zone": False}, **option)
     project.publish(component)
     place = Published.from_folder(project.var, ReleaseKey(component.name, "2001-01"))
     bundle = open_release(place.bundle)
@@ -59,4 +60,4 @@ def test_a_wrong_list_or_rule_is_refused_when_it_is_planned(
 
 def test_options_beside_it_are_refused_as_in_the_table(project: Project) -> None:
     with pytest.raises(OdError, match="OD-POSSIBLE-PAIRS"):
-        project.component(possible={"within_zone": False}, bands={"cuts": [1]}).require_valid()
+        project.component(possible={"within_zone": False}, assisted=True).require_valid()

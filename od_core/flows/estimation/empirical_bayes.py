@@ -127,7 +127,7 @@ def sum_leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     def sum_piece(piece: tuple[Expansion, Integers]) -> Rows:
         expansion, noisy = piece
         sums, cells = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64)
-        _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
+        _add_rows(noisy, expansion.divided, sums, cells)
         return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
     return Rows.sum_parts(plan, map_in_order(sum_piece, leaf.expand_parents(plan)))
@@ -197,7 +197,7 @@ class _Leaves(NamedTuple):
     """What kernels need to know of some leaves: their measurement, their rows and the noise.
 
     Attributes:
-        noisy, offsets, first_child: noisy values of the children of every parent, their places, and their first area.
+        noisy, offsets, area: noisy values of the children of every parent, their places, and the area of each child.
         totals: trips of every parent; shape (parents,).
         sums, cells: as in :class:`Rows`.
         sigma, step, low: as in :class:`GridNoise`.
@@ -205,7 +205,7 @@ class _Leaves(NamedTuple):
 
     noisy: Integers
     offsets: Integers
-    first_child: Numbers
+    area: Numbers
     totals: Integers
     sums: Integers
     cells: Integers
@@ -221,7 +221,7 @@ class _Leaves(NamedTuple):
         return cls(
             noisy,
             expansion.offsets,
-            expansion.first_child,
+            expansion.divided,
             totals[expansion.parents],
             rows.sums,
             rows.cells,
@@ -232,13 +232,11 @@ class _Leaves(NamedTuple):
 
 
 @kernel
-def _add_rows(noisy: Integers, offsets: Integers, first_child: Numbers, sums: Integers, cells: Integers) -> None:
-    """Add the children of every parent to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
-    for parent in range(len(first_child)):
-        for i in range(offsets[parent], offsets[parent + 1]):
-            area = first_child[parent] + i - offsets[parent]
-            sums[area] += noisy[i]
-            cells[area] += 1
+def _add_rows(noisy: Integers, areas: Numbers, sums: Integers, cells: Integers) -> None:
+    """Add children to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
+    for i in range(len(areas)):
+        sums[areas[i]] += noisy[i]
+        cells[areas[i]] += 1
 
 
 @kernel
@@ -249,11 +247,12 @@ def _compute_prior_means(leaves: _Leaves, parent: int, mean: Reals) -> None:
     themselves, or equally if all of these are 0.
     """
     noisy, sums, cells, sigma = leaves.noisy, leaves.sums, leaves.cells, leaves.sigma
-    first, area, total = leaves.offsets[parent], leaves.first_child[parent], leaves.totals[parent]
+    first, total = leaves.offsets[parent], leaves.totals[parent]
     size, total_of_rows = leaves.offsets[parent + 1] - first, 0.0
     for i in range(size):
+        area = leaves.area[first + i]
         # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
-        row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
+        row = max(sums[area] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area] - 1.0)
         mean[i] = row
         total_of_rows += row
     for i in range(size):

@@ -49,6 +49,7 @@ from tests.od_core.strategies import geography_of
 ORDERS = ("destination", "origin", "both")
 TRIP = PrivacyUnit("trip", "unbounded")
 MODES = ["car", "bus", "foot"]
+LEAVES = InfTDARefined(leaves="empirical_bayes")
 
 
 def possible_of(random: Random, origins: Geography, destinations: Geography, part: float) -> pd.DataFrame:
@@ -321,12 +322,16 @@ def test_a_total_is_the_mean_of_the_tree_and_of_the_measured_zones_that_have_pai
 
 @pytest.mark.parametrize(("areas", "laplace"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("estimate", ["least_squares", "auto", "shrunk"])
+@pytest.mark.parametrize("estimate", ["least_squares", "auto", "shrunk", "leaves"])
 def test_published_flows_are_possible_and_add_up(monkeypatch, seed, estimate, areas, laplace):
     """Levels of any size learn, so that these do."""
     monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-    options = {"mechanism": InfTDARefined(estimate=estimate)}
-    if laplace:
+    options = {"mechanism": InfTDARefined(estimate=estimate) if estimate != "leaves" else LEAVES}
+    if estimate == "leaves":
+        if areas:
+            pytest.skip("refused")
+        options["tree"] = ORDERS[seed % 2]
+    elif laplace:
         options = {"mechanism": InfTDARefined(estimate=estimate, noise_distribution="laplace"), "tree": "both"}
         options |= {"budget": Budget("1")}
     release, possible, _ = released(seed, areas=areas, **options)
@@ -339,6 +344,45 @@ def test_published_flows_are_possible_and_add_up(monkeypatch, seed, estimate, ar
     assert (coarse["trips"] <= coarse["upper"]).all()
     if release.tree.same_geography:
         assert (indicators(release)["within"] >= 0).all()
+
+
+@pytest.mark.parametrize("tree", ORDERS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"estimate": "shrunk"},
+        {"estimate": "auto"},
+        {"leaves": "empirical_bayes"},
+        {"noise_distribution": "laplace"},
+    ],
+    ids=str,
+)
+def test_a_list_of_all_pairs_changes_no_number(monkeypatch, tree, options):
+    """The same noise gives the same release, with measured area totals where the estimator uses them."""
+    if (tree == "both" and "leaves" in options) or (tree != "both" and "noise_distribution" in options):
+        pytest.skip("refused")
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    geography = geography_of(random_zones(Random(3), 3, 4))  # noqa: S311  # test data
+    pairs = np.indices((len(geography.zones),) * 2, dtype=np.int32).reshape(2, -1)
+    is_laplace, found = "noise_distribution" in options, []
+    for possible in (None, PossiblePairs(*pairs)):
+        plan = plan_release(
+            geography,
+            unit=TRIP,
+            budget=Budget("1") if is_laplace else Budget("1", "1e-6"),
+            mechanism=InfTDARefined(**options),
+            acceptance=NO_FAULTS,
+            tree=tree,
+            area_totals=None if "leaves" in options else "1/10",
+            possible=possible,
+        )
+        trips = make_generator(2).integers(0, 30, len(pairs[0])) * make_generator(3).integers(0, 2, len(pairs[0]))
+        noise = SeededLaplace(4) if is_laplace else SeededNoise(4)
+        counts = TripCounts.from_pairs(plan.tree, *pairs, trips)
+        found.append(run_plan(plan, counts, noise, MemoryMeasurements()))
+    pd.testing.assert_frame_equal(found[0].measurements, found[1].measurements)
+    pd.testing.assert_frame_equal(found[0].flows, found[1].flows)
 
 
 RECORDS = pd.DataFrame({"origin": ["a1", "a1", "a2", "b1"], "destination": ["a2", "b1", "b1", "a1"]})

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,18 +170,29 @@ def leaves_of_the_rule(plan, measurement, totals):
 
 
 @pytest.mark.parametrize(
-    ("tree", "cap", "epsilon", "u"),
+    ("tree", "cap", "epsilon", "u", "possible"),
     [
-        ("destination", KEEP_ALL_CAP, "0.2", "1.5"),
-        ("destination", 0, "1", "0.7"),
-        ("origin", KEEP_ALL_CAP, "5", "2"),
-        ("origin", 0, "0.2", "1.5"),
+        ("destination", KEEP_ALL_CAP, "0.2", "1.5", None),
+        ("destination", 0, "1", "0.7", None),
+        ("origin", KEEP_ALL_CAP, "5", "2", None),
+        ("origin", 0, "0.2", "1.5", None),
+        ("destination", KEEP_ALL_CAP, "0.2", "1.5", 0.7),
+        ("origin", KEEP_ALL_CAP, "5", "2", 0.7),
     ],
 )
-def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
-    """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first."""
+def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u, possible):
+    """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first.
+
+    All pairs can have trips, or those that have some, and a part of the others.
+    """
     monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
-    plan = plan_of(GRID, tree, u=u, epsilon=epsilon, cap=cap)
+    given = {}
+    if possible is not None:
+        random = np.random.default_rng(6)
+        pairs = [pair for pair in product(GRID.origins, repeat=2) if pair in GRID.flows or random.random() < possible]
+        codes = [(one[-1], other[-1]) for one, other in pairs]
+        given["possible"] = pd.DataFrame(codes, columns=["origin", "destination"])
+    plan = plan_of(GRID, tree, u=u, epsilon=epsilon, cap=cap, **given)
     counts = counts_of(plan, GRID)
     sigma = float(plan.steps[-1].variance) ** 0.5
     far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
@@ -188,7 +200,7 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     release = run_plan(plan, counts, noise, MemoryMeasurements())
     root = make_published_root(plan, counts.total)
     *_, above, leaves = levels = refine(plan, root, release.measured)[0]
-    least_squares = refine(plan_of_world(GRID, tree, epsilon=epsilon, cap=cap), root, release.measured)[0]
+    least_squares = refine(plan_of_world(GRID, tree, epsilon=epsilon, cap=cap, **given), root, release.measured)[0]
     assert [*map(table, levels[:-1])] == [*map(table, least_squares[:-1])]
     mine, other = (0, 1) if plan.tree.refines_origin(plan.tree.depth) else (1, 0)
     totals = {(row[mine], row[other]): row[2] for row in table(above)}

@@ -8,7 +8,18 @@ import numpy as np
 
 from benchmarks.injected_noise import NodeNoise
 from benchmarks.parted_release import PartedRelease, run_in_parts
-from od_core import Bands, Budget, Cap, Ledger, NoiseSource, PrivacyUnit, ReleaseKey, ReleasePlan, plan_release
+from od_core import (
+    Bands,
+    Budget,
+    Cap,
+    Ledger,
+    NoiseSource,
+    PossiblePairs,
+    PrivacyUnit,
+    ReleaseKey,
+    ReleasePlan,
+    plan_release,
+)
 from od_core.evaluation.known_flows import SyntheticFlows, make_italy_flows
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import make_published_root
@@ -57,6 +68,15 @@ def small_italy(scale: float = 0.01) -> SyntheticFlows:
 def plan_of(flows: SyntheticFlows, bands: Bands | None = None, **changes) -> ReleasePlan:
     asked = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon="1", delta="1e-8"), **changes}
     return plan_release(flows.geography, bands=bands, **asked, acceptance=NO_FAULTS)
+
+
+def possible_of(flows: SyntheticFlows) -> PossiblePairs:
+    """The pairs of the flows with trips, and one in ten of the others."""
+    zones = len(flows.geography.zones)
+    is_listed = np.random.default_rng(4).random((zones, zones)) < 0.1
+    is_listed[flows.origin, flows.destination] = True
+    origin, destination = (side.astype(np.int32) for side in np.nonzero(is_listed))
+    return PossiblePairs(origin, destination)
 
 
 def counted(plan: ReleasePlan, flows: SyntheticFlows) -> TripCounts:

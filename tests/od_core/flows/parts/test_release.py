@@ -56,6 +56,26 @@ def test_the_same_noise_gives_the_same_release(folder, neighbours, tree, mechani
     assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
 
 
+POSSIBLE = [
+    ("unbounded", "destination", InfTDARefined(), CUTS[1]),
+    ("bounded", "origin", InfTDARefined(), CUTS[3]),
+    ("unbounded", "destination", InfTDARefined(leaves="empirical_bayes"), CUTS[6]),
+    ("bounded", "destination", InfTDARefined(estimate="auto"), CUTS[4]),
+]
+
+
+@pytest.mark.parametrize(("neighbours", "tree", "mechanism", "cuts"), POSSIBLE)
+def test_the_same_noise_gives_the_same_release_where_some_pairs_cannot_have_trips(
+    folder, neighbours, tree, mechanism, cuts
+):
+    """These are nine in ten of the pairs without trips, so a family has no more than a few children."""
+    asked = {"unit": PrivacyUnit("trip", neighbours), "tree": tree, "mechanism": mechanism}
+    asked["possible"] = passes.possible_of(FLOWS)
+    plan, one_pass = plan_of(FLOWS, Bands(*cuts), **asked), plan_of(FLOWS, **asked)
+    assert plan.tree.cells(plan.tree.depth) < len(FLOWS.geography.zones) ** 2 / 2
+    assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
+
+
 def test_the_same_noise_gives_the_same_release_of_users_with_a_pair_cap(folder):
     """The levels of one plan have different sensitivities then."""
     asked = {"unit": PrivacyUnit("user", "unbounded", "user", 10, max_trips_pair=2)}

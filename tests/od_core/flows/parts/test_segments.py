@@ -12,7 +12,7 @@ from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.geography.flow_tree import Pairs
 from od_core.ledger.object_store import LocalStore
 from od_core.records.counts import CountFiles, finish_count_files, write_count_files
-from tests.od_core.flows.parts.passes import assert_alike, plan_of, small_italy, whole
+from tests.od_core.flows.parts.passes import assert_alike, plan_of, possible_of, small_italy, whole
 
 FLOWS = small_italy(0.006)  # 49 zones, so that the last levels learn
 MODES = {"mode": ["car", "bus", "walk"]}
@@ -27,6 +27,7 @@ CASES = {
     "a noisy total": (((2, 5), 40_000), BOTH, {"unit": PrivacyUnit("trip", "unbounded")}),
     "origins first": (((4,), 12_000), MODES, {"tree": "origin"}),
     "another share": (((1, 4), 12_000), BOTH, {"segment_share": "0.9"}),
+    "some pairs": (((2, 5), 40_000), BOTH, {"mechanism": InfTDARefined(), "possible": possible_of(FLOWS)}),
 }
 
 
