@@ -161,6 +161,16 @@ def test_numbers_where_some_pairs_cannot_have_trips_are_those_of_the_library(ope
     )
 
 
+@pytest.mark.parametrize("mechanism", ["vanilla_gauss", InfTDARefined()])
+def test_a_page_of_some_pairs_may_be_cut_or_have_levels_that_were_not_measured(
+    opened, tmp_path, monkeypatch, mechanism
+):
+    if mechanism != "vanilla_gauss":
+        monkeypatch.setattr(atlas, "_choose_depth", lambda *_: 2)
+    release = atlases.random_release(6, some=True, mechanism=mechanism)
+    compared(opened, atlases.written(release, facts(release), tmp_path), release, finest=2)
+
+
 def test_selections_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_path):
     first = atlases.random_release(1)
     flows = sum_releases([first, replace(first)])
