@@ -618,6 +618,8 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
     level.process_blocks(process_block)
     if level.of_areas is not None:
         totals, small = above[level.parents], float(rule.u or SMALL) * given.families[-1].sigma
+        if plan.tree.possible is not None and rule.u is None and np.median(level.noisy) >= small:
+            small = 0.0  # most of the pairs that can have trips have some, so small flows are no noise
         by_side = {side: own[kept] for side, own in zip(level.sides, level.area, strict=True)}
         areas = level.of_areas.number_areas(by_side)
         found = project_to_area_totals(

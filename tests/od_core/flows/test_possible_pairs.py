@@ -40,7 +40,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from tests.od_core.doubles import SeededLaplace, SeededNoise
+from tests.od_core.doubles import SeededLaplace, SeededNoise, no_noise
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.oracles.intervals import random_zones
 from tests.od_core.publication.examples import KEY, atlas_header, facts, publish_bundle, released_trips
@@ -383,6 +383,27 @@ def test_a_list_of_all_pairs_changes_no_number(monkeypatch, tree, options):
         found.append(run_plan(plan, counts, noise, MemoryMeasurements()))
     pd.testing.assert_frame_equal(found[0].measurements, found[1].measurements)
     pd.testing.assert_frame_equal(found[0].flows, found[1].flows)
+
+
+@pytest.mark.parametrize("part", [0.9, 0.2])
+def test_small_flows_are_gathered_unless_most_possible_pairs_have_trips(part):
+    """Without noise, the trips of 9 in 10 pairs come back, and those of 2 in 10 do not, because some have 3 trips.
+
+    Small is what is below half of a standard deviation of the noise, which is at least 15 trips.
+    """
+    geography = geography_of([(f"r{k // 4}", f"z{k:02}") for k in range(12)])
+    possible = PossiblePairs.from_rule(geography, geography, within_zone=False)
+    plan = plan_release(
+        geography, unit=TRIP, budget=Budget("0.2", "1e-6"), acceptance=NO_FAULTS, possible=possible, area_totals="1/10"
+    )
+    assert plan.steps[-1].variance > 30**2
+    generator = make_generator(1)
+    trips = np.where(generator.random(len(possible)) < part, generator.choice([3, 60, 90], len(possible)), 0)
+    counts = TripCounts.from_pairs(plan.tree, possible.origin, possible.destination, trips)
+    leaves = run_plan(plan, counts, no_noise(), MemoryMeasurements()).leaves
+    found = np.zeros((12, 12), dtype=np.int64)
+    found[leaves.origin, leaves.destination] = leaves.trips
+    assert np.array_equal(found[possible.origin, possible.destination], trips) == (part > 0.5)
 
 
 RECORDS = pd.DataFrame({"origin": ["a1", "a1", "a2", "b1"], "destination": ["a2", "b1", "b1", "a1"]})
