@@ -364,9 +364,9 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
 
 def _count_histograms(work: TableWork[Any, G]) -> dict[str, int]:
     """Count violations in released group sizes; a mechanism may not promise two of the properties."""
-    plan, mechanism = work.plan, work.plan.mechanism
+    plan = work.plan
     violations = count_group_size_violations(resolve_frame(plan, work.read_measurements()), work.staged.read_table())
-    promised = {"sum_to_totals": mechanism.keeps_totals, "add_up": mechanism.adds_up}
+    promised = {"sum_to_totals": plan.keeps_totals, "add_up": plan.mechanism.adds_up}
     counts = {check: count if promised.get(check, True) else 0 for check, count in violations.items()}
     return {**counts, "spend_is_plan": count_spend_violations(work.warehouse, plan, work.key)}
 

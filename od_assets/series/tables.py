@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -21,10 +22,10 @@ from od_core import (
     plan_group_sizes,
     plan_stops,
 )
-from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups, NumberedGroups
+from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups, NumberedGroups, SeenGroups
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
-from od_core.group_sizes.plan import parse_brackets
+from od_core.group_sizes.plan import parse_brackets, parse_groups_share
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.meaning.features import list_given_options
 from od_core.periods import Period
@@ -80,11 +81,12 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     mechanism_options: dict[str, OptionValue | list[str]] = Field({})
     stated_top_code: int | EstimatedTopCode | None = Field(None, alias="top_code")
     stated_brackets: list[int] | None = Field(None, alias="brackets")
+    stated_groups_share: Number | None = Field(None, alias="groups_share")
 
     kind = GROUP_SIZES
     checked_table: ClassVar[str] = "histograms"
     table = "group sizes"
-    _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code", "brackets")
+    _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code", "brackets", "groups_share")
 
     @cached_property
     def mechanism(self) -> GroupSizeMechanism | None:
@@ -103,6 +105,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             estimated_top_code=isinstance(self.top_code, TopCodeEstimate),
             top_code=self.top_code is not None,
             brackets=self.brackets,
+            groups_share=self.groups_share,
+            group_list=self.groups is not None,
             sorted_sizes="sizes" in queries,
         )
 
@@ -122,11 +126,24 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """Least sizes of brackets; None if there is a top code. Raises OdError if they are invalid."""
         return None if self.stated_brackets is None else parse_brackets(self.stated_brackets)
 
+    @property
+    def groups_share(self) -> Fraction | None:
+        """Share of epsilon that measures the numbers of groups; None if they are public. Raises OdError if invalid."""
+        return None if self.stated_groups_share is None else parse_groups_share(self.stated_groups_share)
+
     @cached_property
     def columns(self) -> RecordColumns:
-        """Columns of codes (as origin and destination) and dates. Raises OdError if a column is missing."""
+        """Columns of codes (as origin and destination) and dates. Raises OdError if a column is missing.
+
+        A group that no list has is read as the id of a user is: any text, that is confidential.
+        """
         form, declared = self.record_format, self.trips.columns
         date = declared.date or form.columns.date
+        if self.groups_share is not None and self.groups is None:
+            if declared.area is None or declared.group is None or declared.size or declared.groups:
+                needed = "the records need the columns area and group, and cannot have size and groups"
+                raise _make_columns_error(f"to measure the numbers of groups, {needed}")
+            return RecordColumns(declared.area, declared.area, date=date, user=declared.group)
         code: ColumnName | None = declared.group
         if self.groups is not None and self.groups.groups is not None:
             return self._columns_of_counts
@@ -160,7 +177,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     def grouping(self) -> Grouping:
         """Definition of the groups."""
         if self.groups is None:
-            return AreasByDay()
+            return AreasByDay() if self.groups_share is None else SeenGroups()
         if self.groups.groups is not None:
             return NumberedGroups(self.project.root / self.groups.file, self.groups.area, self.groups.groups)
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
@@ -184,19 +201,21 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     @property
     def has_unknown_zone(self) -> bool:
         """True if the geography has an ``unknown`` zone, and records have codes of areas rather than of groups."""
-        return super().has_unknown_zone and isinstance(self.grouping, AreasByDay)
+        return super().has_unknown_zone and isinstance(self.grouping, AreasByDay | SeenGroups)
 
     def plan_without_cap(self, geography: Geography, period: str) -> GroupSizePlan:
         """Return the plan, which periods with as many days share. Raises OdError if it is refused."""
+        days = Period(period).days
         return plan_group_sizes(
             geography,
-            self.grouping.count_groups_per_area(geography, Period(period).days),
+            self.grouping.count_groups_per_area(geography, days) if self.groups_share is None else None,
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,
             top_code=self.top_code,
             brackets=self.brackets,
             acceptance=self.acceptance,
+            groups_share=self.groups_share,
         )
 
 

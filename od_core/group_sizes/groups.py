@@ -23,17 +23,18 @@ from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import convert_to_integers, read_table
 from od_core.records.counting import query_loaded_records
-from od_core.records.faults import MAX_COUNT, MISSING, NOT_NUMBERS, refuse_too_many_faults
+from od_core.records.faults import IS_USER_ID, MAX_COUNT, MISSING, NOT_NUMBERS, refuse_too_many_faults
 from od_core.records.zone_lists import read_zones
 
 Counts = NDArray[np.int64]
 
-Query = Literal["histogram", "cumulative", "sizes"]
+Query = Literal["histogram", "cumulative", "sizes", "numbers"]
 """Name of a query of an area r with G_r groups. Sizes above the top code K count as K.
 
 - ``histogram``: H, the number of groups of each size 0 to K; shape (K + 1,).
 - ``cumulative``: H_c, the cumulative sums of H without the last one, which is G_r and public; shape (K,).
 - ``sizes``: H_g, the sizes of the groups in ascending order; shape (G_r,).
+- ``numbers``: the number of groups that have a member, before all other queries; shape (1,). No mechanism asks it.
 """
 
 
@@ -51,6 +52,9 @@ class Frame:
         top_code: K, the largest size of the table. Larger sizes count as K.
         brackets: least size of each of the brackets 1 to K, ascending; bracket 0 begins at 0. Empty if every size up to
             K is distinguished.
+        measured: whether the true numbers of groups are confidential. ``groups`` then has slots for groups: estimates
+            from noisy numbers, with a margin. They are 0 in a plan. Every query is asked of as many groups as there
+            are slots; see :meth:`GroupSizes.hold_to_numbers`.
 
     Raises:
         OdError: the numbers of groups do not match the leaf areas, are negative or no whole numbers, or the top code is
@@ -61,6 +65,7 @@ class Frame:
     groups: Counts
     top_code: int
     brackets: tuple[int, ...] = ()
+    measured: bool = False
 
     def __post_init__(self) -> None:
         groups = np.asarray(self.groups)
@@ -104,8 +109,8 @@ class Frame:
 
         Level 0, the whole space, has one value: the largest size, from which the top code is estimated.
         """
-        if level == 0:
-            return np.ones(1, dtype=np.int64)
+        if level == 0 or query == "numbers":
+            return np.ones(self.geography.size(level), dtype=np.int64)
         totals = self.count_groups(level)
         return totals if query == "sizes" else np.full(len(totals), self.top_code + (query == "histogram"))
 
@@ -227,7 +232,7 @@ class GroupSizes(Confidential):
         return cls(area[order], size[order])
 
     def add_empty_groups(self, groups: Counts) -> GroupSizes:
-        """Return these groups and, for each leaf area, some more that have no members; shape (leaf areas,)."""
+        """Return these groups and, for each area, some more that have no members; shape (areas,)."""
         size = np.concatenate([np.zeros_like(groups), self.size])
         area = np.concatenate([np.arange(len(groups), dtype=np.int32), self.area])
         number = np.concatenate([groups, self.groups])
@@ -235,10 +240,34 @@ class GroupSizes(Confidential):
         order = order[number[order] > 0]
         return GroupSizes(area[order], size[order], number[order])
 
-    def count_per_area(self, geography: Geography) -> Counts:
-        """Return the public number of groups in every leaf area; shape (leaf areas,)."""
+    def hold_to_numbers(self, first: Numbers, numbers: Counts) -> GroupSizes:
+        """Return as many groups of every area of a level as ``numbers`` says: the largest, and further ones of size 0.
+
+        One member more or less in these groups changes the size of one group of the result by at most 1, for any
+        numbers; for the proof, see ``docs/explanation/group-sizes.md``. The result has the numbers of the areas of the
+        level in place of those of leaf areas. Both the result and these groups are confidential.
+
+        Args:
+            first: the areas of the level are the leaf areas ``first[a]`` to ``first[a + 1]``; shape (areas + 1,).
+            numbers: number of groups of every area of the level; shape (areas,).
+        """
+        area = (np.searchsorted(first, self.area, side="right") - 1).astype(np.int32)
+        order = np.lexsort((-self.size, area))
+        area, size, groups = area[order], self.size[order], self.groups[order]
+        larger = np.cumsum(groups) - groups
+        larger -= np.append(larger, 0)[np.searchsorted(area, area)]  # without the groups of areas before
+        kept = np.clip(numbers[area] - larger, 0, groups)
+        missing = numbers.copy()
+        np.subtract.at(missing, area, kept)
+        order = np.lexsort((size, area))
+        order = order[kept[order] > 0]
+        return GroupSizes(area[order], size[order], kept[order]).add_empty_groups(missing)
+
+    def count_per_area(self, geography: Geography, least: int = 0) -> Counts:
+        """Return the number of groups of at least some size in every leaf area; shape (leaf areas,)."""
         per_area = np.zeros(len(geography.zones), dtype=np.int64)
-        np.add.at(per_area, self.area, self.groups)
+        is_counted = self.size >= least
+        np.add.at(per_area, self.area[is_counted], self.groups[is_counted])
         return per_area
 
 
@@ -375,6 +404,36 @@ class ListedGroups(Grouping):
         """
         groups, _ = _read_public_list(self.file, {"group": self.group, "area": self.area}, geography)
         return list(groups["group"]), geography.find_zone_numbers(groups["area"])
+
+
+@dataclass(frozen=True)
+class SeenGroups(Grouping):
+    """A grouping of which nothing is public: a group of an area is the records with its code and that of the area.
+
+    So a taxi that is seen in two areas is a group in each of them. Its code may be any text. Records with unlisted
+    areas count for the ``unknown`` area, if there is one.
+    """
+
+    def count_records(
+        self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
+    ) -> GroupSizes:
+        """Return the groups that have a record; see :meth:`Grouping.count_records`.
+
+        Records have the code of the group in the field of users. One without any is faulty, too.
+        """
+        codes = pa.table({"code": pa.array(geography.zones, pa.string()), "number": np.arange(len(geography.zones))})
+        unknown = "NULL" if geography.unknown is None else str(geography.zones.index(geography.unknown))
+        placed = f"""
+            SELECT number, "user", in_period IS NOT TRUE OR number IS NULL
+                OR regexp_matches("user", '{IS_USER_ID}') IS NOT TRUE AS faulty
+            FROM (SELECT records.*, coalesce(codes.number, {unknown}) AS number
+                FROM records LEFT JOIN codes ON records.origin = codes.code)
+        """  # noqa: S608  # our own SQL
+        sized = 'SELECT number, count(*) AS size FROM placed WHERE NOT faulty GROUP BY number, "user"'
+        counting = f"SELECT number, size, count(*) AS groups FROM ({sized}) GROUP BY ALL"  # noqa: S608  # our own SQL
+        found = query_loaded_records(records, {"codes": codes}, placed, "faulty", counting, fault_threshold).to_pandas()
+        area, size, groups = (found[name].to_numpy(dtype=np.int64) for name in ("number", "size", "groups"))
+        return GroupSizes.from_counts(area.astype(np.int32), size, groups)
 
 
 def _read_public_list(file: Path, columns: Mapping[str, str], geography: Geography) -> tuple[pd.DataFrame, GroupSizes]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
+from od_core.errors import NOTHING_SPENT, OdError
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.kernels import kernel
 
@@ -216,15 +216,16 @@ def _divide_in_proportion(matched: int, left: Counts, total: np.int64) -> Counts
     return shares
 
 
-def refuse_too_many(frame: Frame, levels: Sequence[int]) -> None:
+def refuse_too_many(frame: Frame, levels: Sequence[int], *, spent: str = NOTHING_SPENT) -> None:
     """Raise OdError if a table with some measured levels has too many groups or sizes for 64-bit sums.
 
     A weight is at most twice the number of groups times that of levels, and a total at most that times the top code.
+    ``spent`` is whether budget was spent before.
     """
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 30:
         message = "the number of groups times the number of levels must be below 2^31, and the top code below 2^30"
         step = "release parts of the geography separately, or choose a smaller top code"
-        raise OdError("OD-GROUPS-SIZE", message, next_step=step)
+        raise OdError("OD-GROUPS-SIZE", message, next_step=step, spent=spent)
 
 
 def check_noisy(frame: Frame, queries: Sequence[Query], levels: Sequence[int], noisy: Sequence[Counts]) -> None:

@@ -22,17 +22,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
+from od_core.geography.geography import Geography
 from od_core.group_sizes.area_totals import iterate_row_ranges, round_optimum
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.top_totals import refuse_too_large
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
+from od_core.privacy.stability import compute_laplace_reach
 
 Reals = NDArray[np.float64]
 
@@ -201,6 +204,36 @@ def _round_child_curves(
                         farthest, chosen = distance, child
                 children[chosen, j] += unit
                 missing -= unit
+
+
+def make_frame_of_numbers(geography: Geography, noisy: Sequence[Counts], scale: Fraction) -> Frame:
+    """Return the facts of a table with K = 1, whose cumulative counts of size 0 are the numbers of groups of areas.
+
+    Its public numbers bound those of leaf areas. No nearest number is above all noisy numbers of the area and of the
+    areas that contain it, because a smaller one would be nearer to each of them; intervals reach further. A bound that
+    is the same for all areas keeps sums below 2^40.
+
+    Args:
+        noisy: noisy number of groups of every area of every level, top first; shape (areas,) each.
+        scale: scale of the noise.
+    """
+    levels = enumerate(noisy, start=1)
+    above = [np.repeat(values, np.diff(geography.first_zone[level])) for level, values in levels]
+    most = np.max([np.zeros_like(above[-1]), *above], axis=0) + compute_laplace_reach(scale)
+    return Frame(geography, np.minimum(most, ((1 << 40) - 1) // len(most)), 1)
+
+
+def fit_numbers(geography: Geography, noisy: Sequence[Counts], scale: Fraction) -> Counts:
+    """Return whole numbers of groups of the leaf areas, of at least 0, whose sums are near the noisy numbers of areas.
+
+    They are found by least squares over the areas of all levels; see :func:`fit_whole_curves` and, for the arguments,
+    :func:`make_frame_of_numbers`.
+
+    References:
+        [kuo2018countofcounts, section 3, footnote 5]
+    """
+    frame = make_frame_of_numbers(geography, noisy, scale)
+    return fit_whole_curves(frame, [values[:, np.newaxis] for values in noisy])[-1][:, 0]
 
 
 MOST_EXACT_CELLS = 200

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -22,7 +22,7 @@ from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, choose_default_mechanism
 from od_core.group_sizes.merging import refuse_too_many
 from od_core.meaning.features import list_given_options, refuse_unsupported
-from od_core.privacy.accounting import parse_exact_fraction, round_up_to_float
+from od_core.privacy.accounting import Number, parse_exact_fraction, round_up_to_float
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.plan import (
@@ -42,6 +42,10 @@ MAX_TOP_CODE = 1 << 31
 
 SENSITIVITY_OF_LARGEST = 1
 """The most by which the size of the largest group changes when one member is added, removed or replaced."""
+
+SENSITIVITY_OF_NUMBERS = 1
+"""L1 sensitivity of the numbers of groups of a level if one member is added or removed: a group is counted if it has a
+member, so one member changes the number of one area, by at most 1. Replacing a member doubles it."""
 
 MISSED = Fraction(1, 1000)
 """Largest accepted probability that a largest size of up to ``TopCodeEstimate.most`` exceeds the estimated top code."""
@@ -129,6 +133,7 @@ MEASURED: dict[Query, str] = {
     "histogram": "the number of groups of each size",
     "cumulative": "the number of groups of each size or less",
     "sizes": "the size of each group, in ascending order",
+    "numbers": "the number of groups",
 }
 """What each query measures, for every area of a level."""
 
@@ -139,18 +144,51 @@ TOP_CODE_LEVEL = 0
 """Level of the step that measures the largest size, to estimate the top code: the whole space."""
 
 
+@dataclass(frozen=True)
+class NumberStep(LaplaceStep):
+    """The planned query of the number of groups of every area of a level, where these numbers are confidential.
+
+    Attributes:
+        step_number: number of the step within the release, after those of all levels, which queries of sizes have.
+    """
+
+    step_number: int = field(kw_only=True)
+
+    @property
+    def number(self) -> int:
+        """Number of the step, by which the ledger and the files of measurements identify it within the release."""
+        return self.step_number
+
+    @property
+    def noise_facts(self) -> dict[str, Any]:
+        """Facts of a Laplace step, and what it measures."""
+        return {"measured": "numbers of groups", **super().noise_facts}
+
+
+def parse_groups_share(share: Number) -> Fraction:
+    """Return the exact share of epsilon that measures the numbers of groups. Raises OdError unless it is in (0, 1)."""
+    exact = parse_exact_fraction("the share of the numbers of groups", share)
+    if not 0 < exact < 1:
+        message = "the share of the budget that measures the numbers of groups must be between 0 and 1"
+        raise OdError("OD-GROUPS-NUMBERS", message, next_step="correct the share")
+    return exact
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSizePlan(Plan):
     """The fixed list of steps of one group-size table, with the public facts that determine it.
 
     Attributes:
         frame: public facts of the table. If the top code K is estimated, the top code of this frame is the public upper
-            bound of the estimate; see :func:`od_core.group_sizes.release.resolve_frame`.
+            bound of the estimate, and if the numbers of groups are measured, they are 0; see
+            :func:`od_core.group_sizes.release.resolve_frame`.
         unit, budget, mechanism, acceptance: see :func:`plan_group_sizes`.
         top_code_estimate: rule that estimates K; None if K is public.
+        groups_share: share of the budget's epsilon that measures the numbers of groups; None if they are public.
 
     Raises:
-        OdError: the top code of the frame is not the upper bound of the estimate.
+        OdError: the top code of the frame is not the upper bound of the estimate, or the draws before those of the
+            sizes leave nothing of the budget.
 
     Examples:
         >>> sizes.plan.charge.epsilon, sizes.plan.frame.top_code
@@ -165,10 +203,14 @@ class GroupSizePlan(Plan):
     mechanism: GroupSizeMechanism
     top_code_estimate: TopCodeEstimate | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
+    groups_share: Fraction | None = None
 
     def __post_init__(self) -> None:
         if self.top_code_estimate is not None and self.top_code_estimate.most != self.frame.top_code:
             raise make_plan_error("the top code of the table is not the upper bound of its estimate")
+        if self.top_code_estimate is not None and self.top_code_estimate.share + (self.groups_share or 0) >= 1:
+            message = "the shares of the top code and of the numbers of groups leave no budget for the sizes"
+            raise OdError("OD-GROUPS-NUMBERS", message, next_step="lower one of the two shares")
 
     @property
     def features(self) -> frozenset[str]:
@@ -177,18 +219,31 @@ class GroupSizePlan(Plan):
             named_mechanism=True,
             estimated_top_code=self.top_code_estimate,
             brackets=self.frame.brackets,
+            groups_share=self.groups_share,
             sorted_sizes="sizes" in self.queries.values(),
         )
 
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:
-        """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first."""
-        epsilon_left = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
-        steps = []
+        """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first.
+
+        If the numbers of groups are measured, those of all levels are drawn before the sizes of any level.
+        """
+        epsilon = epsilon_left = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
+        steps: list[LaplaceStep] = []
         if self.top_code_estimate is not None:
-            share = self.top_code_estimate.share * epsilon_left
+            share = self.top_code_estimate.share * epsilon
             epsilon_left -= share
             steps.append(_make_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
+        if self.groups_share is not None:
+            epsilon_left -= self.groups_share * epsilon
+            depth, sensitivity = len(self.frame.levels), SENSITIVITY_OF_NUMBERS * self.unit.differing_units
+            of_level = self.groups_share * epsilon / depth
+            scales = (("", sensitivity / of_level),)
+            steps += [
+                NumberStep(level, sensitivity, of_level, scales, step_number=1 + depth + level)
+                for level in self.frame.levels
+            ]
         epsilon_of_level = epsilon_left / len(self.queries)
         for level, query in self.queries.items():
             steps.append(_make_step(level, SENSITIVITY[query] * self.unit.differing_units, epsilon_of_level))
@@ -202,36 +257,45 @@ class GroupSizePlan(Plan):
 
     def query_of(self, step: Step) -> Query:
         """Return the query of a step. The largest size of all groups is taken as a sorted size."""
-        return self.queries.get(step.level, "sizes")
+        return "numbers" if isinstance(step, NumberStep) else self.queries.get(step.level, "sizes")
+
+    @property
+    def keeps_totals(self) -> bool:
+        """True if every area has its number of groups in the result: it is public, and the mechanism keeps it."""
+        return self.mechanism.keeps_totals and not self.frame.measured
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
-        """The steps that measure levels, top first. Their noise has the same scale."""
-        return self.steps if self.top_code_estimate is None else self.steps[1:]
+        """The steps that measure the sizes of levels, top first. Their noise has the same scale."""
+        return self.steps[-len(self.queries) :]
 
     def replan(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
         """Return the plan with another unit and budget; see the base class."""
         return plan_group_sizes(
             self.frame.geography,
-            self.frame.groups,
+            None if self.groups_share else self.frame.groups,
             unit=unit,
             budget=budget,
             mechanism=self.mechanism,
             top_code=None if self.frame.brackets else self.top_code_estimate or self.frame.top_code,
             brackets=self.frame.brackets or None,
             acceptance=self.acceptance,
+            groups_share=self.groups_share,
         )
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
 
-        Its columns are level, area_level (name of the level), areas, sensitivity, and scale and epsilon (rounded up).
+        Its columns are level, area_level (name of the level), areas, sensitivity, and scale and epsilon (rounded up);
+        where the numbers of groups are measured, also measured (what the step measures).
         """
         geography, levels = self.frame.geography, [step.level for step in self.steps]
+        measured = {"measured": [self._describe_query(step) for step in self.steps]} if self.groups_share else {}
         return pd.DataFrame(
             {
                 "level": levels,
                 "area_level": [geography.level_names[level] for level in levels],
+                **measured,
                 "areas": [geography.size(level) for level in levels],
                 "sensitivity": [step.sensitivity for step in self.steps],
                 "scale": [round_up_to_float(step.scale) for step in self.steps],
@@ -241,9 +305,16 @@ class GroupSizePlan(Plan):
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each step on the noise of one measured number."""
-        names = self.frame.geography.level_names
-        measured = {level: f"{names[level]}, {MEASURED[query]}" for level, query in self.queries.items()}
-        return [describe_laplace_noise(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
+        names, sentences = self.frame.geography.level_names, []
+        for step in self.steps:
+            measured = self._describe_query(step)
+            named = measured if step.level == TOP_CODE_LEVEL else f"{names[step.level]}, {measured}"
+            sentences.append(describe_laplace_noise(named, step.scale))
+        return sentences
+
+    def _describe_query(self, step: LaplaceStep) -> str:
+        """Return what a step measures of every area of its level, in words."""
+        return "largest group" if step.level == TOP_CODE_LEVEL else MEASURED[self.query_of(step)]
 
     def _list_own_facts(self) -> dict[str, object]:
         """Return the facts that only plans of group sizes have."""
@@ -259,19 +330,28 @@ class GroupSizePlan(Plan):
             "delta": "0",
             "top_code": top_code,
             **({"brackets": list(self.frame.brackets)} if self.frame.brackets else {}),
-            "groups": int(self.frame.groups.sum()),
-            "groups_by_area": hashlib.sha256(self.frame.groups.astype("<i8").tobytes()).hexdigest(),
+            **self._list_facts_of_numbers(),
             "geography": self.frame.geography.digest,
             **({} if self.frame.geography.unknown is None else {"unknown_zone": self.frame.geography.unknown}),
         }
 
+    def _list_facts_of_numbers(self) -> dict[str, object]:
+        """Return the public numbers of groups as a sum and a digest, or the share of epsilon that measures them."""
+        if self.groups_share is not None:
+            return {"groups_share": str(self.groups_share)}
+        groups = self.frame.groups
+        return {
+            "groups": int(groups.sum()),
+            "groups_by_area": hashlib.sha256(groups.astype("<i8").tobytes()).hexdigest(),
+        }
+
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts) -> GroupSizePlan:
+    def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts | None) -> GroupSizePlan:
         """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
 
-        ``groups`` is the public number of groups of every leaf area of the geography.
+        ``groups`` is the public number of groups of every leaf area of the geography; None if they are measured.
         """
-        options = read_plan_options(facts, MECHANISMS)
+        options = read_plan_options(facts, MECHANISMS) | {"groups_share": facts.get("groups_share")}
         if "brackets" in facts:
             return plan_group_sizes(geography, groups, brackets=facts["brackets"], **options)
         stated = facts["top_code"]
@@ -281,7 +361,7 @@ class GroupSizePlan(Plan):
 
 def plan_group_sizes(
     geography: Geography,
-    groups: Counts,
+    groups: Counts | None = None,
     *,
     unit: PrivacyUnit,
     budget: Budget,
@@ -289,22 +369,23 @@ def plan_group_sizes(
     top_code: int | TopCodeEstimate | None = None,
     brackets: Sequence[int] | None = None,
     acceptance: Acceptance = DEFAULT_ACCEPTANCE,
+    groups_share: Number | None = None,
 ) -> GroupSizePlan:
     """Return the plan of a group-size table, made from public facts alone.
 
     Args:
         geography: the public geography. The table has its levels, but not the whole space.
-        groups: public number of groups of every leaf area; shape (leaf areas,).
-        unit, mechanism, top_code, brackets: see :func:`od_core.release_group_sizes`.
-        budget: a pure epsilon (delta is 0). An estimate of the top code costs its share. The measured levels get equal
-            parts of the rest.
+        groups: public number of groups of every leaf area; shape (leaf areas,). None if they are confidential.
+        unit, mechanism, top_code, brackets, groups_share: see :func:`od_core.release_group_sizes`.
+        budget: a pure epsilon (delta is 0). An estimate of the top code and measured numbers of groups cost their
+            shares. The measured levels get equal parts of the rest.
         acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
             invalid, the brackets are invalid or are combined with a top code or sorted sizes, the top code is estimated
-            or there are brackets but no mechanism is named, the mechanism is unknown, there are no groups, or there are
-            too many groups or cells.
+            or there are brackets but no mechanism is named, the mechanism is unknown, there are no groups, there are
+            too many groups or cells, or the numbers of groups are neither given nor measured, or both.
 
     Examples:
         >>> of_members = PrivacyUnit("trip")
@@ -317,9 +398,13 @@ def plan_group_sizes(
         named_mechanism=mechanism,
         brackets=brackets is not None,
         top_code=top_code is not None,
+        groups_share=groups_share is not None,
     )
     refuse_unsupported("group sizes", unit.features | budget.features | options)
     bounds = () if brackets is None else parse_brackets(brackets)
+    if groups_share is not None and bounds and bounds[0] > 1:
+        message = "where the numbers of groups are measured, a bracket must begin at 1, which tells a group from none"
+        raise OdError("OD-GROUPS-BRACKETS", message, next_step="let the first bracket begin at 1")
     if not bounds and estimate is None and not is_top_code(top_code):
         raise OdError(
             "OD-GROUPS-TOP-CODE",
@@ -333,8 +418,14 @@ def plan_group_sizes(
         largest_cell = estimate.most  # for now: the draw of the top code comes later
     else:
         largest_cell = int(cast("int", top_code))
-    frame = Frame(geography, groups, largest_cell, bounds)
-    if not frame.groups.any():
+    share = None if groups_share is None else parse_groups_share(groups_share)
+    if share is not None:
+        if groups is not None:
+            message = "numbers of groups are given, but they are measured with a share of the budget"
+            raise OdError("OD-GROUPS-NUMBERS", message, next_step="leave out either groups or groups_share")
+        groups = np.zeros(len(geography.zones), dtype=np.int64)
+    frame = Frame(geography, groups, largest_cell, bounds, measured=share is not None)  # type: ignore[arg-type]  # checked there
+    if share is None and not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
     if cells > MOST_CELLS:
@@ -345,7 +436,7 @@ def plan_group_sizes(
     used = MECHANISMS.make(mechanism)
     queries = used.list_level_queries(geography.depth)
     refuse_too_many(frame, frame.levels[-len(queries) :])
-    plan = GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
+    plan = GroupSizePlan(frame, unit, budget, used, estimate, acceptance, share)
     refuse_unsupported("group sizes", plan.features)  # now with what the mechanism measures
     return plan
 

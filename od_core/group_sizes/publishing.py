@@ -18,7 +18,7 @@ from markupsafe import Markup
 from od_core.geography.geography import Geography, find_finest_level
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.intervals import list_interval_cells
-from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, compute_top_code_margin
+from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, NumberStep, compute_top_code_margin
 from od_core.group_sizes.release import GroupSizeRelease, estimate_release, measure_plan, resolve_frame
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
@@ -126,13 +126,16 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     level_names = plan.frame.geography.level_names
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
-        noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
+        table = groups if isinstance(step, NumberStep) else measurements
+        noisy = table.loc[table["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
         if len(noisy) != resolve_frame(plan, measured).count_query_values(plan.query_of(step), step.level).sum():
             raise make_changed_data_error("noisy measurements")
         measured.append((step, NoisyVector.from_arrays([noisy])))
     release = estimate_release(plan, measured, spent=read_spent_budget(plan, certificate), noise=certificate["noise"])
     if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
         raise make_changed_data_error("histogram")
+    if release.frame.measured and not release.numbers.equals(groups.astype(release.numbers.dtypes)):
+        raise make_changed_data_error("numbers of groups")
     return release
 
 
@@ -145,11 +148,13 @@ def _build_plan(
     plans something else.
     """
     geography = build_published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
-    numbers = groups["groups"].to_numpy()
-    has_each_area_once = Counter(groups["area"]) == Counter(geography.zones)
-    if not has_each_area_once or numbers.dtype.kind != "i" or (numbers < 0).any():  # `Frame` would blame the caller
-        raise make_changed_data_error("numbers of groups")
-    per_area = groups.set_index("area")["groups"].loc[list(geography.zones)].to_numpy(dtype=np.int64)
+    per_area = None
+    if "groups_share" not in facts:
+        numbers = groups["groups"].to_numpy()
+        has_each_area_once = Counter(groups["area"]) == Counter(geography.zones)
+        if not has_each_area_once or numbers.dtype.kind != "i" or (numbers < 0).any():  # `Frame` would blame the caller
+            raise make_changed_data_error("numbers of groups")
+        per_area = groups.set_index("area")["groups"].loc[list(geography.zones)].to_numpy(dtype=np.int64)
     plan = GroupSizePlan.from_facts(facts, geography, per_area)
     refuse_other_plan(plan, facts)
     return plan
@@ -237,7 +242,7 @@ def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
     labels, histograms, groups = (
         geography.labels[level],
         release.histograms_of(level),
-        release.frame.count_groups(level),
+        release.count_groups(level),
     )
     members = release.bound_members(level)
     most_members = find_places_of_largest(members[0], MOST_AREAS)
@@ -272,15 +277,16 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         plan, frame = release.plan, release.frame
         return {
             "contents": {
-                "groups": int(frame.groups.sum()),
+                "groups": int(release.count_groups(0)[0]),
                 "areas": len(frame.groups),
                 "top_code": int(frame.least_sizes[-1]),
             },
-            "interval": str(CONFIDENCE),
+            "interval": None if frame.measured else str(CONFIDENCE),
             "levels": [
                 {
                     "level": step.level,
                     "area_level": frame.geography.level_names[step.level],
+                    **({"measured": "numbers of groups"} if isinstance(step, NumberStep) else {}),
                     "sensitivity": step.sensitivity,
                     "scale": round_up_to_float(step.scale),
                     "scale_exact": str(step.scale),
@@ -290,11 +296,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                 for step, noisy in release.measured
             ],
             "invariants": [
-                "the list of groups, and with it the number of groups of every area",
+                *([] if frame.measured else ["the list of groups, and with it the number of groups of every area"]),
                 *(["the top code"] if plan.top_code_estimate is None else []),
                 *(["the brackets of sizes"] if frame.brackets else []),
             ],
-            "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.mechanism.keeps_totals},
+            "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.keeps_totals},
             "geographies": {"areas": frame.geography.digest},
             "geography_versions": {"areas": frame.geography.version},
         }
@@ -304,7 +310,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
         See :meth:`od_core.publication.kind.Kind.describe_guarantee`.
         """
-        public = ["which groups there are, and in which areas"]
+        public = [] if plan.frame.measured else ["which groups there are, and in which areas"]
         sentences = describe_guarantee(subject, spent, plan.acceptance, public=public)
         return sentences | {"input": f"{sentences['input']} {_render_texts(plan)['input']}"}
 
@@ -337,7 +343,10 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         tables = {"histogram": release.histogram}
         if has_intervals(certificate):
             tables |= {"cumulative": release.at_most(), "members": release.members}
-        tables["groups_by_area"] = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
+        if frame.measured:
+            tables["measured_groups"] = release.numbers
+        else:
+            tables["groups_by_area"] = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
         tables["group_measurements"] = release.measurements
         files = []
         for key, rows in tables.items():
@@ -355,7 +364,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         release = _use_stated_interval_ends(release, certificate)
         interval = format_confidence(certificate)
         histograms = release.histograms_of(0)
-        frame, groups = release.frame, int(release.frame.groups.sum())
+        frame, groups = release.frame, int(release.count_groups(0)[0])
         least = frame.least_sizes.tolist()
         median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))  # a cell
         names, ends, (by_class,) = _count_by_size_class(frame, histograms)
@@ -370,6 +379,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             certificate=certificate,
             interval=interval,
             groups=groups,
+            bounds=[int(ends[0]) for ends in release.bound_numbers(0)] if frame.measured else None,
             top_code=least[-1],
             brackets=frame.brackets,
             members=[int(values[0]) for values in release.bound_members(0)],
@@ -383,7 +393,8 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             geography=release.frame.geography,
             errors=[
                 (step, math.sqrt(compute_laplace_variance(step.scale)), compute_laplace_reach(step.scale))
-                for step in release.plan.level_steps
+                for step in release.plan.steps
+                if step in release.plan.level_steps or isinstance(step, NumberStep)
             ],
             context=context,
         )
@@ -401,8 +412,8 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def list_metadata(self, release: GroupSizeRelease) -> dict[str, object]:
         """Return the number of groups, the top code and the mechanism."""
-        frame, mechanism = release.frame, release.plan.mechanism.name
-        return {"groups": int(frame.groups.sum()), "top_code": int(frame.least_sizes[-1]), "mechanism": mechanism}
+        groups, top_code = int(release.count_groups(0)[0]), int(release.frame.least_sizes[-1])
+        return {"groups": groups, "top_code": top_code, "mechanism": release.plan.mechanism.name}
 
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)
@@ -419,15 +430,14 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             below = release.sum_child_histograms(level)
             if (table < 0).any():
                 yield f"level {level} has a negative number of groups"
-            if mechanism.keeps_totals and not np.array_equal(table.sum(axis=1), frame.count_groups(level)):
+            if release.plan.keeps_totals and not np.array_equal(table.sum(axis=1), frame.count_groups(level)):
                 yield f"level {level} has an area whose histogram does not sum to its number of groups"
             if mechanism.adds_up and below is not None and not np.array_equal(table, below):
                 yield f"level {level} differs from the sum of the level below"
 
     def make_row(self, release: GroupSizeRelease) -> dict[str, object]:
         """Return the values for the columns ``groups`` and ``geography`` of the table ``group_size_releases``."""
-        frame = release.plan.frame
-        return {"groups": int(frame.groups.sum()), "geography": frame.geography.digest}
+        return {"groups": int(release.count_groups(0)[0]), "geography": release.frame.geography.digest}
 
     def list_geographies(self, release: GroupSizeRelease) -> list[Geography]:
         """Return a list with the one geography of a release."""
@@ -439,6 +449,8 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}
         if has_intervals(certificate):
             frames |= {"group_size_intervals": release.at_most(), "group_member_intervals": release.members}
+        if release.frame.measured:
+            frames["group_numbers"] = release.numbers
         return {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
 
 

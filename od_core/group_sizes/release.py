@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from itertools import pairwise
 
@@ -17,12 +18,17 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.intervals import NoisyGroups, list_interval_cells
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
-from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
+from od_core.group_sizes.merging import refuse_too_many
+from od_core.group_sizes.nearest_curves import fit_numbers, make_frame_of_numbers
+from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, NumberStep, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measured, Measurements, NoisyVector, draw_laplace_release
+from od_core.meaning.features import refuse_unsupported
 from od_core.noise.backends import NoiseSource, check_noise, find_backend_name, require_laplace_source
+from od_core.privacy.accounting import Number
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
+from od_core.privacy.stability import compute_laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -50,15 +56,15 @@ class GroupSizeRelease(PlannedRelease):
     def _describe_contents(self) -> tuple[str, str, str]:
         """Return what the release is, its levels, and the calls that read it; see the base class."""
         return (
-            f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
-            f" sizes 0 to {self.frame.least_sizes[-1]:,}",
+            f"group sizes by {self.plan.mechanism.name}: {int(self.count_groups(0)[0]):,} groups"
+            f"{' (measured)' if self.frame.measured else ''}, sizes 0 to {self.frame.least_sizes[-1]:,}",
             ", ".join(self.frame.geography.levels),
-            ".histogram; .cumulative; .at_most(sizes); .members; .sizes; .measurements",
+            ".histogram; .cumulative; .at_most(sizes); .members; .sizes; .numbers; .measurements",
         )
 
     @cached_property
     def frame(self) -> Frame:
-        """Public facts of the table. If the top code was estimated, ``frame.top_code`` is the estimate."""
+        """Public facts of the table, with an estimated top code, and with measured numbers of groups."""
         return resolve_frame(self.plan, self.measured)
 
     @property
@@ -96,8 +102,10 @@ class GroupSizeRelease(PlannedRelease):
             of the whole space. The interval is of one area and one size; see :mod:`od_core.group_sizes.intervals`.
 
         Raises:
-            OdError: the sizes are not ascending integers from 0 to K - 1, or not the least ones of brackets.
+            OdError: the sizes are not ascending integers from 0 to K - 1, or not the least ones of brackets, or the
+                numbers of groups are measured.
         """
+        refuse_unsupported(self.plan.table, self.plan.features | {"intervals"})
         cells = _find_interval_cells(sizes, self.frame)
         bounds = ((level, self.bound_groups_at_most(level, cells)) for level in (0, *self.frame.levels))
         return self._make_size_table(self.frame.least_sizes[cells], bounds)
@@ -115,8 +123,10 @@ class GroupSizeRelease(PlannedRelease):
         """Table of the number of members of every area's groups, with 90 % intervals.
 
         Its columns are area, level (name), members, lower and upper. A group of more than K members counts as one of K,
-        and one of a bracket as one of its least size. The first row is that of the whole space.
+        and one of a bracket as one of its least size. The first row is that of the whole space. Raises OdError if the
+        numbers of groups are measured.
         """
+        refuse_unsupported(self.plan.table, self.plan.features | {"intervals"})
         bounds = ((level, self.bound_members(level)) for level in (0, *self.frame.levels))
         return self._make_table(
             (level, np.arange(len(members)), {"members": members, "lower": lower, "upper": upper})
@@ -127,6 +137,46 @@ class GroupSizeRelease(PlannedRelease):
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
         released = self.histograms_of(level) @ self.frame.least_sizes
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_members())
+
+    @property
+    def numbers(self) -> pd.DataFrame:
+        """Table of the number of groups of every area.
+
+        Its columns are area, level (name) and groups. If the numbers were measured, groups are those of the released
+        sizes, and there are also lower and upper, the 90 % interval of the true number; noisy and scale, the noisy
+        number and the scale of its noise; and slots, the number of groups of which the sizes were measured.
+        """
+        rows = []
+        for level in self.frame.levels:
+            columns: dict[str, object] = {"groups": self.count_groups(level)}
+            if self.frame.measured:
+                lower, upper = self.bound_numbers(level)
+                scale, noisy = self._measured_numbers
+                columns |= {"lower": lower, "upper": upper, "noisy": noisy[level - 1], "scale": float(scale)}
+                columns["slots"] = self.frame.count_groups(level)
+            rows.append((level, np.arange(self.frame.geography.size(level)), columns))
+        return self._make_table(rows)
+
+    def bound_numbers(self, level: int) -> tuple[Counts, Counts]:
+        """Return the 90 % bounds of the true numbers of groups of the areas of a level, from noisy numbers of groups.
+
+        Level 0 is the whole space. The bounds contain the released numbers; shape (areas,) each.
+        """
+        scale, noisy = self._measured_numbers
+        frame = make_frame_of_numbers(self.frame.geography, noisy, scale)
+        measured = [(number, values[:, np.newaxis]) for number, values in enumerate(noisy, start=1)]
+        numbers = NoisyGroups.from_measured_levels(frame, "cumulative", scale, measured, level)
+        lower, upper = (ends[:, 0] for ends in numbers.bound_cumulative_counts(np.zeros(1, dtype=np.int64)))
+        return _widen_bounds(self.count_groups(level), lower, upper)[1:]
+
+    def count_groups(self, level: int) -> Counts:
+        """Return the number of groups of every area of a level: public, or if it was measured, that of the sizes."""
+        return self.histograms_of(level).sum(axis=1) if self.frame.measured else self.frame.count_groups(level)
+
+    @cached_property
+    def _measured_numbers(self) -> tuple[Fraction, list[Counts]]:
+        """Scale of the noise and noisy numbers of groups of every level, top first."""
+        return _list_noisy_numbers(self.measured)
 
     def histograms_of(self, level: int) -> Counts:
         """Return the released histograms of a level; for level 0, the sum of those of level 1."""
@@ -158,11 +208,13 @@ class GroupSizeRelease(PlannedRelease):
         Its columns are area, level (name), position, noisy and scale (of the noise, as a float). For the queries
         ``histogram`` and ``cumulative``, the position is the size. For ``sizes``, it is the rank from 1. If the top
         code was estimated, the first row is the noisy largest size of all groups. The area of this row is the whole
-        space, and its position is 0.
+        space, and its position is 0. Noisy numbers of groups are in :attr:`numbers`.
         """
         rows = []
         for step, noisy in self.measured:
             query = self.plan.query_of(step)
+            if query == "numbers":
+                continue
             width = self.frame.count_query_values(query, step.level)
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
@@ -251,6 +303,7 @@ def release_group_sizes(
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
     columns: Mapping[str, str] | None = None,
+    groups_share: Number | None = None,
 ) -> GroupSizeRelease:
     """Release the number of groups of each size, for every area of every level, with differential privacy.
 
@@ -259,8 +312,9 @@ def release_group_sizes(
     Args:
         groups: table of pandas, Arrow, Polars or DuckDB, or the path of a Parquet or CSV file (also .csv.gz), with
             columns ``group``, ``area`` and ``size``, and one row per group; or with columns ``area``, ``size`` and
-            ``groups`` (how many groups of this size the area has). The groups and their areas are public. The sizes
-            are confidential. List every group; a group without members has size 0.
+            ``groups`` (how many groups of this size the area has). The groups and their areas are public, and the
+            sizes are confidential. List every group; a group without members has size 0. With ``groups_share``, the
+            groups are confidential, too, and those without members are not counted.
         geography: the public geography.
         unit: ``PrivacyUnit("trip")``. One member is added or removed (unbounded neighbours) or replaced (bounded
             neighbours).
@@ -275,6 +329,9 @@ def release_group_sizes(
             and require a named mechanism that measures histograms or cumulative counts.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
         columns: your names of the columns ``group`` or ``groups``, ``area`` and ``size``, by these, if they differ.
+        groups_share: if the number of groups of each area is confidential, the share of epsilon that measures it, such
+            as ``"1/5"``. A group is counted where it has a member. This requires that a mechanism is named, and there
+            are no intervals, but for those of :attr:`GroupSizeRelease.numbers`. By default, the numbers are public.
 
     Raises:
         OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
@@ -287,9 +344,15 @@ def release_group_sizes(
         GroupSizeRelease(bottom_up_posterior, epsilon 1)
     """
     counted = GroupSizes.from_frame(groups, geography, columns=columns)
-    per_area = counted.count_per_area(geography)
     plan = plan_group_sizes(
-        geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code, brackets=brackets
+        geography,
+        counted.count_per_area(geography) if groups_share is None else None,
+        unit=unit,
+        budget=budget,
+        mechanism=mechanism,
+        top_code=top_code,
+        brackets=brackets,
+        groups_share=groups_share,
     )
     return draw_laplace_release(run_plan, plan, counted, noise, ledger, release_id)
 
@@ -308,9 +371,12 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
     The counted groups are confidential. The result is public.
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
-    for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
-        draw = partial(measure_step, resolve_frame(plan, measured), plan.query_of(step), step, counted, noise)
+    frame = plan.frame
+    for step in plan.steps:  # in this order: top code and numbers of groups determine what the later levels measure
+        draw = partial(measure_step, frame, plan.query_of(step), step, counted, noise)
         measured.append((step, measurements.draw_once(step, draw)))
+        if step not in plan.level_steps:
+            frame = resolve_frame(plan, measured)
     return measured
 
 
@@ -318,6 +384,9 @@ def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, n
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
     frame = resolve_frame(plan, measured)
     histograms = plan.mechanism.estimate(frame, _list_level_values(plan, frame, measured), plan.level_steps[0].scale)
+    if frame.measured:
+        for table in histograms:
+            table[:, 0] = 0  # slots without a group
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
 
 
@@ -326,20 +395,33 @@ def _list_level_values(plan: GroupSizePlan, frame: Frame, measured: Measured) ->
     return [
         frame.reshape_to_rows(plan.query_of(step), noisy.read_values())
         for step, noisy in measured
-        if step.level != TOP_CODE_LEVEL
+        if step in plan.level_steps
     ]
 
 
 def resolve_frame(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
     """Return the public facts of a table as they are known after the given measured steps.
 
-    They are those of the plan, but for an estimated top code after the first step.
+    They are those of the plan, but for an estimated top code after the first step, and for measured numbers of groups
+    after those of all levels.
     """
-    if plan.top_code_estimate is None or not measured:
-        return plan.frame
-    _, noisy = measured[0]  # the step that is drawn first
-    largest = int(noisy.read_values()[0])
-    return replace(plan.frame, top_code=plan.top_code_estimate.compute_top_code(largest, plan.steps[0].scale))
+    frame = plan.frame
+    if plan.top_code_estimate is not None and measured:
+        _, noisy = measured[0]  # the step that is drawn first
+        largest = int(noisy.read_values()[0])
+        frame = replace(frame, top_code=plan.top_code_estimate.compute_top_code(largest, plan.steps[0].scale))
+    scale, numbers = _list_noisy_numbers(measured)
+    if frame.measured and len(numbers) == len(frame.levels):
+        slots = fit_numbers(frame.geography, numbers, scale) + compute_laplace_reach(scale)
+        frame = replace(frame, groups=slots)
+        refuse_too_many(frame, list(plan.queries), spent="draws already made stay charged")
+    return frame
+
+
+def _list_noisy_numbers(measured: Sequence[tuple[Step, NoisyVector]]) -> tuple[Fraction, list[Counts]]:
+    """Return the scale of the noise and the noisy numbers of groups of the levels in which they are measured."""
+    steps = [(step, noisy) for step, noisy in measured if isinstance(step, NumberStep)]
+    return steps[0][0].scale if steps else Fraction(0), [noisy.read_values() for _, noisy in steps]
 
 
 # Below, all functions read confidential sizes.
@@ -370,21 +452,27 @@ def measure_step(
 
 def iterate_true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
+    if query == "numbers":
+        yield frame.sum_at_level(groups.count_per_area(frame.geography, least=1), level)
+        return
+    first = frame.geography.first_zone[level]
+    if frame.measured and level != TOP_CODE_LEVEL:
+        groups, first = groups.hold_to_numbers(first, frame.count_groups(level)), np.arange(len(first), dtype=np.int32)
     sizes, number, width = frame.find_cells(groups.size), groups.groups, frame.top_code + 1
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
-    ends = np.searchsorted(groups.area, frame.geography.first_zone[level])  # the rows of an area are contiguous
+    ends = np.searchsorted(groups.area, first)  # the rows of an area are contiguous
     cells = np.cumsum(frame.count_query_values(query, level))
     starts = np.unique(np.searchsorted(cells, np.arange(0, cells[-1], CELLS)))  # area 0 and those that fill a piece
-    for first, last in pairwise([*starts.tolist(), len(cells)]):
-        rows = slice(ends[first], ends[last])
-        area = np.repeat(np.arange(last - first), np.diff(ends[first : last + 1]))
+    for begin, last in pairwise([*starts.tolist(), len(cells)]):
+        rows = slice(ends[begin], ends[last])
+        area = np.repeat(np.arange(last - begin), np.diff(ends[begin : last + 1]))
         if query == "sizes":
             order = np.lexsort((sizes[rows], area))
             yield np.repeat(sizes[rows][order], number[rows][order])
             continue
-        histogram = np.zeros((last - first) * width, dtype=np.int64)
+        histogram = np.zeros((last - begin) * width, dtype=np.int64)
         np.add.at(histogram, area * width + sizes[rows], number[rows])
         histogram = histogram.reshape(-1, width)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).ravel()
@@ -395,7 +483,8 @@ def evaluate_group_sizes(
 ) -> pd.DataFrame:
     """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
 
-    True sizes above the top code K count as K, and those of a bracket as its least size.
+    True sizes above the top code K count as K, and those of a bracket as its least size. If the numbers of groups were
+    measured, groups of size 0 are added to the histogram with fewer groups, and cost nothing.
 
     Args:
         release: release whose table is evaluated.
@@ -407,10 +496,10 @@ def evaluate_group_sizes(
         One row per area with these columns:
 
         - level, area: name of the level, and code of the area.
-        - groups: public number of groups.
+        - groups: public or released number of groups.
         - earth_movers_distance: smallest number of members that must be added or removed to turn the true histogram
           into the released one. It equals the L1 distance of the cumulative histograms over all sizes. It is missing
-          if the two histograms have different numbers of groups.
+          if the two histograms have different numbers of groups, unless these were measured.
         - l1_error: L1 distance between the true and the released histogram.
         - total_error: absolute difference between the numbers of groups in the two histograms.
         - child_error: L1 distance of the released histogram from the sum of the children's; 0 for leaf areas.
@@ -425,15 +514,19 @@ def evaluate_group_sizes(
     frame, true = release.frame, groups
     if not isinstance(true, GroupSizes):
         true = GroupSizes.from_frame(true, frame.geography, columns=columns)
-    if not np.array_equal(true.count_per_area(frame.geography), frame.groups):
+    numbers = true.count_per_area(frame.geography, least=int(frame.measured))
+    if not frame.measured and not np.array_equal(numbers, frame.groups):
         message = "the groups differ from those of the release"
         raise OdError("OD-GROUPS-OTHER", message, next_step="give the list that was released")
+    true_frame = replace(frame, groups=numbers)
     tables = []
     for level, released in zip(frame.levels, release.histograms, strict=True):
-        true_values = np.concatenate([*iterate_true_values(frame, "histogram", level, true)])
+        true_values = np.concatenate([*iterate_true_values(true_frame, "histogram", level, true)])
         difference = released - frame.reshape_to_rows("histogram", true_values)
         below = release.sum_child_histograms(level)
         total_error = np.abs(difference.sum(axis=1))
+        if frame.measured:
+            difference[:, 0] -= difference.sum(axis=1)
         to_next_size = np.diff(frame.least_sizes)
         distance = (np.abs(np.cumsum(difference, axis=1)[:, :-1]) @ to_next_size).astype(np.float64)
         tables.append(
@@ -441,8 +534,8 @@ def evaluate_group_sizes(
                 {
                     "level": frame.geography.levels[level - 1],
                     "area": list(frame.geography.codes[level]),
-                    "groups": frame.count_groups(level),
-                    "earth_movers_distance": np.where(total_error == 0, distance, np.nan),
+                    "groups": release.count_groups(level),
+                    "earth_movers_distance": np.where((total_error == 0) | frame.measured, distance, np.nan),
                     "l1_error": np.abs(difference).sum(axis=1),
                     "total_error": total_error,
                     "child_error": 0 if below is None else np.abs(released - below).sum(axis=1),

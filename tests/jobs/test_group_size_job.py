@@ -87,6 +87,57 @@ def test_groups_of_a_public_list(project):
     assert not project.run(project.group_sizes(**of_taxis, domain__cap__rho="9", revision=2)).success
 
 
+def test_groups_that_nobody_lists(project):
+    """A taxi is a group of each zone that it is seen in; a record without one, or elsewhere, is a fault."""
+    generator = np.random.default_rng(2)
+    taken = [f"t{k}" for k in generator.geometric(0.05, len(records()))]
+    trips = records().assign(taxi=taken, zone=generator.choice(ZONES["zone"][:5], len(records())))
+    faulty = trips.head(3).assign(taxi=[" ", None, "t1"], zone=["Z00", "Z00", "Z99"])
+    project.write_records(pd.concat([trips, faulty]))
+    of_taxis = {
+        **{"groups": None, "groups_share": "1/5", "mechanism": "cumulative", "top_code": 40},
+        **{"trips__columns": {"area": "zone", "group": "taxi", "date": "date"}, "trips__fault_threshold": "1/100"},
+    }
+    component = project.group_sizes(**of_taxis, privacy__epsilon="1", domain__cap__rho="9")
+    result = project.publish(component)
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    work = TableWork(Warehouse(), component.require_valid(), KEY)
+    staged = work.staged.read_counted_input(work.plan)
+    seen = trips.groupby(["zone", "taxi"]).size().rename("size").reset_index()
+    counted = seen.groupby(["zone", "size"]).size()
+    zones = component.require_valid().read_geography().zones
+    rows = zip(staged.area.tolist(), staged.size.tolist(), staged.groups.tolist(), strict=True)
+    assert {(zones[area], size): groups for area, size, groups in rows} == counted.to_dict()
+    release = open_group_sizes(project.var / "releases" / str(KEY))
+    assert release.frame.measured
+    noisy = release.numbers[release.numbers["level"] == "zone"].set_index("area")
+    noise = noisy["noisy"] - seen.groupby("zone").size().reindex(noisy.index, fill_value=0)
+    assert release.plan.steps[0].scale == 20
+    assert noise.any()  # fails with probability 1e-9
+    assert noise.abs().max() < 320  # fails with probability 6 exp(-16), below 1e-6
+    with duckdb.connect(str(project.var / "release.duckdb"), read_only=True) as database:
+        stored = database.sql("SELECT level, area, groups FROM group_numbers").df()
+    assert len(stored) == len(release.numbers)
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"groups": {"file": "taxis.csv"}, "trips__columns": {"group": "taxi"}}, "OD-GROUPS-NUMBERS"),
+        ({"trips__columns": {"area": "zone"}}, "OD-CONFIG: .*the columns area and group"),
+        ({"trips__columns": {"group": "taxi"}}, "OD-CONFIG: .*the columns area and group"),
+        ({"trips__columns": {"area": "zone", "size": "s", "groups": "n"}}, "OD-CONFIG: .*the columns area and group"),
+        ({"groups_share": "2"}, "OD-GROUPS-NUMBERS"),
+        ({"mechanism": None}, "OD-GROUPS-CHOICE"),
+    ],
+)
+def test_declarations_of_measured_numbers_that_are_refused(project, changes, code):
+    given = {"groups_share": "1/5", "mechanism": "cumulative", "trips__columns": {"area": "zone", "group": "taxi"}}
+    with pytest.raises(OdError, match=code):
+        project.group_sizes(**given | changes).require_valid()
+
+
 def test_numbers_of_groups_by_area_and_size(project):
     """Records say how many groups of a size an area has; groups of which they do not tell have size 0."""
     (project.root / "areas.csv").write_text("zone,households\nZ00,900000\nZ21,7\n", encoding="utf-8")

@@ -100,7 +100,12 @@ SENTENCES = (
     Sentence(
         r"(?m)^\d{4}\S* has [\d,]+ (?!days|groups|released)", pages="report.html"
     ),  # a noisy number is not what a period has
-    Sentence("added to every count", lambda facts, made: made.row["kind"] != "group sizes" and not facts["exact"]),
+    Sentence(
+        "added to every count",
+        lambda facts, made: (
+            (made.row["kind"] != "group sizes" or made.row["groups"] == "measured") and not facts["exact"]
+        ),
+    ),
     Sentence(r"epsilon [\d.e-]+, so a guess", lambda facts, made: not facts["spent"].get("delta")),
     Sentence("whether they changed", lambda facts, made: "earlier" in made.bundles, "index.html"),
     Sentence("Every number has a", lambda facts, made: made.row["kind"] in ("flows", "counts")),

@@ -171,7 +171,8 @@ def _plan_of(row: Row) -> od_core.Plan:
     homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
         groups = np.bincount(np.arange(GROUPS) % len(homes.zones))
-        return od_core.plan_group_sizes(homes, groups, top_code=_top_code(row), **given)
+        numbers: dict[str, Any] = _groups_share(row) or {"groups": groups}
+        return od_core.plan_group_sizes(homes, top_code=_top_code(row), **numbers, **given)
     options = SEGMENTS[row["segments"]]
     segments = Segments.of(make_breakdowns(options.get("segments"), options.get("segment_unknown")), None)
     works = (
@@ -200,6 +201,10 @@ def _measured(row: Row) -> dict[str, Any]:
 
 def _top_code(row: Row) -> Any:
     return od_core.TopCodeEstimate(Fraction(1, 10), 40) if "top code" in row["mechanism"] else 9
+
+
+def _groups_share(row: Row) -> dict[str, Any]:
+    return {"groups_share": "1/4"} if row["groups"] == "measured" else {}
 
 
 def domain_of(row: Row, name: str = SERIES) -> od_core.PrivacyDomain:
@@ -262,7 +267,7 @@ class Records:
             areas = [homes[k % len(homes)] for k in range(GROUPS)]
             sizes = pd.DataFrame({"group": [f"g{k}" for k in range(GROUPS)], "area": areas})
             sizes["size"] = chance.choice([0, 1, 2, 3, 12], 60, p=[0.3, 0.3, 0.2, 0.1, 0.1])
-            if self.is_neighbour:  # the groups are public; a member of the first one with members leaves, or moves
+            if self.is_neighbour:  # a member of the first group with members leaves, or moves
                 has_members = np.flatnonzero(sizes["size"])
                 sizes.loc[has_members[0], "size"] -= 1
                 sizes.loc[has_members[-1], "size"] += row["neighbours"] == "bounded"
@@ -316,7 +321,9 @@ def draw(row: Row, key: ReleaseKey, ledger: od_core.Ledger, records: Records, pr
         return od_core.release_stops(table, _grid_of(row), **given | more)
     homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
-        return od_core.release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
+        return od_core.release_group_sizes(
+            table, homes, **{"top_code": _top_code(row)} | _groups_share(row) | given | more
+        )
     given |= (
         SEGMENTS[row["segments"]] | _measured(row) | possible_of(row) | {"one_row_a_trip": row["unit"] != "weights"}
     )

@@ -51,11 +51,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "period": ("month", "week", "day"),
     "series": ("one", "two", "and another series"),
     "pairs": ("all", "some"),
+    "groups": ("public", "measured"),
 }
 """The first value of each option is the usual one.
 
 ``words`` is the publisher's own word for what is counted. Of ``series``, ``two`` has an earlier period, too. Of
-``pairs``, ``some`` are those that can have trips.
+``pairs``, ``some`` are those that can have trips. ``groups`` are the numbers of groups.
 """
 
 ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
@@ -63,6 +64,7 @@ ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
     **{("geography", value): ("flows", "counts", "group sizes") for value in ("names", "boundaries")},
     ("area_totals", "yes"): ("flows",),
     ("pairs", "some"): ("flows",),
+    ("groups", "measured"): ("group sizes",),
     ("series", "and another series"): ("flows", "counts"),
     ("destinations", "other"): ("flows",),
     **{("tree", value): ("flows",) for value in OPTIONS["tree"][1:]},
@@ -90,13 +92,21 @@ TOGETHER = (
         **{"kind": "flows", "pairs": "some", "mechanism": "inftda_refined auto", "tree": "both", "area_totals": "yes"},
         **{"segments": "one", "neighbours": "unbounded", "zones": "many", "series": "two", "words": "flights"},
     },
+    {
+        **{"kind": "group sizes", "groups": "measured", "mechanism": "cumulative_dp", "neighbours": "unbounded"},
+        **{"intervals": "no", "series": "two", "words": "flights", "geography": "names"},
+    },
+    {
+        **{"kind": "group sizes", "groups": "measured", "mechanism": "sizes estimated top code", "intervals": "no"},
+        **{"formats": "none", "geography": "boundaries"},
+    },
 )
 """Values that a row has together although they are more than a pair. In the first, two series of a site count the same
 records, and one of them publishes the total exactly; in the next two, assisted flows learn, which takes many zones. In
-the next three, segments have Laplace noise, which flows have with one order of the tree alone. In the last three, some
-pairs cannot have trips."""
+the next three, segments have Laplace noise, which flows have with one order of the tree alone. In the next three, some
+pairs cannot have trips, and in the last two, the numbers of groups are measured."""
 
-ONLY_TOGETHER = ("zones", "pairs")
+ONLY_TOGETHER = ("zones", "pairs", "groups")
 """Options whose other values only the rows of ``TOGETHER`` have: many zones take long."""
 
 

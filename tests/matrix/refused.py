@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "brackets without a mechanism": ("group sizes", {"top_code": None, "brackets": [1, 4]}),
     "brackets beside a top code": ("group sizes", {"brackets": [1, 4], "mechanism": "cumulative"}),
     "brackets of sorted sizes": ("group sizes", {"top_code": None, "brackets": [1, 4], "mechanism": "sizes"}),
+    "measured numbers of groups without a mechanism": ("group sizes", {"groups_share": "1/4"}),
     "uncounted trips where all are counted": ("flows", {"uncounted": Uncounted("1/10", MOST_UNCOUNTED)}),
 }
 """Arguments that no option of the rows has, each with the kind that refuses it in an otherwise usual row."""

@@ -120,6 +120,11 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
             sizes |= {"brackets": [1, 3], "top_code": 3 if "top_code" in features else None}
         if "estimated_top_code" in features:
             sizes["top_code"] = od_core.TopCodeEstimate("1/20", 10)
+        if "groups_share" in features:
+            plan = od_core.plan_group_sizes(GEOGRAPHY, groups_share="1/5", **sizes, **pure)  # type: ignore[arg-type]
+            if "intervals" in features:
+                _read_intervals_of_sizes(plan)
+            return
         od_core.plan_group_sizes(GEOGRAPHY, np.full(len(ZONES), 3), **sizes, **pure)  # type: ignore[arg-type]
     else:
         plan = plan_of_flows(kind, features)
@@ -127,6 +132,12 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
             render_planning_page(plan, "trips")
         if features & {"ledger", "no_ledger", "intervals", "assisted", "sum"}:
             _release_flows(plan, features, root)
+
+
+def _read_intervals_of_sizes(plan: od_core.GroupSizePlan) -> None:
+    given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "top_code": 5}
+    table = pd.DataFrame({"area": ["Z00"], "size": [3], "groups": [9]})
+    od_core.release_group_sizes(table, GEOGRAPHY, groups_share="1/5", noise="table", **given).at_most()
 
 
 def _release_flows(plan: od_core.ReleasePlan, features: set[str], root: Path) -> None:
@@ -197,6 +208,8 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         "mechanism_options": {"mechanism_options": {"regression": "least_squares"}},
         "brackets": {"brackets": [1, 3]},
         "estimated_top_code": {"top_code": {"most": 10}},
+        "groups_share": {"groups_share": "1/5", "trips__columns": {"area": "zone", "group": "taxi"}},
+        "group_list": {"groups": {"file": "taxis.csv"}, "trips__columns": {"group": "taxi"}},
         "many_trips_a_row": {"trips__reader": "lodes"},
         "trips_asset": {"trips__asset": "raw"},
         "arrivals": {"arrivals": {}},
@@ -233,6 +246,8 @@ def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row, project):
         features.add("user_year")
     if "laplace" in features and row.kind == "flows" and "both_sides" not in row.needs:
         features.add("both_sides")
+    if "groups_share" in features and "named_mechanism" not in row.needs:
+        features.add("named_mechanism")
     if "found" in features and "inftda_stability" not in row.needs:
         features.add("inftda_stability")
     elif features & {"known", "possible"} and "inftda_refined" not in row.needs:
@@ -264,12 +279,12 @@ def choices(kind: str) -> list[str]:
     if kind == "boxes":
         return [*pure, "map"]
     if kind == "group sizes":
-        sizes = ["estimated_top_code", "top_code", "brackets", "sorted_sizes"]
+        sizes = ["estimated_top_code", "top_code", "brackets", "sorted_sizes", "groups_share"]
         return [*pure, "named_mechanism", "mechanism_options", *sizes]
     uses = ["ledger", "intervals", "assisted"]
     others = {"named_mechanism", "mechanism_options", "map", "many_trips_a_row", "no_delta", "empirical_bayes", "u"}
     others |= {"found", "inftda_stability"}  # in no declaration
-    others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes"}
+    others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes", "groups_share", "group_list"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")
     listed = chain.from_iterable(groups[name] for name in chosen)
     only_flows = {"area_totals", "both_sides", "coordinates", "possible", "known"} if kind == "counts" else set()

@@ -5,6 +5,9 @@ CREATE TABLE IF NOT EXISTS group_size_releases (
 CREATE TABLE IF NOT EXISTS group_sizes (release VARCHAR, level VARCHAR, area VARCHAR, size BIGINT, groups BIGINT);
 CREATE TABLE IF NOT EXISTS group_size_measurements (
     release VARCHAR, level VARCHAR, area VARCHAR, position BIGINT, noisy BIGINT, scale DOUBLE);
+CREATE TABLE IF NOT EXISTS group_numbers (
+    release VARCHAR, level VARCHAR, area VARCHAR, groups BIGINT, lower BIGINT, upper BIGINT, noisy BIGINT, scale DOUBLE,
+    slots BIGINT);
 CREATE TABLE IF NOT EXISTS group_size_intervals (
     release VARCHAR, level VARCHAR, area VARCHAR, size BIGINT, groups BIGINT, lower BIGINT, upper BIGINT);
 CREATE TABLE IF NOT EXISTS group_member_intervals (
