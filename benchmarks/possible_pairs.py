@@ -2,17 +2,22 @@
 
     python -m benchmarks.possible_pairs --data FOLDER --coordinates FILE --csv docs/reference/tables
     python -m benchmarks.possible_pairs --epsilon 1 --runs 5 --json
+    python -m benchmarks.possible_pairs --data FOLDER --counties FILE --near 300
 
 A flight of June on a route that no month before has is a fault, and is not counted; so is a commuter in Norway to a
 municipality that is farther away. They are errors of the table nevertheless. Errors are of the released table against
 all trips, means over independent draws of the certified noise. The file has the columns kommune, latitude and
 longitude, separated by semicolons; without it, the flights alone are measured. We took the centroids of the boundaries
 of 2018 in version 2019.8.27 of the R package fhidata, from Geonorge and under Creative Commons 0, as it says.
+
+With a file of the coordinates of US counties (county, latitude, longitude), one release of the commuters between all
+counties, or between those that are near, shows processor time and the largest memory beyond that of the data.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -26,7 +31,8 @@ from benchmarks.flights import FLIGHTS
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.square_levels import LEVEL, errors, make_unit, planned
 from benchmarks.tables import write_csv
-from od_core import Geography, ReleasePlan
+from od_core import Budget, Geography, InfTDARefined, ReleasePlan, plan_release
+from od_core.evaluation.comparison import read_peak_memory_gigabytes, reset_peak_memory
 from od_core.evaluation.forecast import arrange_counts_for_plan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import compute_level_errors, make_leaf_nodes, sum_trips_by_level
@@ -34,6 +40,7 @@ from od_core.flows.release import run_plan
 from od_core.geography.possible_pairs import PossiblePairs
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import resolve_noise_source
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 
 MONTHS = ("2001-01", "2001-02", "2001-03", "2001-04", "2001-05")
@@ -60,10 +67,11 @@ def read_routes(folder: Path, data: KnownFlows) -> PossiblePairs:
     return PossiblePairs.from_frame(pd.concat(months).drop_duplicates(), data.geography, data.geography)
 
 
-def find_near_pairs(coordinates: Path, data: KnownFlows, kilometres: int) -> PossiblePairs:
-    """Return the pairs of municipalities that are at most so far apart."""
-    places = pd.read_csv(coordinates, sep=";", dtype={"kommune": str})
-    located = Geography.from_frame(places, ["kommune"], coordinates=("latitude", "longitude"))
+def find_near_pairs(coordinates: Path, code: str, data: KnownFlows, kilometres: int) -> PossiblePairs:
+    """Return the pairs of zones that are at most so far apart, given the column of the codes of their coordinates."""
+    places = pd.read_csv(coordinates, sep=";", dtype={code: str})
+    places = places[places[code].isin(data.geography.zones)]
+    located = Geography.from_frame(places, [code], coordinates=("latitude", "longitude"))
     near, zones = PossiblePairs.from_rule(located, located, distance_km=(0, kilometres)), np.array(located.zones)
     codes = pd.DataFrame({"origin": zones[near.origin], "destination": zones[near.destination]})
     return PossiblePairs.from_frame(codes, data.geography, data.geography)  # its zones are in another order
@@ -77,7 +85,7 @@ def list_rules(folder: Path | None, coordinates: Path | None) -> Iterator[tuple[
         data = data_set("norway", folder, small=False)
         yield "norway", "all pairs", None
         for kilometres in KILOMETRES:
-            yield "norway", f"at most {kilometres} km", find_near_pairs(coordinates, data, kilometres)
+            yield "norway", f"at most {kilometres} km", find_near_pairs(coordinates, "kommune", data, kilometres)
 
 
 def measured(data: KnownFlows, plan: ReleasePlan, runs: int) -> dict[str, float]:
@@ -96,6 +104,22 @@ def measured(data: KnownFlows, plan: ReleasePlan, runs: int) -> dict[str, float]
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
+def measure_counties(folder: Path, coordinates: Path, kilometres: int | None) -> dict[str, float]:
+    """Return processor time and memory of a release of commuters between counties: all, or those that are near."""
+    data = data_set("us_counties", folder, small=False)
+    near = None if kilometres is None else find_near_pairs(coordinates, "county", data, kilometres)
+    reset_peak_memory()
+    before, begun = read_peak_memory_gigabytes(), time.process_time()
+    mechanism, unit = InfTDARefined(keep_all_cap=20_000_000, estimate="auto"), make_unit("unbounded", 1)
+    plan = plan_release(
+        data.geography, unit=unit, budget=Budget(1, "1e-6"), mechanism=mechanism, acceptance=NO_FAULTS, possible=near
+    )
+    counts, noise = arrange_counts_for_plan(data, plan), resolve_noise_source(NOISE)
+    run_plan(plan, counts, noise, MemoryMeasurements())
+    seconds, memory = time.process_time() - begun, (read_peak_memory_gigabytes() or 0) - (before or 0)
+    return {"possible_pairs": plan.tree.cells(plan.tree.depth), "processor_seconds": seconds, "gigabytes": memory}
+
+
 def main() -> None:
     """Measure every variant with all pairs and with the possible ones, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -105,7 +129,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the data sets")
     parser.add_argument("--coordinates", type=Path, metavar="FILE", help="of the municipalities of Norway")
+    parser.add_argument("--counties", type=Path, metavar="FILE", help="coordinates of US counties: only their cost")
+    parser.add_argument("--near", type=int, metavar="KILOMETRES", help="the largest distance of counties")
     options = parser.parse_args()
+    if options.counties:
+        cost = measure_counties(options.data, options.counties, options.near)
+        printed({"machine": machine(), "noise": NOISE, **cost}, as_json=options.json)
+        return
     rows, given = [], [*list_rules(options.data, options.coordinates)]
     asked_of_rules = product(given, options.epsilon, ALL_VARIANTS)
     chosen = [asked for asked in asked_of_rules if asked[0][0] == "flights" or asked[2] in VARIANTS]
