@@ -59,7 +59,7 @@ ALLOWED = {
     ("od_core/spark/session.py", "{error}"): "a confidential detail",
     ("od_assets/assets/steps.py", "{error}"): "written to the log in the confidential folder",
     # Texts of what is declared in public. OdError hides what templates stand for.
-    ("od_assets/components/project.py", "{error}"): "Dagster's words on owners and cron lines",
+    ("od_assets/components/series.py", "{error}"): "Dagster's words on owners and cron lines",
     ("od_assets/series/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
     ("od_assets/cli/new_declaration.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_assets/series/section.py", "error.errors"): "pydantic's words on a field, without its value",
