@@ -53,7 +53,7 @@ class SeriesTable(Declaration):
         for number, row in enumerate(rows, 1):
             if len(row) != len(header):
                 raise _make_table_error(
-                    f"row {number} of {self.for_each} has {len(row)} values, and the header has {len(header)}"
+                    f"row {number} of {self.for_each} has {len(row)} of the {len(header)} values of the header"
                 )
         return [dict(zip(header, row, strict=True)) for row in rows]
 

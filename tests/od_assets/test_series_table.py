@@ -71,7 +71,7 @@ def test_commands_know_the_series_of_rows(cities):
 
 BAD_ROWS = {
     "city,epsilon,team\nbergen,1,north\noslo,,south\n": "row 2 of cities.csv has no value of epsilon",
-    "city,epsilon,team\nbergen,1,north\noslo,0.5\n": "row 2 of cities.csv has 2 values, and the header has 3",
+    "city,epsilon,team\nbergen,1,north\noslo,0.5\n": "row 2 of cities.csv has 2 of the 3 values of the header",
     "city,epsilon,team\n": "cities.csv has 0 rows",
     "": "cities.csv has 0 rows",
     "city,city,team\nbergen,1,north\n": "cities.csv has two columns of one name",
