@@ -146,17 +146,21 @@ def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Remai
 
 
 def _make_planner(series: Series[P, G]) -> Callable[[Period], Plan | None]:
-    """Return a function that plans periods, once for as many days; it returns None if they cannot be planned."""
+    """Return a function that plans periods; it returns None if they cannot be planned.
+
+    Periods with as many days and the same public files share a plan.
+    """
     read_geography_once = cache(series.read_geography)
-    plans: dict[int, Plan | None] = {}  # by number of days
+    plans: dict[tuple[int, tuple[str, ...]], Plan | None] = {}  # by number of days and files
 
     def plan_period(period: Period) -> Plan | None:
-        if period.days not in plans:
+        shared = period.days, series.name_plan_files(period.text)
+        if shared not in plans:
             try:
-                plans[period.days] = series.plan_without_cap(read_geography_once(), period.text)
+                plans[shared] = series.plan_without_cap(read_geography_once(), period.text)
             except OdError:  # doctor states the fault; what was released is listed all the same
-                plans[period.days] = None
-        return plans[period.days]
+                plans[shared] = None
+        return plans[shared]
 
     return plan_period
 

@@ -218,12 +218,16 @@ class KnownTotalsSection(Section):
     source: str | None = None
     date: str | datetime.date = ""
 
+    def name_file(self, period: str) -> str:
+        """Return the name of the file of a period."""
+        return self.file.replace("{period}", period)
+
     def read_totals(self, sides: Sides, folder: Path, period: str) -> KnownTotals:
         """Return the totals of a period. ``file`` is a path relative to ``folder``; its name is the usual source.
 
         Raises OdError as :meth:`od_core.KnownTotals.from_frame` does, or if the file cannot be read.
         """
-        file = folder / self.file.replace("{period}", period)
+        file = folder / self.name_file(period)
         return KnownTotals.from_frame(
             read_zones(file),
             sides.destination if self.side == "destination" else sides.origin,
@@ -521,7 +525,10 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         }
 
     def plan_without_cap(self, geography: Sides, period: str) -> ReleasePlan:
-        """Return the plan of all periods, also if it exceeds the cap. Raises OdError if the plan is refused."""
+        """Return the plan of a period, also if it exceeds the cap. Raises OdError if the plan is refused.
+
+        All periods have the same plan, except with known totals of the period.
+        """
         return plan_release(
             geography.origin,
             destination_geography=geography.other,
@@ -618,9 +625,19 @@ class TripSeries(FlowSeries):
         if self.possible is not None:
             options["possible"] = self.possible.read_pairs(geography.origin, geography.destination, self.project.root)
         if self.known is not None:
-            listed = self.known if isinstance(self.known, list) else [self.known]
-            options["known"] = [one.read_totals(geography, self.project.root, period) for one in listed]
+            options["known"] = [one.read_totals(geography, self.project.root, period) for one in self._known_totals]
         return options
+
+    def name_plan_files(self, period: str) -> tuple[str, ...]:
+        """Return the names of the files of the known totals of a period."""
+        return tuple(one.name_file(period) for one in self._known_totals)
+
+    @property
+    def _known_totals(self) -> list[KnownTotalsSection]:
+        """The declared known totals of both sides."""
+        if self.known is None:
+            return []
+        return self.known if isinstance(self.known, list) else [self.known]
 
 
 class CountSeries(FlowSeries):

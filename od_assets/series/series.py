@@ -721,7 +721,7 @@ class Series(Named, Generic[P, G]):
     def plan(self, geography: G, period: str, *, is_reserved: bool = False) -> P:
         """Return the plan of a period over a geography, computed from public data only.
 
-        Periods with as many days have the same plan.
+        Periods with as many days, and the same files of :meth:`name_plan_files`, have the same plan.
 
         Raises:
             OdError: the plan is refused; the release alone exceeds the cap, and is not reserved already; or the noise
@@ -747,6 +747,10 @@ class Series(Named, Generic[P, G]):
 
         Raises OdError if the plan is refused.
         """
+
+    def name_plan_files(self, _period: str) -> tuple[str, ...]:
+        """Return the names of the public files of a period that its plan is made of; by default, none."""
+        return ()
 
 
 class TableSeries(Series[P, G]):

@@ -6,10 +6,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.period_status import list_release_statuses
 from od_core import OdError, ReleaseKey, open_release
 from od_core.published.publishing import Published
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import Project, records
+from tests.od_assets.conftest import Project, charge, records
 
 GATES: dict[str, Any] = {"file": "gates-{period}.csv", "level": "zone", "side": "origin", "error": 0}
 
@@ -72,3 +74,17 @@ def test_both_sides_are_declared_as_a_list_and_options_beside_them_are_refused(p
     assert [(totals.source, totals.date) for totals in plan.known] == [("gates", "2001-06-30")] * 2
     with pytest.raises(OdError, match="OD-KNOWN-TOTALS"):
         project.component(known=given, area_totals={"share": "1/10"}).require_valid()
+
+
+def test_the_totals_of_another_period_are_no_changed_setting(project: Project) -> None:
+    """May has as many days as January, and other totals."""
+    gates = write_gates(project)
+    gates.assign(trips=gates["trips"] + 1).to_csv(project.root / "gates-2001-05.csv", index=False)
+    level = project.component().geography.levels[-1]
+    changes: dict[str, Any] = {"domain__cap__rho": "1", "periods__last": "2001-05"}
+    component = project.component(known=GATES | {"level": level}, **changes)
+    for period in ("2001-01", "2001-05"):
+        charge(component, period)
+    rows = list_release_statuses([component], Warehouse().ledger, Warehouse().ledger.read_states())
+    begun = {row["release"].split("/")[1]: row["settings_changed"] for row in rows if row["state"] == "begun"}
+    assert begun == {"2001-01": [], "2001-05": []}
