@@ -68,9 +68,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import cache, cached_property, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +111,9 @@ from od_core.kernels import kernel
 _VARIANCES = ("0.001", "0.02", "0.06", "0.15", "0.4", "1", "2.5", "6", "16", "50", "200", "1000", "10000")
 _LAMBDAS = tuple(map(Decimal, _VARIANCES))
 """Variances of the components, in variances of z."""
+
+_CONTEXT = Context(prec=28)
+"""Arithmetic of the densities, whatever that of the caller."""
 
 _EDGES = ("0", "0.01", "0.03", "0.06", "0.1", "0.2", "0.3", "0.5", "0.75", "1", "1.5", "2", "3", "4", "6", "8", "11")
 """Where the variances of the normal distributions that make up a Laplace distribution are divided."""
@@ -186,19 +190,20 @@ def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals
     The densities, up to a factor, have the shape (points, components). The remaining parts have that shape, too, with
     Laplace noise, and else (components,): they do not depend on t.
     """
-    noise = _list_laplace_variances() if has_laplace_noise else [(Decimal(1), Decimal(1))]
     points = range((_HIGHEST - LOWEST) * STEPS + 1 - half)
     place = np.abs(2 * (LOWEST * STEPS + np.array(points)) + half)
     densities, parts = np.empty((2, len(place), len(_LAMBDAS)))
-    for j, own in enumerate(_LAMBDAS):
-        whole, kept = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
-        for one, weight in noise:
-            for k, density in enumerate(_compute_normal_densities(one + own)):
-                whole[k] += weight * density
-                kept[k] += weight * density * own / (one + own)
-        densities[:, j] = np.array(list(map(float, whole)))[place]
-        parts[:, j] = np.array([float(part / density) for part, density in zip(kept, whole, strict=True)])[place]
-    return densities, parts if has_laplace_noise else np.array([float(one / (1 + one)) for one in _LAMBDAS])
+    with localcontext(_CONTEXT):
+        noise = _list_laplace_variances() if has_laplace_noise else [(Decimal(1), Decimal(1))]
+        for j, own in enumerate(_LAMBDAS):
+            whole, kept = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
+            for one, weight in noise:
+                for k, density in enumerate(_compute_normal_densities(one + own)):
+                    whole[k] += weight * density
+                    kept[k] += weight * density * own / (one + own)
+            densities[:, j] = np.array(list(map(float, whole)))[place]
+            parts[:, j] = np.array([float(part / density) for part, density in zip(kept, whole, strict=True)])[place]
+        return densities, parts if has_laplace_noise else np.array([float(one / (1 + one)) for one in _LAMBDAS])
 
 
 def _compute_normal_densities(variance: Decimal) -> list[Decimal]:
@@ -216,14 +221,17 @@ def _compute_normal_densities(variance: Decimal) -> list[Decimal]:
 def _list_laplace_variances() -> list[tuple[Decimal, Decimal]]:
     """Return variances and weights of normal distributions whose mixture is nearly the Laplace distribution.
 
-    That has the variance 1, and is a mixture of normal distributions whose variances have the exponential distribution.
-    Each part of it is replaced by its mean.
+    The Laplace distribution with the variance 1 is a mixture of normal distributions whose variances x have the density
+    e^-x. Each part of that density, between two edges a < b, is replaced by its mean. Its mass is e^-a - e^-b, its
+    integral of x e^-x is (a + 1) e^-a - (b + 1) e^-b, and the mean is their ratio. No edge follows the last one, where
+    both ends in b are 0. The result is rounded in the caller's context of decimal numbers, which is ``_CONTEXT``.
     """
     edges = [Decimal(edge) for edge in _EDGES]
-    above = [(-edge).exp() for edge in edges] + [Decimal(0)]  # the probability of a larger variance
-    sums = [(edge + 1) * tail for edge, tail in zip(edges, above, strict=False)] + [Decimal(0)]
-    parts = [(above[k] - above[k + 1], sums[k] - sums[k + 1]) for k in range(len(edges))]
-    return [(of_variances / weight, weight) for weight, of_variances in parts]
+    mass_above = [(-edge).exp() for edge in edges] + [Decimal(0)]
+    moment_above = [(edge + 1) * mass for edge, mass in zip(edges, mass_above, strict=False)] + [Decimal(0)]
+    masses = [above - beyond for above, beyond in pairwise(mass_above)]
+    moments = [above - beyond for above, beyond in pairwise(moment_above)]
+    return [(moment / mass, mass) for mass, moment in zip(masses, moments, strict=True)]
 
 
 @kernel

@@ -1,5 +1,6 @@
 """Shrunk estimates against plain NumPy and linear algebra, and what must always hold of the release."""
 
+import decimal
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -387,6 +388,16 @@ def test_leaves_with_laplace_noise_keep_the_part_that_is_expected():
         np.testing.assert_allclose(ratio / ratio[0], 1, atol=0.1)
         between = np.sqrt(densities[70:90, j] * densities[71:91, j])
         np.testing.assert_allclose(at_centres[70:90, j], between, rtol=0.02)
+
+
+@pytest.mark.parametrize("has_laplace_noise", [False, True])
+def test_densities_do_not_depend_on_the_callers_decimal_numbers(has_laplace_noise):
+    compute = shrinkage._compute_densities.__wrapped__
+    expected = compute(0, has_laplace_noise)
+    with decimal.localcontext(prec=6, rounding=decimal.ROUND_CEILING):
+        found = compute(0, has_laplace_noise)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_only_leaves_with_laplace_noise_are_estimated_with_it():
