@@ -132,12 +132,19 @@ def _find_logs_with_events(var: Path) -> Iterator[Path]:
 def _select_release_logs(
     instance: dg.DagsterInstance | None, var: Path, logs: list[Path], statuses: list[dg.DagsterRunStatus]
 ) -> list[Path]:
-    """Return those of some logs that are of a release, a comparison or the site, and of a run with such a status."""
+    """Return those of some logs that are of a release, a comparison or the site, and of a run with such a status.
+
+    None are returned without an instance, or if its home is not the one below ``var``, since the logs are not its own.
+    A run has two logs if a compressed one was brought back.
+    """
     if instance is None or not logs or Path(instance.root_directory).resolve() != locate_dagster_home(var).resolve():
         return []
-    by_run = {log.name.partition(".")[0]: log for log in logs}
-    runs = instance.get_runs(dg.RunsFilter(run_ids=[*by_run], statuses=statuses))
-    return [by_run[run.run_id] for run in runs if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys()]
+    logs_by_run: dict[str, list[Path]] = {}
+    for log in logs:
+        logs_by_run.setdefault(log.name.partition(".")[0], []).append(log)
+    runs = instance.get_runs(dg.RunsFilter(run_ids=[*logs_by_run], statuses=statuses))
+    of_releases = [run.run_id for run in runs if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys()]
+    return [log for run in of_releases for log in logs_by_run[run]]
 
 
 def _remove_events(log: Path, *, kept: bool = False) -> None:

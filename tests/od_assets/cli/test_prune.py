@@ -90,6 +90,8 @@ def test_older_logs_of_releases_are_compressed_and_can_be_brought_back(project, 
         assert logs(project)[run].stat().st_size + packed.stat().st_size < 40_000
         logs(project)[run].write_bytes(gzip.decompress(packed.read_bytes()))  # as gunzip -f does
         assert instance.all_logs(run) == before[run]
+        brought_back = {logs(project)[run], packed}
+        assert brought_back <= {*pruning.find_removable_paths(Warehouse(), instance, 0)["logs of runs"]}
 
 
 def test_logs_in_another_home_are_the_teams_own(project, tmp_path):
