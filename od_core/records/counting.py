@@ -116,7 +116,7 @@ class CountQuery:
         """
         if not 32 <= len(self.key) <= _BLOCK:
             message = "the key that selects users' trips must have 32 to 64 bytes"
-            raise OdError("OD-KEY-LENGTH", message, next_step="use ConfidentialFolder.key()")
+            raise OdError("OD-KEY-LENGTH", message, next_step="use ConfidentialFolder.read_or_make_key()")
         padded = self.key.ljust(_BLOCK, b"\0")
         inner_key = bytes(byte ^ 0x36 for byte in padded)
         outer_key = bytes(byte ^ 0x5C for byte in padded)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
+from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
@@ -220,8 +221,9 @@ def test_a_missing_or_broken_text_is_a_fault_of_its_record_alone():
 @pytest.mark.parametrize("key", [b"", b"short", bytes(31), bytes(65)])
 def test_without_a_key_no_user_is_counted(key):
     frame = pd.DataFrame({"origin": ["01"], "destination": ["10"], "person": ["u"]})
-    with pytest.raises(OdError, match="OD-KEY-LENGTH"):
+    with pytest.raises(OdError, match="OD-KEY-LENGTH") as refused:
         count_trips(frame, TREES[0], unit=unit(1), key=key)
+    assert hasattr(ConfidentialFolder, refused.value.next_step.removeprefix("use ConfidentialFolder.").rstrip("()"))
 
 
 BUDGET = Budget(rho=1, delta="1e-8")
