@@ -80,7 +80,11 @@ def _sum_child_values(price: int | np.int64, node: int, tables: _Tables) -> np.i
 
 @kernel
 def _find_price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) -> int | np.int64:
-    """Return the least price at which the children's values sum to at least ``value``, from ``near`` on."""
+    """Return a price p with sum(p - 1) <= ``value`` <= sum(p), where sum(p) is the sum of the children's values at p.
+
+    The search goes outwards from ``near``, then by bisection. If several prices have the sum ``value``, any of them is
+    returned: both callers take the slopes up to p - 1 first, then as many of p as lack.
+    """
     below = above = near
     step = np.int64(1)
     while _sum_child_values(below, node, tables) > value:
