@@ -268,7 +268,9 @@ class FlowTables:
     def make_table_definition(self, key: str) -> Table:
         """Return the definition of a table of ``tables.yaml`` as these flows have it.
 
-        The numbers have no minimum if they may be negative, and early formats have no balance.
+        Counts by one hierarchy have ``pair_counts`` in place of ``pair_flows``. There is no balance in early formats,
+        and no word on reliability without ``has_reliability``. Trips that may be negative have no minimum, and neither
+        have the ends of their intervals.
         """
         key = "pair_counts" if key == "pair_flows" and not self.nouns.has_pairs else key
         table = make_public_table(key, self.nouns, interval=self.interval, distance=self.distance)
@@ -278,7 +280,9 @@ class FlowTables:
         if not self.has_reliability:
             columns = tuple(column for column in columns if column.name != RELIABILITY.name)
         if self.release.may_be_negative:
-            columns = tuple(replace(column, minimum=None) for column in columns)
+            columns = tuple(
+                replace(column, minimum=None) if column.unit == self.nouns.counted else column for column in columns
+            )
         return replace(table, columns=columns)
 
     def write_csv(self, file: BinaryIO) -> None:

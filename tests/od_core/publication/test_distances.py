@@ -10,14 +10,18 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import open_release
+from od_core import Budget, open_release
 from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.publishing.flow_tables import FlowTables
 from tests.od_core.geography.test_places import haversine
-from tests.od_core.publication.test_names import ZONES, bundle, named
+from tests.od_core.publication import examples
+from tests.od_core.publication.test_names import ZONES, bundle, named, released
 from tests.od_core.publication.test_workbook import read_workbook
 
 __all__ = ["bundle", "named"]
 
+BAND_ENDS = {"pair_flows": set(), "indicators": set(), "distance_bands": {"from_km", "to_km"}}
+COUNTS = {"trips", "outflow", "inflow", "within", "balance"}
 PLACES = {row.county: (float(row.latitude), float(row.longitude)) for row in ZONES.itertuples()}
 
 
@@ -59,3 +63,18 @@ def test_trips_by_distance_are_those_of_the_library(named, bundle):
     pd.testing.assert_frame_equal(listed, again[list(listed)], check_dtype=False)
     assert {*again} - {*listed} == {"outflow_unbiased", "outflow_likely", "inflow_unbiased", "inflow_likely"}
     assert {"balance", "mean_distance_upper"} <= set(listed)
+
+
+@pytest.mark.parametrize("key", ["pair_flows", "indicators", "distance_bands"])
+def test_only_trips_and_their_ends_may_be_below_0(key):
+    """Of a mechanism that releases the leaves as it measured them. Without trips, about half of them are below 0."""
+    made = released([0] * 16, {"mechanism": "vanilla_gauss", "budget": Budget(rho="1/1000", delta="1e-8")})
+    tables = FlowTables.from_release(made, examples.facts(made))
+    columns = tables.make_table_definition(key).columns
+    without = {column.name for column in columns if column.type != "string" and column.minimum is None}
+    ends = {"lower", "upper"} | {f"{name}_{end}" for name in COUNTS for end in ("lower", "upper")}
+    assert without == ({column.name for column in columns} & (COUNTS | ends)) | BAND_ENDS[key]
+    frame = tables.pairs[-1].flows if key == "pair_flows" else getattr(tables, key).to_pandas()
+    for column in columns:
+        if column.minimum is not None:
+            assert frame[column.name].dropna().ge(column.minimum).all(), column.name

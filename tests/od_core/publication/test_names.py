@@ -28,12 +28,12 @@ ZONES = pd.DataFrame(
 NAME_OF = dict(zip(ZONES["county"], ZONES["title"], strict=True))
 
 
-def released(**changes) -> Release:
+def released(numbers=range(1_000, 1_160, 10), release_changes=None, **changes) -> Release:
     given = {"coordinates": ("latitude", "longitude"), "names": {"county": "title"}, **changes}
     geography = Geography.from_frame(ZONES, ["state", "county"], **given)
     pairs = pd.MultiIndex.from_product([ZONES["county"], ZONES["county"]], names=["origin", "destination"])
-    trips = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
-    return examples.released_trips(trips, geography, noise="table")
+    trips = pd.DataFrame({"trips": numbers}, pairs).reset_index()
+    return examples.released_trips(trips, geography, noise="table", **(release_changes or {}))
 
 
 @pytest.fixture(scope="module")
