@@ -811,7 +811,8 @@ def plan_release(
             out under these rules, the total number of trips is measured with noise; see
             :mod:`od_core.privacy.neighbours`.
         segments: public categories of each breakdown, by its name, such as ``{"mode": ["car", "bus", "other"]}``. Every
-            trip is also counted by them. See :class:`od_core.records.segments.Breakdown`.
+            trip is also counted by them. See :class:`od_core.records.segments.Breakdown`. A
+            :class:`od_core.flows.step.Segments` states everything itself: the next two arguments are then not used.
         segment_unknown: for some breakdowns, the category of records whose category is missing or not listed.
         segment_share: share of the budget that all breakdowns have together; see
             :meth:`od_core.flows.step.Segments.of` for the default.
@@ -855,6 +856,7 @@ def plan_release(
         model = VarianceModel(flow_tree, _make_neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
     share_of_areas = None if area_totals is None else parse_area_total_share(area_totals)
+    # Known totals are of the public zones, also where found levels are below them.
     totals = list_known_totals(known, [len(side.zones) for side in (geography, destinations)])
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, share_of_areas, totals)
 
@@ -885,8 +887,9 @@ def _make_neighbours(
 def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
     """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them.
 
-    Of each level, the largest nodes that hold ``max_trips`` under the pair cap suffice, also for fewer trips and under
-    a larger cap. Without a cap, there are none.
+    To bound the squares of a user's counts at a level, the largest nodes that hold ``max_trips`` under the pair cap
+    suffice, also for fewer trips and under a larger cap. Without a cap, there are none. An entry is
+    :data:`od_core.privacy.neighbours.NodeSizes`.
     """
     if max_trips_pair is None:
         return ()

@@ -399,6 +399,7 @@ def plan_steps(
     if mechanism.has_laplace_noise:
         shared = [(*query[:2], share) for query, share in zip(queries, query_shares, strict=True)]
         share_of_side = dict(zip(sides, side_shares, strict=True))
+        # of_table is 1: uncounted trips are refused with Laplace noise.
         return _plan_laplace_steps(tree, neighbours, budget, shared, share_of_side, segments)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, budget, counted) if of_table == 1 else None
@@ -427,12 +428,13 @@ def _plan_laplace_steps(
 ) -> tuple[GaussianStep, ...]:
     """Return the steps with Laplace noise, given the share of epsilon of each query and of each side's area totals.
 
-    Every unit changes the counts of a query by its contribution bound at most, also under a pair cap.
+    The L1 sensitivity is that of :meth:`Neighbours.absolute_sensitivity`; a pair cap does not lower it.
     """
+    whole_epsilon = cast("Fraction", budget.epsilon)  # mechanisms with Laplace noise refuse a budget in rho
 
     def make_common_arguments(level: int, share: Fraction, *, by_segment: bool = False) -> dict[str, Any]:
         sensitivity = neighbours.absolute_sensitivity(level, by_segment=by_segment)
-        scale = sensitivity / (share * (budget.epsilon or Fraction(0)))
+        scale = sensitivity / (share * whole_epsilon)
         return {
             "level": level,
             "sensitivity_squared": neighbours.sensitivity_squared(level, by_segment=by_segment),
@@ -447,8 +449,7 @@ def _plan_laplace_steps(
         arguments = make_common_arguments(level, share, by_segment=breakdown is not None)
         if level and tree.finds_areas(level):
             delta = budget.delta / found_levels
-            epsilon = share * (budget.epsilon or Fraction(0))
-            threshold = max(1, compute_stability_threshold(neighbours.unit, epsilon, delta))
+            threshold = max(1, compute_stability_threshold(neighbours.unit, share * whole_epsilon, delta))
             steps.append(ThresholdStep(**arguments, delta=delta, threshold=threshold))
         elif segments is None or breakdown is None:
             steps.append(LaplaceLevelStep(**arguments))
