@@ -203,19 +203,21 @@ class Places(NamedTuple):
 def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
     """Yield the families of each level below the root, top level first; h, z and v are those of least squares."""
     tree = plan.tree
+    # z and v of the nodes of a level that have measured nodes below them, and the sums of z and v of all their children
     from_below = [
         (z[level.divided], v[level.divided], sums)
         for level, (z, v, sums) in zip(levels[::-1], combine_bottom_up(levels), strict=True)
     ]
-    h, variance, _ = from_below.pop()
+    h, variance, _ = from_below.pop()  # of the divided root
     for above, level in pairwise(levels):
         refined_level = above.nodes.level + 1  # at unmeasured levels in between, each node has one child like itself
         sides = tree.list_divided_sides(refined_level)
         ends, area_levels = (level.nodes.origin, level.nodes.destination), tree.level_pair(refined_level)
         z, v, (total, siblings) = from_below.pop()
-        parents = h, np.maximum(variance, 0), total, siblings
+        parent_h, parent_variance = h, np.maximum(variance, 0)
         h, variance = np.empty_like(z), np.empty_like(z)
-        estimate_children(np.searchsorted(level.divided, level.offsets), *parents, z, v, h, variance)
+        kept_runs = np.searchsorted(level.divided, level.offsets)  # where the kept children of each family begin
+        estimate_children(kept_runs, parent_h, parent_variance, total, siblings, z, v, h, variance)
         yield Families(
             offsets=level.offsets,
             parents=above.divided,
@@ -229,8 +231,8 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
             noise=level.noise,
             z=z,
             v=v,
-            parent_h=parents[0],
-            parent_variance=parents[1],
+            parent_h=parent_h,
+            parent_variance=parent_variance,
             has_laplace_noise=plan.mechanism.has_laplace_noise and level is levels[-1],
         )
 

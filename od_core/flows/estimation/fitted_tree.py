@@ -446,13 +446,13 @@ class FittedTree:
         this is its noisy value (see :meth:`_make_node_sums`), with a wider interval than the estimate of
         :meth:`estimate_cells`.
         """
-        inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
+        selected_before = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         below: NodeSums | None = None
         for level in reversed(self.levels):
-            wholly, partly = self._find_selected_nodes(level, inside)
+            wholly, touched = self._find_selected_nodes(level, selected_before)
             sums = self._make_node_sums(level, wholly)
             if below is not None:
-                is_split = partly & ~wholly
+                is_split = touched & ~wholly
                 to_add = is_split[level.divided]
                 sums.values[:, level.divided[to_add]] += below.values[:, to_add]
                 if not self.nothing_dropped:
@@ -544,16 +544,20 @@ class FittedTree:
         return first[nodes], np.diff(first)[nodes]
 
     def _find_selected_nodes(
-        self, level: FittedLevel, inside: Sequence[Integers]
+        self, level: FittedLevel, selected_before: Sequence[Integers]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return masks of nodes with all, and with any, zone pairs selected; ``inside`` has those before each zone."""
-        wholly, partly = np.ones((2, len(level.nodes)), dtype=np.bool_)
+        """Return masks of nodes with all, and with any, zone pairs selected.
+
+        ``selected_before`` has, for each side, the number of selected zones before each zone, and of all; shape
+        (zones + 1,).
+        """
+        wholly, touched = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]
-            selected = np.diff(inside[side][first])[_select_side_areas(level, side)]
+            selected = np.diff(selected_before[side][first])[_select_side_areas(level, side)]
             zones = np.diff(first)[_select_side_areas(level, side)]
-            wholly, partly = wholly & (selected == zones), partly & (selected > 0)
-        return wholly, partly
+            wholly, touched = wholly & (selected == zones), touched & (selected > 0)
+        return wholly, touched
 
     def take_estimates(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates

@@ -297,5 +297,6 @@ def _make_level(tree: FlowTree, measured: _Measurement, divided_nodes: Pairs | N
     nodes = replace(nodes, level=measured.number)  # below unmeasured levels, nodes have the areas of their parents
     divided = np.empty(0, dtype=np.int64)
     if divided_nodes is not None:
+        # First ranks ascend, and every divided node is among the nodes, so this finds the position of each.
         divided = np.searchsorted(tree.compute_first_ranks(nodes), tree.compute_first_ranks(divided_nodes))
     return MeasuredLevel(nodes, offsets, divided, measured.noisy, measured.noise)

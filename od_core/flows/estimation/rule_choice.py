@@ -243,7 +243,7 @@ def choose_rule_with_evidence(
     stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
     pooled = Evidence.from_facts(stated) + own
     rule = pooled.choose_next_rule(before)
-    since = None
+    since = None  # this release is then the first with the rule
     if rule == before:
         since = stated["since"] or plan.earlier["release"]
     return Choice(rule, pooled, since)
