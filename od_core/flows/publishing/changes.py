@@ -64,14 +64,17 @@ def describe_cautions(
     return "".join(f" {sentence}" for sentence in render_data("changes.yaml", **values).values() if sentence)
 
 
-def name_mechanism_and_rule(certificate: Certificate) -> list[str]:
-    """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one."""
+def name_mechanism_and_rule(certificate: Certificate) -> tuple[str, str]:
+    """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one.
+
+    The option u of a rule that rounds in lumps is part of its name.
+    """
     options = certificate["mechanism"]["options"]
     rule, u = find_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
     rule_name = rule.texts["name"] if u is None else f"{rule.texts['name']} with u = {u}"
-    return [certificate["mechanism"]["name"], rule_name]
+    return certificate["mechanism"]["name"], rule_name
 
 
 def changes(

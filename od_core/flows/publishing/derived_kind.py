@@ -250,19 +250,22 @@ def _order_by_cap(account: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
     return cap.allowed_rho(), cap.epsilon or Fraction(0)
 
 
-def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
-    """Return a certificate in the words of the state of this library that published it in a folder."""
-    before, now = read_bundle_certificate(published), made["software"]
-    worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
-    if worded_by == now.get("od-release", ""):  # the sentences are made again and compared
-        return made
-    worded = reword_as_published(made, published, compute_certificate_digest(before))
-    worded["software"] = now | {_WORDED_BY: worded_by}
-    return worded
-
-
 _WORDED_BY = "od-release of the sentences"
 """Name in ``software`` of the state of this library whose sentences a certificate has, if it is another one."""
+
+
+def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
+    """Return a certificate in the words of the state of this library that published it in a folder.
+
+    So the same flows have the same sentences after an update of this library, too.
+    """
+    public, software = read_bundle_certificate(published), made["software"]
+    worded_by = public["software"].get(_WORDED_BY, public["software"].get("od-release", ""))
+    if worded_by == software.get("od-release", ""):  # the sentences are made again and compared
+        return made
+    worded = reword_as_published(made, published, compute_certificate_digest(public))
+    worded["software"] = software | {_WORDED_BY: worded_by}
+    return worded
 
 
 def _format_guarantee(guarantee: Guarantee) -> str:

@@ -258,20 +258,25 @@ class _Map:
 
     @classmethod
     def from_places(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
-        """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it."""
+        """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it.
+
+        ``degrees`` are latitudes and longitudes of the ends of the lines, shape (ends, 2), and ``trips`` has the shape
+        (ends,). An outline is as near as its first point.
+        """
         ends = compute_unit_vectors(degrees)
         frame_of_end = _group_into_frames(ends, trips)
         without_frames = cls([], ends, frame_of_end)
         frame_of_outline = without_frames.find_frames(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
         main_frame = _Frame.fit_to_places(degrees[frame_of_end == 0])
         boxes = int(frame_of_end.max())
-        (width, low), space = _BOX, _BOX_MARGIN
-        height = main_frame.box[3] + (0.75 * low if boxes else 0)
+        (box_width, box_height), space = _BOX, _BOX_MARGIN
+        height = main_frame.box[3] + (0.75 * box_height if boxes else 0)  # a quarter is on the main frame
         frames = [replace(main_frame, box=(0, 0, _WIDTH, height))]
         for number in range(1, boxes + 1):
             inside = [degrees[frame_of_end == number]]
             inside += [ring for ring, frame in zip(outlines, frame_of_outline, strict=True) if frame == number]
-            box = (space + (number - 1) * (width + space), height - low - space, width, low)
+            left = space + (number - 1) * (box_width + space)
+            box = (left, height - box_height - space, box_width, box_height)
             frames.append(_Frame.fit_to_places(np.concatenate(inside), box))
         return replace(without_frames, frames=frames)
 

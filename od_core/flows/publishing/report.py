@@ -348,17 +348,17 @@ def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bo
 
 
 def _compute_category_shares(
-    release: Release, breakdown: Breakdown, level: int, *, intervals: bool
+    release: Release, breakdown: Breakdown, level_number: int, *, intervals: bool
 ) -> tuple[list[str], Integers, Reals]:
     """Return the names of the areas, of which the first stands for all, and the trips and share of each category.
 
     Both have the shape (3, categories, areas): the number and the ends of its interval, or without intervals the number
-    again.
+    again. Bounds are of the unbiased estimate, which the released share may lie outside, so they are widened to it.
     """
     origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
     ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
     tables = []
-    for number in (0, level):
+    for number in (0, level_number):
         flows = release.flows_at(origins.level_names[number], everywhere, segment=breakdown.name, interval=intervals)
         sides = {breakdown.name: breakdown.categories, "origin": origins.codes[number]}
         trips = np.stack([_make_matrix(flows, sides, end) for end in ends])
@@ -370,9 +370,9 @@ def _compute_category_shares(
         shares = np.stack([share, np.minimum(lower, share), np.maximum(upper, share)])
         tables.append((trips, shares * (area_trips > 0)))
     (all_trips, all_shares), (trips, shares) = tables
-    most = min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
-    busiest = find_places_of_largest(trips[0].sum(axis=0), most)
-    names = ["all", *(origins.labels[level][area] for area in busiest)]
+    most_areas = min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
+    busiest = find_places_of_largest(trips[0].sum(axis=0), most_areas)
+    names = ["all", *(origins.labels[level_number][area] for area in busiest)]
     return (
         names,
         np.concatenate([all_trips, trips[:, :, busiest]], axis=2),
