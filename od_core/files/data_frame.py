@@ -38,10 +38,11 @@ _SHOWN_COLUMNS = 10  # largest number of columns that a message lists, each with
 
 
 def convert_to_data_frame(table: Table) -> pd.DataFrame:
-    """Return a table as a pandas data frame. A data frame is returned unchanged, but for views of text.
+    """Return a table as a pandas data frame. A data frame is returned unchanged, but for some types of Arrow.
 
     Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
-    missing, and objects of decimals. An index that pandas wrote stays a column.
+    missing, and objects of decimals. An index that pandas wrote stays a column. In a
+    data frame, Arrow's views of text become text, and its dictionaries are decoded.
 
     Raises OdError if the object is not such a table, its rows cannot be read, as those of a query that fails, memory
     does not suffice, or pandas cannot represent its values. The message quotes none of them.

@@ -161,16 +161,20 @@ class NoisyGroups:
         return np.ceil(lower - _ROUNDING).astype(np.int64), np.floor(upper + _ROUNDING).astype(np.int64)
 
     def _make_size_counter(self) -> Callable[[Counts], Reals]:
-        """Return a function that counts the noisy sizes of each area up to given bounds; shape (areas, bounds)."""
+        """Return a function that counts the noisy sizes of each area up to given bounds; shape (areas, bounds).
+
+        A key is area * width + (size - least), so one sorted array counts in all areas. Sizes are clipped to [-reach,
+        K + reach]. All bounds lie within, so no count changes.
+        """
         reach = math.ceil(_SHIFTS[-1] * self.scale)
         least, most = -reach, self.top_code + reach
         width = most - least + 1
-        begins = np.arange(len(self.groups)) * width - least
-        keys = np.sort(np.repeat(begins, self.groups) + np.clip(self.noisy, least, most))
-        before = (np.cumsum(self.groups) - self.groups)[:, np.newaxis]
+        key_of_zero = np.arange(len(self.groups)) * width - least
+        keys = np.sort(np.repeat(key_of_zero, self.groups) + np.clip(self.noisy, least, most))
+        keys_before = (np.cumsum(self.groups) - self.groups)[:, np.newaxis]
 
         def count_up_to(bounds: Counts) -> Reals:
-            counted = np.searchsorted(keys, np.add.outer(begins, bounds), side="right") - before
+            counted = np.searchsorted(keys, np.add.outer(key_of_zero, bounds), side="right") - keys_before
             return counted.astype(np.float64)
 
         return count_up_to

@@ -349,6 +349,8 @@ class GroupSizePlan(Plan):
     def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts | None) -> GroupSizePlan:
         """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
 
+        Otherwise the plan has other facts, which ``publication.read_back`` refuses.
+
         ``groups`` is the public number of groups of every leaf area of the geography; None if they are measured.
         """
         options = read_plan_options(facts, MECHANISMS) | {"groups_share": facts.get("groups_share")}

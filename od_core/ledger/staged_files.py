@@ -77,7 +77,10 @@ def hold_to_input(
 
 
 def read_stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
-    """Return the stored fingerprint of a release's input and the name of its key; empty if there is none."""
+    """Return the stored fingerprint of a release's input and the name of its key.
+
+    Empty if there is none, or it cannot be read.
+    """
     try:
         stored = json.loads((confidential.path / key.folder / IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):

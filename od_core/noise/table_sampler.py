@@ -255,7 +255,8 @@ class DiscreteGaussian:
         rate = arb(convert_to_rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
         weight = (-rate * reach**2).exp()
-        outwards = (-rate * (2 * reach + 1)).exp()
+        outwards = (-rate * (2 * reach + 1)).exp()  # ratio of weights K + 1 and K; later ones are smaller
+        # The ratio of the weight of k - 1 to that of k is exp(rate (2k - 1)), which changes by exp(-2 rate) per step.
         inwards, change = (rate * (2 * reach - 1)).exp(), (-2 * rate).exp()
         total = (weight * outwards / (1 - outwards)).union(arb(0))
         sums = []

@@ -394,14 +394,18 @@ def _read_features(path: Path) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
+_LINE_HEADERS = 17
+"""Bytes before the coordinates of a line in a GeoPackage: 8 of the GeoPackage, and 9 of its WKB."""
+
+
 def _read_geopackage(path: Path) -> pa.Table:
-    """Return the attributes of the one layer of a GeoPackage, and the ends of its lines."""
+    """Return the attributes of the one layer of a GeoPackage, without its row number, and the ends of its lines."""
     with _open_geopackage_copy(path) as connection:
         connection.row_factory = sqlite3.Row
         ((layer, geometry),) = connection.execute("SELECT table_name, column_name FROM gpkg_geometry_columns")
         rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quote_identifier(layer)}")]  # noqa: S608  # its own
     for row in rows:
-        coordinates = struct.unpack_from("<4d", row.pop(geometry), 17)  # behind the headers of the line
+        coordinates = struct.unpack_from("<4d", row.pop(geometry), _LINE_HEADERS)
         row |= zip(LINE, coordinates, strict=True)
         row.pop("fid")
     return pa.Table.from_pylist(rows)

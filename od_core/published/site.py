@@ -90,7 +90,8 @@ class SiteDescription:
         withdrawn: the releases that were withdrawn, which :func:`write_site` finds.
 
     Raises:
-        OdError: an address is not one of the web (the contact: of mail), or a text has unprintable characters.
+        OdError: an address is not one of the web (the contact: of the web or of mail), or a text has unprintable
+            characters.
     """
 
     title: str

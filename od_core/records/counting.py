@@ -360,8 +360,8 @@ def count_trips(
         tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
-        OdError: as in :func:`od_core.records.callers_table.load_trips`; too many trips are faulty; the key has a
-            wrong length; or a method of ``counters`` raised it.
+        OdError: as in :func:`od_core.records.callers_table.load_trips`; too many trips are faulty; ``options.key``
+            has a wrong length; or a method of ``counters`` raised it.
     """
     query = CountQuery(tree, period=period, **options)
     records = load_trips(

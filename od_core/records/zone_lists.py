@@ -169,7 +169,10 @@ class ZoneList:
         return self.unknown is not None or self.unknown_area is not None
 
     def with_geography_file(self, file: str) -> ZoneList:
-        """Return the zone list that reads this list's geography from a file written with ``Geography.to_frame``."""
+        """Return the zone list that reads this list's geography from a file written with ``Geography.to_frame``.
+
+        Such a file has a column of whole codes for each level. So prefixes, joined columns and parents are not needed.
+        """
         return ZoneList(
             file,
             self.levels,

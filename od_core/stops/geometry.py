@@ -296,7 +296,11 @@ def is_grid_partition(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
 
 
 def _has_equal_weights(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
-    """Return whether random weights of cells modulo ``PRIME`` sum to the same over the boxes and over the grid."""
+    """Return whether random weights of cells modulo ``PRIME`` sum to the same over the boxes and over the grid.
+
+    The sums of weights before the cuts are drawn, so that the weights between cuts, their differences, are
+    independent and uniform. All factors are below 2^31, so products fit 64 bits.
+    """
     weights_of_boxes, weight_of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
         begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1

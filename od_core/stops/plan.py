@@ -116,7 +116,10 @@ class StopsPlan(Plan):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> StopsPlan:
-        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so."""
+        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+
+        Otherwise the plan has other facts, which ``publication.read_back`` refuses.
+        """
         grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
         return plan_stops(grid, **read_plan_options(facts, MECHANISMS))
 
