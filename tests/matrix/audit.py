@@ -25,7 +25,8 @@ import pandas as pd
 from od_core import Ledger
 from od_core.flows import measuring
 from od_core.flows.step import AreaTotalStep
-from od_core.ledger.measurements import DurableMeasurements
+from od_core.group_sizes.plan import NumberStep
+from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.plan import Step, UncountedStep
 from tests.matrix.declared import Records, domain_of, draw, keys_of, with_possible_pairs
@@ -53,8 +54,12 @@ def without_noise() -> Iterator[None]:
         yield
 
 
-def measured(row: Row, records: Any) -> Seen:
-    """Return what each step of the release of some records measures without noise."""
+def measured(row: Row, records: Any, of_other: Seen | None = None) -> Seen:
+    """Return what each step of the release of some records measures without noise.
+
+    Steps of group sizes depend on the numbers that were published before. The promise of a step holds given these, so
+    the second of two inputs goes on with the numbers of the first one, ``of_other``.
+    """
     seen: Seen = {}
     sound = DurableMeasurements.draw_once
 
@@ -72,6 +77,8 @@ def measured(row: Row, records: Any) -> Seen:
             flat = values.reshape(-1, draw_noisy.args[0].grid.values_per_box)
             values, nodes, boxes = flat[:, -1], np.arange(len(flat)), flat[:, :-1].tolist()
         seen[step] = pd.Series(values, nodes), boxes
+        if of_other is not None and isinstance(step, NumberStep):
+            return NoisyVector.from_arrays([of_other[step][0].to_numpy()])
         return noisy
 
     [*_, key] = keys_of(row)
@@ -130,6 +137,8 @@ def _name(row: Row, step: Step) -> str:
         return "uncounted"
     if isinstance(step, AreaTotalStep):
         return "area totals"
+    if isinstance(step, NumberStep):
+        return "numbers of groups"
     if step.by_segment:
         return "segments"
     is_top = step.level == 0
@@ -154,7 +163,9 @@ def audit(rows: Mapping[str, Row], tries: int, say: Callable[[str], object] = la
     for number, (name, row) in enumerate(rows.items()):
         chance = np.random.default_rng([5, number])
         for _ in range(tries):
-            one, other = (measured(row, records) for records in neighbouring(row, chance))
+            first, second = neighbouring(row, chance)
+            one = measured(row, first)
+            other = measured(row, second, one)
             assert one.keys() == other.keys(), name
             for step, (before, boxes) in one.items():
                 after, other_boxes = other[step]
