@@ -19,7 +19,15 @@ from od_assets.cli.declare import as_mapping, as_number, format_yaml_block, refu
 from od_assets.cli.printing import format_sentence, name_levels, print_frame, print_table, say
 from od_assets.project import find_current_project
 from od_assets.resources.folders import Folders
-from od_assets.series.reading import SeriesSource, find_series, list_series, read_unchecked_attributes
+from od_assets.series.reading import (
+    SERIES_TABLE,
+    SeriesSource,
+    find_series,
+    list_series,
+    read_unchecked_attributes,
+    refuse_unlisted,
+    select_declaration_files,
+)
 from od_assets.series.section import substitute_environment_variables
 from od_assets.series.series import G, P, Series
 from od_assets.terminal import WRONG, console, print_json
@@ -112,12 +120,17 @@ def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFl
 
 
 def refuse_records(path: Path) -> None:
-    """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder."""
+    """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder.
+
+    Raises OdError, too, for a table of series that cannot be read, because its records are then not known.
+    """
     project = find_current_project()
     real_path = path.resolve()
     confidential = (project.var / "confidential").resolve()
     if confidential in real_path.parents or _is_one_of_files(real_path, confidential.rglob("*")):
         raise _make_confidential_error(path, "it is in the confidential folder")
+    for table in select_declaration_files(SERIES_TABLE):
+        refuse_unlisted(table)
     for source in list_series():
         for declared in _read_record_paths(source):
             if _is_declared_as(real_path, project.root / Path(declared)):
@@ -151,10 +164,15 @@ def _iterate_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Pa
 
 
 def _read_record_paths(source: SeriesSource) -> Iterator[str]:
-    """Yield the paths of the files of records that a series declares, also if its declaration has faults."""
+    """Yield the paths of the files of records that a series declares, also if its declaration has faults.
+
+    Raises OdError if a value of its row is missing, which may be a part of the path.
+    """
     try:
         pending = read_unchecked_attributes(source)
     except OdError:
+        if source.row is not None:
+            raise
         return  # od-release doctor states the fault
     while pending:
         value = pending.pop()

@@ -1,6 +1,7 @@
 """One declaration of many series: each row of a table is a series as if it had a declaration of its own."""
 
 import json
+import re
 import sys
 from copy import deepcopy
 from typing import Any
@@ -9,6 +10,7 @@ import dagster as dg
 import pytest
 import yaml
 
+from od_assets.cli.target_plan import refuse_records
 from od_assets.code_location import load_definitions
 from od_assets.components import OdReleases
 from od_assets.components.project import refuse_broken_declarations
@@ -109,6 +111,23 @@ def test_a_broken_row_leaves_out_its_series_alone(cities):
     listed = command("status", "--json")
     assert listed.exit_code == 2
     assert "cities/defs.yaml, row 2" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (ROWS, "oslo_trips declares it as records"),
+        ("city,epsilon,team\nbergen,1,north\noslo,,south\n", "row 2 of cities.csv has no value of epsilon"),
+        ("city,epsilon,team\nbergen,1,north\noslo,1\n", "row 2 of cities.csv has 2 of the 3 values of the header"),
+    ],
+)
+def test_records_of_a_row_are_confidential_also_if_the_table_has_a_fault(cities, rows, fault):
+    declare_cities(cities, rows, trips=ATTRIBUTES["trips"] | {"files": "{{ row.city }}/{period}.csv"})
+    path = cities.root / "oslo" / "2001-01.csv"
+    path.parent.mkdir()
+    path.write_text("origin,destination,trips\n", encoding="utf-8")
+    with pytest.raises(OdError, match=re.escape(fault)):
+        refuse_records(path)
 
 
 def test_a_folder_keeps_a_name_that_a_row_has_too(cities):
