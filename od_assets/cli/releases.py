@@ -363,7 +363,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
 
 def _read_all_series() -> tuple[list[Series[Any, Any]], list[str]]:
     """Return the declared series, and the different faults of other declarations, each in one text."""
-    from od_assets.series.reading import find_series, list_series, read_series, refuse_unlisted
+    from od_assets.series.reading import list_declared, list_series, read_series, refuse_doubles, refuse_unlisted
     from od_assets.series.section import list_declaration_files
 
     series = []
@@ -373,9 +373,11 @@ def _read_all_series() -> tuple[list[Series[Any, Any]], list[str]]:
             refuse_unlisted(path)  # another component is no fault, but a misspelt one is
         except OdError as error:
             faults[str(error)] = None
+    declared = list_declared()
     for source in list_series():
         try:
-            series.append(read_series(find_series(source.name)))  # refused if several declarations have the name
+            refuse_doubles(source.name, declared)
+            series.append(read_series(source))
         except OdError as error:
             faults[str(error)] = None
     return series, [*faults]

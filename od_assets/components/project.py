@@ -23,14 +23,15 @@ from od_assets.series.reading import (
     SITE,
     DeclaredSite,
     SeriesSource,
-    find_series,
     find_series_model,
+    list_declared,
     list_series,
     read_comparison,
     read_declaration,
     read_declared_series,
     read_series,
     read_series_table,
+    refuse_doubles,
     refuse_wrong_type,
     select_declaration_files,
 )
@@ -293,11 +294,12 @@ def find_broken_declarations() -> dict[Path, OdError]:
 
 def find_broken_rows(path: Path) -> dict[SeriesSource, OdError]:
     """Return the fault of every series that a declaration of many series declares in a broken row."""
-    faults = {}
-    for source in list_series():
+    faults, declared = {}, list_declared()
+    for source in declared:
         if source.path == path:
             try:
-                refuse_unloadable(read_series(find_series(source.name)))
+                refuse_doubles(source.name, declared)
+                refuse_unloadable(read_series(source))
             except OdError as error:
                 faults[source] = error
     return faults

@@ -23,7 +23,7 @@ from od_assets.sensors.broken_declarations import BROKEN_ROWS, make_faults_senso
 from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.reading import (
     draft_missing_warehouse,
-    list_series,
+    list_declared,
     read_row,
     refuse_doubles,
     refuse_other_folder,
@@ -179,11 +179,11 @@ class OdReleases(Declared, SeriesTable):
         """
         table = self.with_project(Project.from_context(context))
         path = None if context is None else context.path / DECLARATION
-        declared = list_series(table.project)
+        declared = list_declared(table.project)
         definitions, faults = list[dg.Definitions](), dict[str, OdError]()
         for number, name in enumerate(table.list_names(), 1):
             try:
-                refuse_doubles(name, [source for source in declared if source.name == name], table.project)
+                refuse_doubles(name, declared, table.project)
                 definitions.append(build_sound_definitions(read_row(table, number, path)))
             except OdError as error:
                 faults[name] = error

@@ -85,7 +85,7 @@ def list_series_names(project: Project | None = None) -> tuple[str, ...]:
 
 def list_comparison_names() -> tuple[str, ...]:
     """Return the names of the declared comparisons of mechanisms."""
-    return tuple(sorted({path.parent.name for path in select_declaration_files(COMPARISON)}))
+    return tuple(sorted({source.name for source in _list_comparisons()}))
 
 
 def select_declaration_files(*components: str, project: Project | None = None) -> list[Path]:
@@ -133,7 +133,7 @@ def find_series(name: str) -> SeriesSource:
     Raises OdError if there is no such series, or several declarations have its name.
     """
     sources = list_series(named=name)
-    refuse_doubles(name, [*sources, *_list_comparisons(name)])
+    refuse_doubles(name, [*sources, *_list_comparisons()])
     if sources:
         return sources[0]
     for path in list_declaration_files():
@@ -143,13 +143,19 @@ def find_series(name: str) -> SeriesSource:
     raise OdError("OD-RELEASE-UNKNOWN", message, next_step="name a declared release; od-release init declares one")
 
 
-def _list_comparisons(name: str) -> list[SeriesSource]:
-    """Return where a comparison of a name is declared: its names and those of series are of one kind."""
-    return [SeriesSource(name, path) for path in select_declaration_files(COMPARISON) if path.parent.name == name]
+def list_declared(project: Project | None = None) -> list[SeriesSource]:
+    """Return where the series and the comparisons of a project are declared, no two of which may have the same name."""
+    return [*list_series(project), *_list_comparisons(project)]
 
 
-def refuse_doubles(name: str, sources: Sequence[SeriesSource], project: Project | None = None) -> None:
-    """Raise OdError if several declarations of a project have the name of a series or of a comparison."""
+def _list_comparisons(project: Project | None = None) -> list[SeriesSource]:
+    """Return where the comparisons of a project are declared."""
+    return [SeriesSource(path.parent.name, path) for path in select_declaration_files(COMPARISON, project=project)]
+
+
+def refuse_doubles(name: str, declared: Sequence[SeriesSource], project: Project | None = None) -> None:
+    """Raise OdError if several of the declarations of a project have a name."""
+    sources = [source for source in declared if source.name == name]
     if len(sources) > 1:
         defs = (project or find_current_project()).defs
         rows = ("" if source.row is None else f" (row {source.row})" for source in sources)
@@ -232,7 +238,7 @@ def read_comparison(name: str) -> Comparison:
     """Return the declaration of a comparison, whose values are valid. Raises OdError if it is absent or wrong."""
     from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
 
-    sources = _list_comparisons(name)
+    sources = [source for source in _list_comparisons() if source.name == name]
     if not sources:
         message = f"there is no comparison {name!r} ({suggest_known_names(name, list_comparison_names())})"
         raise OdError("OD-EVALUATION-UNKNOWN", message, next_step="name a declared comparison")
