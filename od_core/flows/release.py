@@ -456,9 +456,10 @@ def run_plan(
     ``counted`` are the confidential counts. A level that has a measurement in ``measurements`` is not measured again.
     With found levels, the tree of the release has the areas that are published.
     """
-    trips = counted.counts if isinstance(counted, FoundTrips) else counted
     if isinstance(counted, FoundTrips):
-        plan = replace(plan, tree=counted.tree)
+        plan, trips = replace(plan, tree=counted.tree), counted.counts
+    else:
+        trips = counted
     first = plan.steps[0]
     if isinstance(first, ThresholdStep) and plan.tree.found is None:
         noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))

@@ -19,7 +19,7 @@ from od_core.geography.geography import Geography, find_finest_level
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.intervals import list_interval_cells
 from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, NumberStep, compute_top_code_margin
-from od_core.group_sizes.release import GroupSizeRelease, estimate_release, measure_plan, resolve_frame
+from od_core.group_sizes.release import GroupSizeRelease, estimate_release, follow_steps, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.meaning.subject import Subject
@@ -124,13 +124,15 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     certificate, (areas, groups, measurements, histogram) = read_certificate_and_tables(bundle, names)
     plan = _build_plan(certificate["plan"], areas, groups, certificate.get("geography_versions", {}).get("areas"))
     level_names = plan.frame.geography.level_names
-    measured: list[tuple[LaplaceStep, NoisyVector]] = []
-    for step in plan.steps:
+
+    def read(step: LaplaceStep, frame: Frame) -> NoisyVector:
         table = groups if isinstance(step, NumberStep) else measurements
         noisy = table.loc[table["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != resolve_frame(plan, measured).count_query_values(plan.query_of(step), step.level).sum():
+        if len(noisy) != frame.count_query_values(plan.query_of(step), step.level).sum():
             raise make_changed_data_error("noisy measurements")
-        measured.append((step, NoisyVector.from_arrays([noisy])))
+        return NoisyVector.from_arrays([noisy])
+
+    measured = follow_steps(plan, read)
     release = estimate_release(plan, measured, spent=read_spent_budget(plan, certificate), noise=certificate["noise"])
     if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
         raise make_changed_data_error("histogram")

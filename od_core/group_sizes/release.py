@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -370,11 +370,24 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
 
     The counted groups are confidential. The result is public.
     """
+
+    def draw(step: LaplaceStep, frame: Frame) -> NoisyVector:
+        query = plan.query_of(step)
+        return measurements.draw_once(step, partial(measure_step, frame, query, step, counted, noise))
+
+    return follow_steps(plan, draw)
+
+
+def follow_steps(plan: GroupSizePlan, read: Callable[[LaplaceStep, Frame], NoisyVector]) -> Measured:
+    """Return every step of a plan with its noisy values, which ``read`` returns, given what is public before the step.
+
+    The steps are in the order of their draws: an estimated top code and measured numbers of groups determine what the
+    later steps measure.
+    """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     frame = plan.frame
-    for step in plan.steps:  # in this order: top code and numbers of groups determine what the later levels measure
-        draw = partial(measure_step, frame, plan.query_of(step), step, counted, noise)
-        measured.append((step, measurements.draw_once(step, draw)))
+    for step in plan.steps:
+        measured.append((step, read(step, frame)))
         if step not in plan.level_steps:
             frame = resolve_frame(plan, measured)
     return measured

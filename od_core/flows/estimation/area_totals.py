@@ -60,14 +60,15 @@ class _LeafSide:
     undivided side is one zone.
 
     Attributes:
-        is_divided: Whether the step to the leaves divides the areas of this side, or some pairs cannot have trips.
+        sums_leaves: Whether leaves are summed by zone: the step to the leaves divides the areas of this side, or some
+            pairs cannot have trips. Otherwise, a zone has whole families.
         area_of_zone: Number of the area of each zone; shape (zones,).
         area: Area of each family; shape (families,).
         zones: Number of zones of that area; shape (families,).
         zone: Zone of each leaf; shape (leaves,).
     """
 
-    is_divided: bool
+    sums_leaves: bool
     area_of_zone: Numbers
     area: Numbers
     zones: Reals
@@ -83,8 +84,8 @@ class _LeafSide:
         area_of_zone = geography.ancestors_at(geography.depth, area_level)
         area = (above.origin, above.destination)[side][levels[-2].divided]
         zones = np.bincount(area_of_zone).astype(np.float64)[area]
-        has_zones = is_divided or tree.possible is not None
-        return cls(has_zones, area_of_zone, area, zones, (leaves.origin, leaves.destination)[side])
+        sums_leaves = is_divided or tree.possible is not None
+        return cls(sums_leaves, area_of_zone, area, zones, (leaves.origin, leaves.destination)[side])
 
     def sum_leaves(self, values: Reals) -> Reals:
         """Return the sum of the values of the leaves of each zone; shape (zones,)."""
@@ -100,12 +101,12 @@ class _LeafSide:
 
     def sum_zones(self, values: Reals) -> Reals:
         """Return, for each family, the sum of the values of the zones of its area; shape (families,)."""
-        of_areas = np.bincount(self.area_of_zone, values).astype(np.float64) if self.is_divided else values
+        of_areas = np.bincount(self.area_of_zone, values).astype(np.float64) if self.sums_leaves else values
         return of_areas[self.area]
 
     def multiply_by_zones(self, values: Reals) -> Reals:
         """Return values of families, each times the zones of its area."""
-        return values * self.zones if self.is_divided else values
+        return values * self.zones if self.sums_leaves else values
 
 
 def include_area_totals(
@@ -291,7 +292,7 @@ class TotalsSystem:
 
     def _fit_sides(self, noisy: Reals, h: Reals) -> list[Reals]:
         """Return the fitted totals of both sides; see :meth:`_fit_totals`."""
-        sums_by_zone = [side.sum_leaves(noisy) if side.is_divided else np.empty(0) for side in self._sides]
+        sums_by_zone = [side.sum_leaves(noisy) if side.sums_leaves else np.empty(0) for side in self._sides]
         return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), sums_by_zone)
 
     def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> list[Reals]:
@@ -302,7 +303,7 @@ class TotalsSystem:
             return [of_zones + side.sum_leaves(equal) for side, of_zones in zip(self._sides, sums_by_zone, strict=True)]
         fitted = []
         for side, other, of_zones in zip(self._sides, reversed(self._sides), sums_by_zone, strict=True):
-            if side.is_divided:
+            if side.sums_leaves:
                 fitted.append(of_zones + side.sum_by_zone(other.multiply_by_zones(lacking)))
             else:  # an area is one zone, and has whole families
                 fitted.append(side.sum_by_area(h))
@@ -322,7 +323,7 @@ class TotalsSystem:
         of_zones = [np.empty(0), np.empty(0)]
         for number, others in enumerate((sums_of_destinations, sums_of_origins)):
             side = self._sides[number]
-            if side.is_divided:
+            if side.sums_leaves:
                 leaves = self._leaves_of_zone[number] * by_side[number]
                 of_zones[number] = noise * (leaves + side.sum_by_zone(others))
         return of_families, of_zones
