@@ -3,7 +3,6 @@
 Dagster loads all declarations or none. Here, the other releases go on (docs/decisions/0034-broken-declarations.md).
 """
 
-import glob
 import importlib
 import logging
 import os
@@ -13,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from dagster.components.core import load_defs
-from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
+from od_assets.compatibility import is_left_out, leave_out_folders, skip_json_schemas
 from od_assets.components.project import find_broken_declarations, list_all_faults
 from od_assets.project import Project, find_current_project, find_project_above, read_project
 from od_assets.resources.upstream import refuse_wrong_upstream
@@ -56,7 +54,7 @@ def load_definitions() -> dg.Definitions:
     """
     project = find_current_project()
     try:
-        with _skip_json_schemas():
+        with skip_json_schemas():
             definitions = _load_unbroken_declarations(lambda: _load_module_definitions(project))
     except OdError:
         raise
@@ -129,7 +127,7 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
                 raise merge_faults(all_faults) from None
         if not faults:
             return definitions
-    with _leave_out_folders(path.parent for path in faults):
+    with leave_out_folders(path.parent for path in faults):
         definitions = load()
     if "od_warehouse" not in (definitions.resources or {}):
         raise merge_faults(faults.values())
@@ -158,7 +156,7 @@ def _find_refused_declarations(load: Callable[[], dg.Definitions]) -> dict[Path,
 def _try_without(load: Callable[[], dg.Definitions], files: Iterable[Path]) -> OdError | None:
     """Return why a project does not load without some declarations; None if it does."""
     try:
-        with _leave_out_folders(path.parent for path in files):
+        with leave_out_folders(path.parent for path in files):
             load()
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
         return make_unloadable_error(error)
@@ -168,21 +166,8 @@ def _try_without(load: Callable[[], dg.Definitions], files: Iterable[Path]) -> O
 def _refuse_endless_aliases() -> None:
     """Raise OdError for a declaration whose aliases stand for too many values; Dagster would write them all out."""
     for path in list_declaration_files():
-        is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
-        if not is_left_out and b"&" in read_declaration_content(path):
+        if not is_left_out(path.parent) and b"&" in read_declaration_content(path):
             read_yaml_documents(path, path.parent.name)
-
-
-@contextmanager
-def _leave_out_folders(folders: Iterable[Path]) -> Iterator[None]:
-    """Let Dagster pass over folders of declarations: it has a list of patterns of their names, but no option for it."""
-    patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
-    before = list(patterns)
-    patterns.extend(glob.escape(folder.name) for folder in folders)
-    try:
-        yield
-    finally:
-        patterns[:] = before
 
 
 def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
@@ -231,14 +216,3 @@ def _set_current_project(path: Path) -> Iterator[None]:
             del os.environ["OD_PROJECT"]
         else:
             os.environ["OD_PROJECT"] = stated_folder
-
-
-@contextmanager
-def _skip_json_schemas() -> Iterator[None]:
-    """Load definitions without the JSON Schemas of all components, which take half a second, for Dagster's UI."""
-    original = load_defs.get_library_json_enriched_defs
-    load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
-    try:
-        yield
-    finally:
-        load_defs.get_library_json_enriched_defs = original

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
 
 from od_assets.assets.steps import limit_message_rate
 from od_assets.checks.release_checks import run_all_checks
-from od_assets.compatibility import name_asset_group
+from od_assets.compatibility import get_asset_function, name_asset_group
 from od_assets.failures import convert_errors_to_failures, convert_errors_without_values
 from od_assets.metadata import (
     CONFIDENTIAL_TAG,
@@ -165,7 +165,7 @@ def _merge_assets(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
     @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
     def run_steps(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         for step in steps:
-            made = cast("Any", step.op.compute_fn).decorated_fn(context, od_warehouse)
+            made = get_asset_function(step)(context, od_warehouse)
             results = [made] if isinstance(made, dg.MaterializeResult) else [*made]
         return results[-1]
 

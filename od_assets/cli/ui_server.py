@@ -29,10 +29,6 @@ from tempfile import TemporaryDirectory
 import dagster as dg
 import uvicorn
 import yaml
-from dagster._cli.proxy_server_manager import ProxyServerManager
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
-from dagster_webserver.app import create_app_from_workspace_process_context
 from starlette.datastructures import MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import HTTPConnection
@@ -40,6 +36,7 @@ from starlette.responses import FileResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from od_assets.cli import ExitCode
+from od_assets.compatibility import DAEMON, make_web_application, run_code_servers
 from od_assets.failures import open_dagster_instance
 from od_assets.metadata import REPORTS
 from od_assets.project import find_current_project
@@ -193,15 +190,12 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         listening = stack.enter_context(_open_listening_socket(address, port))
         port = listening.getsockname()[1]
         instance = stack.enter_context(open_dagster_instance())
-        instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
         daemon = None
         if workspace is None:
             stack.enter_context(_lock_ui(Path(os.environ["DAGSTER_HOME"])))
             workspace = stack.enter_context(_run_code_server(instance))
             daemon = stack.enter_context(_run_daemon(workspace))
-        target = WorkspaceFileTarget([str(workspace)])
-        context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
-        dagster = create_app_from_workspace_process_context(context)
+        dagster = stack.enter_context(make_web_application(instance, workspace))
         pages = with_reports(dagster, Folders().releases, _list_published_releases)
         app = guard_application(pages, token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
@@ -256,22 +250,19 @@ def _open_listening_socket(address: str, port: int) -> socket.socket:
 
 @contextmanager
 def _run_code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
-    """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
+    """Start a code server for the UI and the daemon, and yield a workspace file that names it."""
     project = find_current_project()
-    workspace_file = project.root / "workspace.yaml"
-    target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.location)
-    if workspace_file.is_file():
-        target = WorkspaceFileTarget([str(workspace_file)])
-    with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
+    started = run_code_servers(instance, project.module, project.root, project.location, _LOG_LEVEL)
+    with started as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
-        workspace.write_text(yaml.dump({"load_from": list(servers.get_code_server_specs())}), encoding="utf-8")
+        workspace.write_text(yaml.dump({"load_from": servers}), encoding="utf-8")
         yield workspace
 
 
 @contextmanager
 def _run_daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the daemon of Dagster, which starts runs and sensors, during this context."""
-    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", _LOG_LEVEL]
+    command = [sys.executable, "-m", DAEMON, "run", "--workspace", str(workspace), "--log-level", _LOG_LEVEL]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # this Python itself
     try:
         yield process

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from od_assets.compatibility import CHILD_PROCESS
 from od_assets.failures import convert_errors_to_failures
 from od_assets.project import find_current_project
 from od_assets.series.partitions import parse_partition_key
@@ -48,7 +49,7 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
         process = _ELSEWHERE
     else:
         target = getattr(multiprocessing.current_process(), "_target", None)  # the parent of a run may be a code server
-        is_of_a_step = getattr(target, "__module__", "") == "dagster._core.executor.child_process_executor"
+        is_of_a_step = getattr(target, "__module__", "") == CHILD_PROCESS
         process = _name_process(os.getppid() if is_of_a_step else os.getpid())
     marks = {HOST_TAG: socket.gethostname(), PROCESS_TAG: process, RUN_TAG: run_id}
     run = instance.get_run_by_id(run_id)

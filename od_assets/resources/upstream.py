@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
-from od_assets.compatibility import find_recorded_checks
+from od_assets.compatibility import AssetCheckExecutionRecord, CheckStatus, find_recorded_checks
 from od_assets.resources.arrivals import list_record_files
 from od_assets.series.partitions import CRON
 from od_assets.series.series import G, P, Series
@@ -19,7 +17,7 @@ from od_core.errors import OdError, suggest_known_names
 from od_core.periods import Length, Period
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+    from od_assets.compatibility import AssetGraph
 
 _WITHIN: dict[str, tuple[Length, ...]] = {
     "0 * * * *": ("day", "week", "month", "quarter", "year"),
@@ -201,7 +199,7 @@ def refuse_unchecked(
         elsewhere = find_recorded_checks(context.instance, key) - {*node.check_keys}
     for check in sorted(blocking_here | elsewhere):
         history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
-        evaluations = [record.evaluation for record in history if record.status != Status.PLANNED]
+        evaluations = [record.evaluation for record in history if record.status != CheckStatus.PLANNED]
         may_block = not evaluations or evaluations[0].blocking is not False  # as the newest evaluation says
         for made in newest:
             fault = _find_check_fault(history, made)
@@ -228,13 +226,13 @@ def _find_check_fault(history: Sequence[Any], made: dg.EventLogRecord | None) ->
             for record in of_partition
             if (made.run_id != "" and record.run_id == made.run_id) or _find_target_id(record) == made.storage_id
         ]
-    unfinished = [record for record in since[:1] if record.status == Status.PLANNED]  # the newest of all, if it is
+    unfinished = [record for record in since[:1] if record.status == CheckStatus.PLANNED]  # the newest of all, if it is
     result = next(iter([*unfinished, *own, *since]), None)
     if result is None:
         return _NOT_RUN
-    if result.status == Status.PLANNED:
+    if result.status == CheckStatus.PLANNED:
         return "has not finished"
-    is_error = result.status == Status.FAILED and result.evaluation.severity == dg.AssetCheckSeverity.ERROR
+    is_error = result.status == CheckStatus.FAILED and result.evaluation.severity == dg.AssetCheckSeverity.ERROR
     return "failed" if is_error else None
 
 

@@ -1,27 +1,21 @@
 """Run the jobs of releases and of comparisons of mechanisms in this process, and report their progress."""
 
-import logging
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
-from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
-from dagster._core.storage.tags import MAX_RETRIES_TAG
-from dagster._utils.interrupts import capture_interrupts
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from od_assets.assets.steps import parse_progress_message
 from od_assets.code_location import load_definitions, make_unloadable_error
-from od_assets.compatibility import suppress_beta_warnings
+from od_assets.compatibility import MAX_RETRIES_TAG, execute_with_origin
 from od_assets.components.project import build_comparison_definitions, refuse_unloadable
 from od_assets.failures import describe_failures, name_asset_of_step, open_dagster_instance
 from od_assets.interrupts import refuse_if_interrupted
@@ -138,27 +132,19 @@ def execute_job(
     """Execute a job in this process, and return Dagster's result.
 
     Between steps, Dagster itself handles interrupts, as it does in its own commands: a run that is interrupted is
-    reported as failed. The run states the code location of the project as its origin, by which the UI finds it on the
-    page of the job and on the timeline. Raises Interrupted if the run was interrupted before it succeeded.
+    reported as failed. The UI shows the run as one of the code location of the project. Raises Interrupted if the run
+    was interrupted before it succeeded.
     """
-    place = RemoteRepositoryOrigin(
-        RegisteredCodeLocationOrigin(find_current_project().location), SINGLETON_REPOSITORY_NAME
-    )
-    # execute_in_process takes no origin; only this process has this object of the instance.
-    created = partial(type(instance).create_run_for_job, instance, remote_job_origin=place.get_job_origin(job.name))
-    instance.create_run_for_job = created  # type: ignore[method-assign]
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
-    logging.getLogger("dagster._core.execution.plan.active").setLevel(logging.ERROR)  # warns of each skipped check
     silent = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    with capture_interrupts(), suppress_beta_warnings():
-        result = job.execute_in_process(
-            partition_key=partition,
-            instance=instance,
-            raise_on_error=False,
-            run_id=run_id,
-            run_config=silent if "console" in job.loggers else {},  # a project may have other loggers
-            tags={"od/launched_by": "od-release", MAX_RETRIES_TAG: "0"},  # only its caller repeats it
-        )
+    result = execute_with_origin(
+        job,
+        instance,
+        find_current_project().location,
+        partition_key=partition,
+        run_id=run_id,
+        run_config=silent if "console" in job.loggers else {},  # a project may have other loggers
+        tags={"od/launched_by": "od-release", MAX_RETRIES_TAG: "0"},  # only its caller repeats it
+    )
     if not result.success:
         refuse_if_interrupted()
     return result

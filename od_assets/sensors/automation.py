@@ -4,9 +4,8 @@ import datetime
 import json
 
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from od_assets.compatibility import make_owners_argument
+from od_assets.compatibility import UnresolvedJob, make_owners_argument
 from od_assets.metadata import make_code_references
 from od_assets.resources.arrivals import Arrival, check_arrival, describe_rerelease
 from od_assets.resources.warehouse import Warehouse
@@ -17,7 +16,7 @@ _MOST = 12
 """Maximum number of runs that one evaluation of the sensor requests, and of periods, the newest, that it reports."""
 
 
-def make_release_schedule(series: Series[P, G], job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+def make_release_schedule(series: Series[P, G], job: UnresolvedJob) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives or the next month ends, and a
@@ -52,7 +51,7 @@ def make_release_schedule(series: Series[P, G], job: UnresolvedAssetJobDefinitio
     return schedule
 
 
-def make_arrival_sensor(series: Series[P, G], job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
+def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even

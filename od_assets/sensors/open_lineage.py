@@ -25,7 +25,7 @@ from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG, REVISION_TAG
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
-    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+    from od_assets.compatibility import AssetGraph
 
 _TYPES = dg.DagsterEventType
 _TOLD = {

@@ -374,12 +374,11 @@ class Freshness(Section):
 
     def check(self) -> None:
         """Raise OdError if the deadlines are no cron line, or the days are not within those between two deadlines."""
-        from dagster._utils.schedules import get_smallest_cron_interval  # it takes a second, and few series have any
-        from dagster_shared.check import CheckError
+        from od_assets.compatibility import find_shortest_cron_interval  # imports Dagster, which few series need here
 
         try:
-            apart = get_smallest_cron_interval(self.deadline).days
-        except (CheckError, ValueError):
+            apart = find_shortest_cron_interval(self.deadline).days
+        except ValueError:
             raise _make_cron_error("freshness.deadline", self.deadline) from None
         if not 1 <= self.within_days <= apart:
             message = f"freshness.within_days is {self.within_days}, not from 1 to the {apart} between two deadlines"

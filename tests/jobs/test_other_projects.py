@@ -17,7 +17,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import (
     RELEASES,
     WAREHOUSE,
-    find_declaration_file,
+    find_series,
     list_series_names,
     read_component_type,
     select_declaration_files,
@@ -182,10 +182,10 @@ def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path, monkeyp
         (defs / folder).mkdir(parents=True)
         (defs / folder / "defs.yaml").write_text(f"type: {kind}\n", encoding="utf-8")
     assert list_series_names() == ("flights", "trips")
-    assert find_declaration_file("trips") == defs / "team_a" / "trips" / "defs.yaml"
+    assert find_series("trips").path == defs / "team_a" / "trips" / "defs.yaml"
     shutil.copytree(defs / "team_a" / "trips", defs / "team_b" / "trips")
     with pytest.raises(OdError, match=r"trips is declared twice: in team_a/trips and team_b/trips"):
-        find_declaration_file("trips")
+        find_series("trips")
 
 
 def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path, monkeypatch):
