@@ -74,7 +74,7 @@ SOME_APART := "tests/faults/test_soak.py::test_a_hundred_faults_damage_nothing_a
 	tests/spark/test_spark_counting.py::test_counts_are_those_of_duckdb
 
 test-some: .venv/installed-spark
-	$(BIN)/python -m pytest --collect-only -qq tests >/dev/null # also what is not run here imports what is there
+	$(BIN)/python -m pytest --collect-only -qq tests # also what is not run here imports what is there
 	$(IN_FOLDER) $(SLOW) -m slow $(SOME) tests/od_core tests/od_assets
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
