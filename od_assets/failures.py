@@ -1,6 +1,6 @@
 """Turn errors of assets, of checks and of Dagster's own storage into one public line each.
 
-Errors of assets and checks become Dagster failures without a retry.
+Errors of assets and checks become Dagster failures without a retry, but for :mod:`od_assets.resources.retries`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -29,13 +29,16 @@ _STEP = re.compile(r"(.+?)(__levels)?__([a-z0-9]+(?:_[a-z0-9]+)*)(__checks)?")
 
 
 @contextmanager
-def convert_errors_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
+def convert_errors_without_values(
+    confidential: ConfidentialFolder, retries: AbstractContextManager[None] | None = None
+) -> Iterator[None]:
     """Replace any error in this context by a Dagster Failure with one public line.
 
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
-    are written to the confidential folder. No step begins after an interrupt that a library has swallowed.
+    are written to the confidential folder. No step begins after an interrupt that a library has swallowed. ``retries``
+    may turn the public error into a request to try the step again.
     """
-    with convert_errors_to_failures(), confidential.keep_errors_confidential():
+    with convert_errors_to_failures(), retries or nullcontext(), confidential.keep_errors_confidential():
         yield
 
 

@@ -124,6 +124,8 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
     if engine is None or not engine.submit:
         STEPS[step](work, argument)
     else:
+        if step == "measure":
+            work.warehouse.drawing.add(work.key)
         _submit_step(context, work, step, argument, engine.submit)
 
 

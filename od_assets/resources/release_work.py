@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from od_assets.failures import convert_errors_without_values
 from od_assets.resources.arrivals import store_source_state
 from od_assets.resources.dead_runs import PERIOD_TAG, UNATTENDED, make_run_tags, mark_charge
+from od_assets.resources.retries import request_retry
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
@@ -72,7 +73,9 @@ class ReleaseWork(Generic[P, G]):
         run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file. A run that
         nobody started is refused while the ledger has no release of the data set.
         """
-        with convert_errors_without_values(warehouse.confidential):
+        warehouse.drawing.clear()
+        retries = request_retry(context, lambda: bool(warehouse.drawing))
+        with convert_errors_without_values(warehouse.confidential, retries):
             work = cls.find_or_make(warehouse, series, series.release_of(context.partition_key))
             with warehouse.ledger.one_look():
                 withdrawal = warehouse.ledger.find_withdrawal(work.key)
@@ -265,6 +268,7 @@ class ReleaseWork(Generic[P, G]):
         ledger.declare(domain)
         self.warehouse.refuse_other_ledger(domain.name)
         confidential, noise = self.warehouse.confidential, self.series.noise
+        self.warehouse.drawing.add(self.key)
         begun = begin_release(
             confidential, ledger, self.key, domain.name, self.plan, counted, noise, store, self.counters
         )
@@ -331,9 +335,15 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         self.staged.refuse_other_plan(self.plan)
         return read_first_band_counts(self.plan, self.counts)
 
-    @cached_property
+    @property
     def begun(self) -> DurableMeasurements:
         """Measurements of the release, which is reserved at the first access, before its first band is measured."""
+        measurements = self._begun
+        self.warehouse.drawing.add(self.key)
+        return measurements
+
+    @cached_property
+    def _begun(self) -> DurableMeasurements:
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
     def read_measurements(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:

@@ -14,6 +14,7 @@ from od_assets.project import Project, find_current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.resources.pruning import compress_logs
+from od_assets.resources.retries import enter_with_retries
 from od_assets.series.flows import close_spark_sessions_on_exit
 from od_assets.series.section import read_key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
@@ -82,6 +83,11 @@ class Warehouse(dg.ConfigurableResource, Folders):
         """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.find_or_make`."""
         return {}
 
+    @cached_property
+    def drawing(self) -> set[ReleaseKey]:
+        """Releases of which the current step may have drawn noise, so that it is not tried again."""
+        return set()
+
     def count_once(self, key: tuple[str, ...], count: Callable[[], int]) -> int:
         """Return the number of violations that ``count`` returns, which is called once in a run for each key.
 
@@ -136,7 +142,7 @@ class Warehouse(dg.ConfigurableResource, Folders):
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run, self.key_prefix)
         with (
-            self.ledger_chain.lock_for_release(self.lock_seconds),
+            enter_with_retries(lambda: self.ledger_chain.lock_for_release(self.lock_seconds), context),
             close_spark_sessions_on_exit(),
             ExitStack() as self._run,
         ):
