@@ -107,11 +107,15 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the figures to found-zones.csv there")
     parser.add_argument("--epsilon", nargs="+", default=["0.1", "1", "10"])
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="few runs of few variants, to see that it runs")
     options = parser.parse_args()
     flights, airports = read_flights()
     rows = []
-    for epsilon, name in steps([*product(options.epsilon, VARIANTS)], "found_zones"):
-        rows.append({"epsilon": epsilon, "variant": name, **measured(flights, airports, epsilon, name, options.runs)})
+    chosen, runs = [*product(options.epsilon, VARIANTS)], options.runs
+    if options.small:
+        chosen, runs = [("1", name) for name in VARIANTS if name.startswith("found, both sides")], 2
+    for epsilon, name in steps(chosen, "found_zones"):
+        rows.append({"epsilon": epsilon, "variant": name, **measured(flights, airports, epsilon, name, runs)})
     if options.csv:
         texts = [{key: f"{v:.3g}" if isinstance(v, float) else v for key, v in row.items()} for row in rows]
         write_csv(options.csv / "found-zones.csv", texts)

@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--coordinates", type=Path, metavar="FILE", help="of the municipalities of Norway")
     parser.add_argument("--counties", type=Path, metavar="FILE", help="coordinates of US counties: only their cost")
     parser.add_argument("--near", type=int, metavar="KILOMETRES", help="the largest distance of counties")
+    parser.add_argument("--small", action="store_true", help="few runs of few variants, to see that it runs")
     options = parser.parse_args()
     if options.counties:
         cost = measure_counties(options.data, options.counties, options.near)
@@ -139,11 +140,14 @@ def main() -> None:
     rows, given = [], [*list_rules(options.data, options.coordinates)]
     asked_of_rules = product(given, options.epsilon, ALL_VARIANTS)
     chosen = [asked for asked in asked_of_rules if asked[0][0] == "flights" or asked[2] in VARIANTS]
+    runs = options.runs
+    if options.small:
+        chosen, runs = [asked for asked in chosen if asked[1:] == ("1", "Laplace")], 2
     for (case, rule, possible), epsilon, name in steps(chosen, "possible_pairs"):
         data = data_set(case, options.data, small=False)
         plan = planned(data, make_unit("unbounded", 1), epsilon, "1e-6", ALL_VARIANTS[name], possible)
         asked = {"data_set": case, "rule": rule, "epsilon": epsilon, "variant": name}
-        rows.append(asked | {"possible_pairs": plan.tree.cells(plan.tree.depth)} | measured(data, plan, options.runs))
+        rows.append(asked | {"possible_pairs": plan.tree.cells(plan.tree.depth)} | measured(data, plan, runs))
     if options.csv:
         texts = [{key: f"{v:.3g}" if isinstance(v, float) else v for key, v in row.items()} for row in rows]
         write_csv(options.csv / "possible-pairs.csv", texts)

@@ -23,8 +23,8 @@ def test_plain_averages_are_those_of_the_oracle_group_by_group():
             ends = np.cumsum([0, *totals]).tolist()
             variance = Fraction(1, 2 ** max(level - 2, 0))
             for area, (code, total) in enumerate(zip(geography.codes[level], totals, strict=True)):
-                own = values[ends[area] : ends[area + 1]] if query == "sizes" else values[area]
-                found = oracle.groups_of(query, own.tolist(), total, frame.top_code, Fraction(1), 1)
+                own, power = (values[ends[area] : ends[area + 1]], 2) if query == "sizes" else (values[area], 1)
+                found = oracle.groups_of(query, own.tolist(), total, frame.top_code, Fraction(1), power)
                 groups[f"{level} {code}"] = [(Fraction(oracle.half_up(size)), variance) for size, _ in found]
         merged = oracle.merged(children_of(geography), [f"1 {code}" for code in geography.codes[1]], groups)
         leaves = [merged[f"{geography.depth} {code}"] for code in geography.zones]

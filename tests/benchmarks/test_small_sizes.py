@@ -37,8 +37,16 @@ OF_TABLES = (
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
     *("l1_all_sizes", "files_written", "from_size", "deviation", "inside_90", "changes"),
-    *("empty_percent", "below_thousandth_percent", "median_trips_percent", "bits_of_boxes", "error_of_all"),
+    *(
+        "empty_percent",
+        "below_thousandth_percent",
+        "median_trips_percent",
+        "bits_of_boxes",
+        "error_of_all",
+        "error_of_all_ratio",
+    ),
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),
+    *("uncounted_percent", "error_from", "error_to", "width_of_totals"),  # with all pairs, or exact known totals
     *("bias_from_percent", "bias_to_percent", "false_discoveries_percent", "false_negatives_percent"),
     *("gap", "met", "gain", "percent right", "error of the released", "error of the unbiased", "percent of totals"),
     *("trips_lost_percent", "missing_percent", *CHANGES),

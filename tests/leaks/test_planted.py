@@ -341,7 +341,7 @@ def test_an_unforeseen_error_holds_nothing_planted(kept_project, found, monkeypa
 def test_an_error_that_is_not_scrubbed_is_found(kept_project, found, monkeypatch, lineage):
     """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
     monkeypatch.setattr(od_assets.assets.steps, "count_records", quoting)
-    monkeypatch.setattr(od_assets.resources.release_work, "convert_errors_without_values", lambda _: nullcontext())
+    monkeypatch.setattr(od_assets.resources.release_work, "convert_errors_without_values", lambda *_: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert '"FAIL"' in tell(lineage)
     places = found()
