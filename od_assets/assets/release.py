@@ -49,7 +49,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
 from od_core.publication.bundle_files import CERTIFICATE, locate_table, read_checksums
-from od_core.publication.certificate import Certificate, CheckResult
+from od_core.publication.certificate import Certificate, CheckResult, list_failed_checks
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column
 from od_core.published.publishing import Published, publish_release
@@ -342,7 +342,7 @@ def make_publication_assets(
 
 def _refuse_failed_checks(checks: list[CheckResult], key: ReleaseKey) -> None:
     """Raise OdError, which names them, if some of the checks of a release fail."""
-    failed = [f"{check['subject']}: {check['check']}" for check in checks if not check["passed"]]
+    failed = list_failed_checks(checks)
     if failed:
         message = f"{len(failed)} of {len(checks)} checks fail, so {key} is not published: {', '.join(failed)}"
         step = "run the whole release again; it reads its measurements back and draws nothing twice"

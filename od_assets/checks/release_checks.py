@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from od_assets.checks.expectation_process import run_check
 from od_assets.checks.expectations import check_flow_expectations, check_record_expectations
+from od_assets.checks.team_checks import count_team_violations
 from od_assets.compatibility import define_owned_job, make_owners_argument
 from od_assets.failures import convert_errors_without_values
 from od_assets.metadata import make_metadata
@@ -170,12 +171,14 @@ class AssetChecks:
         asset: name of the asset, with its group if that is part of its key; a failed check blocks downstream assets.
         requires: what each check requires, by its name.
         count: function that returns the number of violations of each check, by name, given the work on the release.
+        warnings: names of the checks that block nothing if they fail.
     """
 
     series: Series[Any, Any]
     asset: Sequence[str]
     requires: dict[str, str]
     count: Callable[[Any], dict[str, int]]
+    warnings: frozenset[str] = frozenset()
 
     def count_violations(self, warehouse: Warehouse, period: str) -> dict[str, int]:
         """Return the number of violations of each check in the files of a period, by name of the check."""
@@ -193,7 +196,11 @@ class AssetChecks:
             name_prefix = "" if asset.path == path else f"{self.asset[-1]}_"
         specs = [
             dg.AssetCheckSpec(
-                name_prefix + name, asset=asset, description=requirement, blocking=True, partitions_def=partitions
+                name_prefix + name,
+                asset=asset,
+                description=requirement,
+                blocking=name not in self.warnings,
+                partitions_def=partitions,
             )
             for name, requirement in self.requires.items()
         ]
@@ -210,6 +217,7 @@ class AssetChecks:
                     check_name=name_prefix + name,
                     asset_key=asset,
                     passed=count == 0,
+                    severity=dg.AssetCheckSeverity.WARN if name in self.warnings else dg.AssetCheckSeverity.ERROR,
                     description=self.requires[name],
                     metadata=make_metadata(violations=count),
                 )
@@ -219,11 +227,17 @@ class AssetChecks:
 
 def run_all_checks(series: Series[P, G], warehouse: Warehouse, period: str) -> list[CheckResult]:
     """Run every check of a release on its current files, and return one result per check."""
-    return [
+    results = [
         CheckResult(subject="/".join(checks.asset), check=name, passed=count == 0)
         for checks in make_release_checks(series)
         for name, count in checks.count_violations(warehouse, period).items()
     ]
+    own = {check.name: check for check in series.checks}
+    for result in results:
+        if result["check"] in own:
+            check = own[result["check"]]
+            result["severity"], result["requires"] = check.severity, check.requires
+    return results
 
 
 def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
@@ -233,7 +247,18 @@ def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
     if series.records_are_here:
         checks.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
     requires = _REQUIRES[table] | (_REQUIRES["segments"] if series.breakdowns else {})
-    return [*checks, *_iterate_estimate_checks(series), AssetChecks(series, [table], requires, _COUNTS[table])]
+    of_team = {check.name: check.requires for check in series.checks}
+    taken = sorted(of_team.keys() & requires.keys())
+    if taken:
+        message = f"checks: {taken[0]} is a check of every release of this kind"
+        raise OdError("OD-CONFIG", message, next_step="choose another name")
+    warnings = frozenset(check.name for check in series.checks if check.severity == "warn")
+
+    def count_in_table(work: Any) -> dict[str, int]:
+        return _COUNTS[table](work) | count_team_violations(work)
+
+    of_table = AssetChecks(series, [table], requires | of_team, count_in_table, warnings)
+    return [*checks, *_iterate_estimate_checks(series), of_table]
 
 
 def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:

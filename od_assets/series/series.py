@@ -26,6 +26,7 @@ from od_assets.series.section import (
 )
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, suggest_known_names
+from od_core.files.duckdb_session import is_query
 from od_core.geography.codes import COORDINATES, name_column_of_names
 from od_core.geography.geography import Geography, name_boundary_column
 from od_core.ledger.staged_files import Counted
@@ -439,6 +440,26 @@ P = TypeVar("P", bound=Plan)
 G = TypeVar("G")
 
 
+class TeamCheck(Section):
+    """A check of the team between estimate and publication: a query, whose rows are violations, or a function."""
+
+    name: str = Field(..., pattern="^[a-z][a-z0-9_]{0,62}$")
+    requires: str = Field(..., min_length=1)
+    severity: Literal["block", "warn"] = "block"
+    sql: str | None = None
+    function: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
+
+    def check(self) -> None:
+        """Raise OdError if the check has not either a query or a function, or the query is no single SELECT."""
+        if (self.sql is None) == (self.function is None):
+            raise self._make_error("state either sql or function")
+        if self.sql is not None and not is_query(self.sql):
+            raise self._make_error("sql is not a single SELECT, whose rows are violations")
+
+    def _make_error(self, fault: str) -> OdError:
+        return OdError("OD-CONFIG", f"checks: {self.name}: {fault}", next_step="correct the declaration")
+
+
 class Series(Named, Generic[P, G]):
     """A series of releases of any kind, with one release per period, as a project declares it.
 
@@ -462,6 +483,7 @@ class Series(Named, Generic[P, G]):
     about: About | None = None
     stated_formats: tuple[Format, ...] | None = Field(None, alias="formats")
     detail: Literal["levels", "publication"] = "levels"
+    checks: list[TeamCheck] = Field([])
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
@@ -493,6 +515,10 @@ class Series(Named, Generic[P, G]):
             raise _make_cron_error("schedule", self.schedule)
         if self.freshness is not None:
             self.freshness.check()
+        for check in self.checks:
+            check.check()
+        if len({check.name for check in self.checks}) < len(self.checks):
+            raise OdError("OD-CONFIG", "checks: two have the same name", next_step="choose another name")
         # Each of these raises OdError for a wrong value.
         list_charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         resolve_noise_source(self.noise)

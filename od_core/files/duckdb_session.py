@@ -80,6 +80,21 @@ def _open_memory_database(_process: int) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def is_query(sql: str) -> bool:
+    """Return whether a text is a single SELECT statement.
+
+    >>> is_query("SELECT 1"), is_query("SELECT 1; SELECT 2"), is_query("DROP TABLE flows"), is_query("SELEC")
+    (True, False, False, False)
+    """
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error:
+        return False
+    return len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+
+
 def open_folder_database(folder: Path) -> duckdb.DuckDBPyConnection:
     """Open an in-memory database that can read the files of a public folder, and no other. Use it as a context."""
     import duckdb

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
@@ -96,11 +96,23 @@ class StatedSource(TypedDict):
 
 
 class CheckResult(TypedDict):
-    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
+    """The outcome of one check of a subject, such as ``levels/estimate_3``.
+
+    A check that the publisher declares also has its severity, and what it requires in the publisher's words. Those of
+    severity ``warn`` may have failed in a published release; all others passed.
+    """
 
     subject: str
     check: str
     passed: bool
+    severity: NotRequired[Literal["block", "warn"]]
+    requires: NotRequired[str]
+
+
+def list_failed_checks(checks: Iterable[CheckResult]) -> list[str]:
+    """Return the subjects and names of the failed checks that hold back a publication."""
+    failed = [check for check in checks if not check["passed"] and check.get("severity") != "warn"]
+    return [f"{check['subject']}: {check['check']}" for check in failed]
 
 
 class Certificate(TypedDict):

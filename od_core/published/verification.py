@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from od_core.publication.certificate import (
     CheckResult,
     compute_certificate_digest,
     has_intervals,
+    list_failed_checks,
     read_certificate,
     read_publisher_texts,
 )
@@ -143,7 +144,7 @@ def _format_error(error: Exception) -> str:
 
 def _compare_measured_bundle(published: Published, kind: Kind[R], recomputed: R, stated: Certificate) -> Iterator[str]:
     """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
-    if not all(check["passed"] for check in stated["checks"]):
+    if list_failed_checks(stated["checks"]):
         yield "a check failed before publication"
     release, facts, context = _certify_again(published, kind, recomputed, stated, published.bundle)
     report = kind.render_report(release, facts, context)
@@ -158,10 +159,9 @@ def _certify_again(
     The certificate has the wording of the one in the folder ``bundle``.
     """
     ledger, key = published.ledger, published.key
-    checks = [
-        CheckResult(subject=check["subject"], check=check["check"], passed=check["passed"])
-        for check in stated["checks"]
-    ]
+    names = CheckResult.__annotations__  # in this order, in which they were stated
+    given = [dict(check) for check in stated["checks"]]
+    checks = [cast("CheckResult", {name: check[name] for name in names if name in check}) for check in given]
     release = replace(
         recomputed, spent=ledger.compute_spent_budget(key, recomputed.plan), noise=ledger.read_noise_backends(key)
     )
