@@ -38,6 +38,9 @@ SIZES, _SIZE_OF_SIGMA = 96, 48
 """Number of sizes of cells, and the size that starts at sigma / 2. A size is half an octave: a cell predicted to have q
 trips is as many sizes above another as its q is larger, in powers of the square root of 2."""
 
+_ROOT_OF_HALF = 0.7071067811865476
+"""The middle of an octave from 1/2 to 1, where its second half begins."""
+
 _LEAST_CELLS = 200
 """Smallest number of cells by which a number is fitted. Neighbouring sizes with fewer cells are fitted together."""
 
@@ -108,58 +111,72 @@ class Families:
         return children
 
     def select_leaf_families(self, chosen: Integers) -> Families:
-        """Return some families of leaves. Their learning does not depend on their number."""
-        children = self.list_child_positions(chosen)
+        """Return the families of leaves with the numbers ``chosen``.
+
+        They have no :attr:`learns` of their own: whether leaves learn is decided by all families together.
+        """
+        children = self.list_child_positions(chosen)  # leaves have no ``kept``, ``z`` and ``v`` to select
         offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
         return self._select_families(chosen, children, offsets=offsets)
 
     def _select_families(self, families: slice | Integers, children: slice | Integers, **changed: Any) -> Families:
-        """Return some families, given their numbers and the positions of their children, or ranges of these."""
+        """Return some families, given their numbers and the positions of their children, or ranges of these.
+
+        ``changed`` are the attributes that must be changed otherwise: ``offsets`` and, if there are some, ``kept``,
+        ``z`` and ``v``.
+        """
         of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
         return replace(self, area=self.area[:, children], noisy=self.noisy[children], **of_families, **changed)
 
     def complete_child_estimates(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
-        """Return estimates and variances of all children, given those of the kept ones; shape (children,) each."""
+        """Return estimates and variances of all children, given those of the kept ones; shape (children,) each.
+
+        Leaves, and children that were dropped, have their noisy value and its variance.
+        """
         estimates, variances = self.noisy, np.full(len(self.noisy), self.noise)
         if self.kept is not None:
             estimates = estimates.copy()
-            estimates[self.kept], variances[self.kept] = z, v
+            estimates[self.kept] = z
+            variances[self.kept] = v
         return estimates, variances
 
     @property
     def fitted(self) -> tuple[Reals, Reals]:
-        """The least-squares estimate h of each child from all levels, and its v; shape (children,) each.
+        """The least-squares estimate h of each child from all levels, and the variance v of its z; shape (children,).
 
-        They are computed at each use: there are too many children to keep them.
+        Both are computed at each use: there are too many children to keep them.
         """
-        (z, v), h = self.complete_child_estimates(self.z, self.v), np.empty(len(self.noisy))
-        estimate_children(
-            self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, np.empty(0)
-        )
+        z, v = self.complete_child_estimates(self.z, self.v)
+        h, no_variances = np.empty(len(self.noisy)), np.empty(0)
+        parents = (self.parent_h, self.parent_variance, self.total, self.siblings)
+        estimate_children(self.offsets, *parents, z, v, h, no_variances)
         return h, v
 
     @property
     def kept_children(self) -> tuple[Integers, Integers]:
-        """Positions of the kept children, and the range of those of each family; shapes (kept,) and (families + 1,)."""
+        """Positions of the kept children, and offsets: ``[offsets[f]:offsets[f + 1]]`` of them are of family ``f``.
+
+        The shapes are (kept,) and (families + 1,).
+        """
         if self.kept is None:
             return np.arange(len(self.noisy)), self.offsets
         return self.kept, np.searchsorted(self.kept, self.offsets)
 
     def with_shares(self, p: Reals) -> PredictedFamilies:
         """Return the families with the predicted share of each child; shape (children,)."""
-        return PredictedFamilies(
-            self.offsets, *self.fitted, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
-        )
+        h, v = self.fitted
+        return PredictedFamilies(self.offsets, h, v, self.siblings, p, self.parent_h, self.parent_variance, self.sigma)
 
     def map_blocks(self, work: Callable[[Families, Places], Result]) -> Iterator[Result]:
         """Yield ``work(families, places)`` for consecutive families of about 2^18 children, processed in threads.
 
-        ``places`` has the positions of their children. Each call writes numbers of its own.
+        ``places`` has the positions of their children. As threads share arrays, ``work`` may write only the numbers of
+        its own families and children.
         """
         return map_in_order(lambda block: work(*self._select_block(*block)), iterate_family_blocks(self.offsets))
 
     def process_blocks(self, work: Callable[[Families, Places], object]) -> None:
-        """Call ``work(families, places)`` for all blocks of :meth:`map_blocks`; it writes its results itself."""
+        """Call ``work(families, places)`` for all blocks of :meth:`map_blocks`; ``work`` stores its results itself."""
         for _ in self.map_blocks(work):
             pass
 
@@ -203,27 +220,29 @@ class Places(NamedTuple):
 def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
     """Yield the families of each level below the root, top level first; h, z and v are those of least squares."""
     tree = plan.tree
-    # z and v of the nodes of a level that have measured nodes below them, and the sums of z and v of all their children
+    # Of each level, last level first: z and v of the kept nodes, and the sums of z and v of all nodes by family. Each
+    # pop() below returns those of the next level from the top.
     from_below = [
         (z[level.divided], v[level.divided], sums)
         for level, (z, v, sums) in zip(levels[::-1], combine_bottom_up(levels), strict=True)
     ]
-    h, variance, _ = from_below.pop()  # of the divided root
+    h, variance, _ = from_below.pop()  # of the root, if it has measured nodes below: nothing above says more of it
     for above, level in pairwise(levels):
         refined_level = above.nodes.level + 1  # at unmeasured levels in between, each node has one child like itself
         sides = tree.list_divided_sides(refined_level)
-        ends, area_levels = (level.nodes.origin, level.nodes.destination), tree.level_pair(refined_level)
+        areas_of_sides = (level.nodes.origin, level.nodes.destination)
+        area_levels = tree.level_pair(refined_level)
         z, v, (total, siblings) = from_below.pop()
         parent_h, parent_variance = h, np.maximum(variance, 0)
         h, variance = np.empty_like(z), np.empty_like(z)
-        kept_runs = np.searchsorted(level.divided, level.offsets)  # where the kept children of each family begin
-        estimate_children(kept_runs, parent_h, parent_variance, total, siblings, z, v, h, variance)
+        kept_offsets = np.searchsorted(level.divided, level.offsets)  # where the kept children of each family begin
+        estimate_children(kept_offsets, parent_h, parent_variance, total, siblings, z, v, h, variance)
         yield Families(
             offsets=level.offsets,
             parents=above.divided,
             kept=level.divided if level is not levels[-1] else None,
             sides=sides,
-            area=ends[sides[0]][np.newaxis] if len(sides) == 1 else np.array(ends),
+            area=areas_of_sides[sides[0]][np.newaxis] if len(sides) == 1 else np.array(areas_of_sides),
             areas=tuple((tree.origin, tree.destination)[side].size(area_levels[side]) for side in sides),
             total=total,
             siblings=siblings,
@@ -238,36 +257,41 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
 
 
 def compute_gravity_shares(families: Families) -> Reals:
-    """Return the gravity share p of each child, as the module defines it; shape (children,).
+    """Return the gravity share p of each child; shape (children,). The shares of a family sum to 1.
 
-    The shares of a family sum to 1.
+    On a side that the level refines, the row of a child is all cells of the level with the same area. The share of a
+    child is in proportion to the sum of its row without itself or, with two such sides, to the product of both sums.
     """
-    rows = [np.zeros(areas) for areas in families.areas]
-    cells = [np.bincount(area, minlength=areas) for area, areas in zip(families.area, families.areas, strict=True)]
+    row_sums = [np.zeros(areas) for areas in families.areas]
+    row_cells = [np.bincount(area, minlength=areas) for area, areas in zip(families.area, families.areas, strict=True)]
     shares = np.empty(len(families.noisy))
 
     def select_areas_and_estimates(block: Families, _places: Places) -> tuple[NDArray[np.int32], Reals]:
         return block.area, block.fitted[0]
 
     for area, h in families.map_blocks(select_areas_and_estimates):
-        for sums, area_of_child in zip(rows, area, strict=True):
+        for sums, area_of_child in zip(row_sums, area, strict=True):
             np.add.at(sums, area_of_child, h)
 
     def divide_block(block: Families, places: Places) -> None:
-        h, row = block.fitted[0], np.ones(len(block.noisy))
-        for sums, number, area in zip(rows, cells, block.area, strict=True):
+        h, product = block.fitted[0], np.ones(len(block.noisy))
+        for sums, cells, area in zip(row_sums, row_cells, block.area, strict=True):
             # Half the standard deviation of the row is added, so that a row of 0 does not imply a share of 0.
-            row *= np.maximum(sums[area] - h, 0.0) + block.sigma / 2 * np.sqrt(number[area] - 1.0)
+            product *= np.maximum(sums[area] - h, 0.0) + block.sigma / 2 * np.sqrt(cells[area] - 1.0)
         sizes = np.diff(block.offsets)
-        total, equal = np.repeat(sum_runs(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
-        shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)
+        total = np.repeat(sum_runs(product, block.offsets), sizes)
+        equal_shares = np.repeat(1.0 / sizes, sizes)
+        shares[places.children] = np.divide(product, total, out=equal_shares, where=total > 0.0)
 
     families.process_blocks(divide_block)
     return shares
 
 
 def sum_trips_by_node(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes) -> list[Reals]:
-    """Return the trips that a table of leaves, at least one, has at each node of each level below the root."""
+    """Return the trips of a table at each node of each level below the root, top level first; shape (nodes,) each.
+
+    ``table`` has leaves of the same tree with their trips, at least one leaf, in tree order.
+    """
     return sum_leaves_by_node(levels, take_trips(_find_leaf_positions(plan, levels[-1].nodes, table), table.trips))
 
 
@@ -281,7 +305,10 @@ def find_return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) ->
 
 
 def _find_leaf_positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
-    """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
+    """Return the position of each wanted leaf in a table, or -1 if it is absent; shape (wanted,).
+
+    ``table`` must be in tree order and have at least one leaf.
+    """
     ranks = plan.tree.compute_first_ranks(Pairs(plan.tree.depth, table.origin, table.destination))
     positions: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
@@ -297,7 +324,10 @@ def _find_leaf_positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Inte
 
 
 def sum_leaves_by_node(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals]:
-    """Return the sums of numbers of the leaves at each node of each level below the root; shape (nodes,) each."""
+    """Return the sums of numbers of the leaves over each node of each level below the root, top level first.
+
+    The shape is (nodes,) each. A node that was dropped has the sum 0.
+    """
     of_levels = [leaves]
     for position in range(len(levels) - 1, 1, -1):
         level, above = levels[position], levels[position - 1]
@@ -309,6 +339,8 @@ def sum_leaves_by_node(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[R
 
 def blend_shares(families: Families, p: Reals, other: Reals, weight: float, least: float = -math.inf) -> Reals:
     """Return the blended share of each child; shape (children,). The shares of a family sum to 1.
+
+    If the level does not learn from the other table, its shares are ``p``.
 
     Args:
         p, other: Share of each child without the other table, and its trips in that table; shape (children,) each.
@@ -322,19 +354,20 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
     def select_block_inputs(block: Families, places: Places) -> tuple[PredictedFamilies, Reals]:
         return block.with_shares(p[places.children]), other[places.children]
 
-    for given, other_of_block in families.map_blocks(select_block_inputs):
-        _add_regression_sums(given, other_of_block, weight, explained, total, squares, cells)
+    for predicted, other_of_block in families.map_blocks(select_block_inputs):
+        _add_regression_sums(predicted, other_of_block, weight, explained, total, squares, cells)
     bin_of = assign_bins(cells, _LEAST_CELLS)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
-    score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    if math.fsum(score) < least * math.sqrt(len(score)):
+    scores = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    if math.fsum(scores) < least * math.sqrt(len(scores)):
         return p
-    slope = np.clip(np.divide(explained, total, out=np.zeros_like(total), where=total > 0), 0, 1)[bin_of]
+    slope_of_bin = np.clip(np.divide(explained, total, out=np.zeros_like(total), where=total > 0), 0, 1)
+    slope = slope_of_bin[bin_of]
     shares = np.empty_like(p)
 
     def blend_block(block: Families, places: Places) -> None:
-        own, of_block = p[places.children], other[places.children]
-        _blend(block.offsets, own, block.parent_h, block.sigma, of_block, weight, slope, shares[places.children])
+        p_of_block, of_block = p[places.children], other[places.children]
+        _blend(block.offsets, p_of_block, block.parent_h, block.sigma, of_block, weight, slope, shares[places.children])
 
     families.process_blocks(blend_block)
     return shares
@@ -349,9 +382,9 @@ def assign_bins(cells: Integers, least: int) -> Integers:
     in_bin, remaining = 0, int(cells.sum())
     for size, number in enumerate(cells[:-1].tolist(), start=1):
         in_bin, remaining = in_bin + number, remaining - number
-        begins = in_bin >= least and remaining >= least
-        bin_of[size] = bin_of[size - 1] + begins
-        in_bin = 0 if begins else in_bin
+        begins_bin = in_bin >= least and remaining >= least
+        bin_of[size] = bin_of[size - 1] + begins_bin
+        in_bin = 0 if begins_bin else in_bin
     return bin_of
 
 
@@ -376,8 +409,9 @@ def compute_cell_size(trips: float, sigma: float) -> int:
     """Return the size (:data:`SIZES`) of a cell that is predicted to have ``trips``."""
     if not trips > 0.0:
         return 0
-    mantissa, exponent = math.frexp(trips / sigma)
-    return min(max(2 * exponent + (1 if mantissa >= 0.7071067811865476 else 0) + _SIZE_OF_SIGMA, 0), SIZES - 1)
+    mantissa, exponent = math.frexp(trips / sigma)  # the mantissa is at least 1/2 and below 1: one octave
+    is_upper_half = mantissa >= _ROOT_OF_HALF
+    return min(max(2 * exponent + (1 if is_upper_half else 0) + _SIZE_OF_SIGMA, 0), SIZES - 1)
 
 
 @kernel
@@ -390,20 +424,21 @@ def compute_deviation(
     v - v^2 / sum v, and h_i - p_i h has the part (v / sum v - p) of h.
     """
     part = v / siblings
-    noise = v - v * part + (part - p) * (part - p) * parent_variance
-    return h - p * parent_h, max(noise, _LEAST_NOISE * v)
+    w = v - v * part + (part - p) * (part - p) * parent_variance
+    return h - p * parent_h, max(w, _LEAST_NOISE * v)
 
 
 @kernel
-def _add_regression_sums(given, other, weight, explained, total, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+def _add_regression_sums(families, other, weight, explained, total, squares, cells):  # type: ignore[no-untyped-def]  # compiled
     """Add each child that has siblings to the sums of its size, from which :func:`blend_shares` computes the slope.
 
-    tau are the shares that ``other`` gives, and H is ``parent_h``. A child adds (h - p H)(tau - p) H to ``explained``,
-    the square of this to ``squares``, and ((tau - p) H)^2 to ``total``.
+    Let H be ``parent_h``, and tau the share of the child in ``other``, which has the trips of the children in the other
+    table, after ``weight`` trips with the shares p are added to a family. A child adds (h - p H)(tau - p) H to
+    ``explained``, the square of this to ``squares``, ((tau - p) H)^2 to ``total``, and 1 to ``cells``.
     """
-    h, p = given.h, given.p
-    for family in range(len(given.offsets) - 1):
-        first, last, parent = given.offsets[family], given.offsets[family + 1], given.parent_h[family]
+    h, p = families.h, families.p
+    for family in range(len(families.offsets) - 1):
+        first, last, parent = families.offsets[family], families.offsets[family + 1], families.parent_h[family]
         if last - first < 2 or not parent > 0.0:
             continue
         other_total = weight
@@ -412,7 +447,7 @@ def _add_regression_sums(given, other, weight, explained, total, squares, cells)
         for i in range(first, last):
             tau = (other[i] + weight * p[i]) / other_total
             gap = (tau - p[i]) * parent
-            size = compute_cell_size(p[i] * parent, given.sigma)
+            size = compute_cell_size(p[i] * parent, families.sigma)
             product = (h[i] - p[i] * parent) * gap
             explained[size] += product
             total[size] += gap * gap
@@ -424,7 +459,10 @@ def _add_regression_sums(given, other, weight, explained, total, squares, cells)
 def _blend(
     offsets: Integers, p: Reals, parent_h: Reals, sigma: float, other: Reals, weight: float, slope: Reals, shares: Reals
 ) -> None:
-    """Write the blended shares of the children of every family into ``shares``; see :func:`blend_shares`."""
+    """Write the blended shares of the children of every family into ``shares``; see :func:`blend_shares`.
+
+    They are p + b (tau - p) or, if this is less, 0, scaled to sum to 1. The slope b is that of the size of the child.
+    """
     for family in range(len(offsets) - 1):
         first, last, parent = offsets[family], offsets[family + 1], parent_h[family]
         other_total = weight

@@ -79,16 +79,16 @@ class Estimates:
     def take(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
         present = place >= 0
-        columns = [values if len(values) else np.zeros(1) for values in vars(self).values()]
+        columns = [values if len(values) else np.zeros(1) for values in vars(self).values()]  # -1 needs a last value
         return Estimates(*[np.where(present, values[place], 0.0) for values in columns])
 
-    def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
-        """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
+    def choose_where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
+        """Return these estimates where ``chosen`` is true, and those of ``other`` elsewhere."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Estimates(*(np.where(chosen, own, others) for own, others in pairs))
+        return Estimates(*(np.where(chosen, values, other_values) for values, other_values in pairs))
 
     def __add__(self, other: Estimates) -> Estimates:
-        """Return the estimates of the sums with those of another release, whose noise must be independent."""
+        """Return the estimates of sums over two releases: these, plus those of another with independent noise."""
         return Estimates(*map(add, vars(self).values(), vars(other).values()))
 
 
@@ -123,7 +123,8 @@ class NodeSums:
     ) -> NodeSums:
         """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default.
 
-        ``first`` is the number of the area of each sum, 0 by default.
+        A noisy value is independent of all others, so it has the factor 0, and its variance is its residual. ``rows``
+        is the number of rows of :attr:`values`, and ``first`` the number of the area of each sum, 0 by default.
         """
         sums = cls.make_zeros(np.ones(len(level.nodes), dtype=np.int64), rows, first)
         weight = 1.0 if weights is None else weights
@@ -136,13 +137,16 @@ class NodeSums:
 
     @classmethod
     def make_zeros(cls, areas: Integers, rows: int = ALL_ROWS, first: Integers | None = None) -> NodeSums:
-        """Return sums that are all 0, for nodes with the given numbers of sums, of areas from ``first``, or 0, on."""
+        """Return sums that are all 0, with ``rows`` rows.
+
+        Node ``i`` has ``areas[i]`` sums, one for each area from ``first[i]`` on, or from 0 on by default.
+        """
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((rows, offsets[-1])), np.zeros_like(areas) if first is None else first)
 
     @classmethod
     def concatenate(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
-        """Return one object with the sums of all pieces, whose nodes are consecutive."""
+        """Return one object with the sums of all pieces, in their order; each piece has ``rows`` rows of values."""
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((rows, 0)), *(part.values for part in parts)], axis=1)
@@ -159,39 +163,48 @@ class NodeSums:
     ) -> NodeSums:
         """Return sums over the children of each node of the level above that has measured children, one per area.
 
-        The nodes of this object are all children, or the divided ones. Then the others were dropped. Where some pairs
-        cannot have trips, a node has sums from the least to the greatest area of its children.
+        The sums of this object are of all children, or of the divided children alone if the other children were
+        dropped. A node has sums from the least to the greatest area of its children, also where some pairs cannot have
+        trips.
 
         Args:
             level: The level of the children.
             first: Number of the first area that each child overlaps; by default, that of its sums. Shape (children,).
-            count: How many areas each child overlaps; by default, as many as it has sums. Shape (children,).
+            count: Number of areas that each child overlaps; by default, that of its sums. Shape (children,).
             group: For children with one sum, number of the area of this sum, from the first; shape (children,).
             unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
                 of :func:`estimate_dropped_trips`; shape (3, children). None if no node was dropped.
         """
         first = self.first if first is None else first
         count = np.diff(self.offsets) if count is None else count
-        least, end = first[:0], first[:0]
-        if len(level.offsets) > 1:  # the root has no parent
+        least, end = first[:0], first[:0]  # of the areas of each parent: the first one, and the one after the last
+        if len(level.offsets) > 1:  # otherwise, the level is the root, which has no parent
             least = np.minimum.reduceat(first, level.offsets[:-1])
             end = np.maximum.reduceat(first + count, level.offsets[:-1])
         above = NodeSums.make_zeros(end - least, len(self.values), least)
-        area, begins = first if group is None else first + group, above.offsets[:-1] - least
-        children = _Children(level.offsets, level.own, level.divided, begins, area, self.offsets)
+        children = _Children(
+            offsets=level.offsets,
+            own=level.own,
+            divided=level.divided,
+            begins=above.offsets[:-1] - least,
+            area=first if group is None else first + group,
+            cells=self.offsets,
+        )
         _add_rows(children, self.values if unseen is None else self.values[:MEASURED_ROWS], above.values)
         _remove_covariances(above.offsets, level.siblings, above.values)
         if unseen is not None:
             _add_unseen_rows(children, self.values, count, unseen, above.values)
         return above
 
-    def compute_estimates(self, of_nodes: Reals) -> Estimates:
-        """Return the estimate of each sum; ``of_nodes`` has the variance V of each node's estimate, shape (nodes,)."""
-        factor, residual, estimate, *dropped = self.values
-        variance = residual + factor**2 * np.repeat(of_nodes, np.diff(self.offsets))
-        none = np.zeros(len(estimate))
-        most, unseen, doubt = dropped or [none] * 3
-        return Estimates(estimate, variance, most, unseen, doubt, none)
+    def compute_estimates(self, node_variances: Reals) -> Estimates:
+        """Return the estimate of each sum, given the variance V of each node's estimate; shape (nodes,)."""
+        factor, residual, estimate = self.values[:MEASURED_ROWS]
+        variance = residual + factor**2 * np.repeat(node_variances, np.diff(self.offsets))
+        nothing = np.zeros(len(estimate))
+        most, unseen, doubt = nothing, nothing, nothing
+        if len(self.values) == ALL_ROWS:
+            most, unseen, doubt = self.values[MEASURED_ROWS:]
+        return Estimates(estimate, variance, most, unseen, doubt, unmeasured=nothing)
 
 
 class _Children(NamedTuple):
@@ -200,14 +213,17 @@ class _Children(NamedTuple):
     offsets: Integers
     own: Reals
     divided: Integers
-    begins: Integers  # column of the area 0 among the sums of each parent; shape (parents,)
+    begins: Integers  # column of the area number 0 among the sums of each parent, maybe below 0; shape (parents,)
     area: Integers  # number of the area of the first sum of each child; shape (children,)
     cells: Integers  # the sums of child d, of all or of the divided ones alone, are cells[d]:cells[d + 1]
 
 
 @kernel
 def _add_rows(children: _Children, values: Reals, above: Reals) -> None:
-    """Add the sums of every child to those of its parent: of the factors, c v; of the residuals, r + c^2 v."""
+    """Add the sums of every child to those of its parent, ``above``: of the factors, c v; of the residuals, r + c^2 v.
+
+    The estimates, and any further rows of ``values``, are added as they are. :func:`_remove_covariances` comes next.
+    """
     offsets, own, divided, begins, area, cells = children
     have_all_sums, parent = len(cells) > len(own), 0
     if len(begins) == 0:
@@ -218,30 +234,37 @@ def _add_rows(children: _Children, values: Reals, above: Reals) -> None:
             parent += 1
         source, width, target, v = cells[d], cells[d + 1] - cells[d], begins[parent] + area[child], own[child]
         for cell in range(width):
-            above[0, target + cell] += values[0, source + cell] * v
+            above[FACTOR, target + cell] += values[FACTOR, source + cell] * v
         for cell in range(width):
-            factor = values[0, source + cell]
-            above[1, target + cell] += values[1, source + cell] + factor * factor * v
-        for row in range(2, len(values)):
+            factor = values[FACTOR, source + cell]
+            above[_RESIDUAL, target + cell] += values[_RESIDUAL, source + cell] + factor * factor * v
+        for row in range(_ESTIMATE, len(values)):
             for cell in range(width):
                 above[row, target + cell] += values[row, source + cell]
 
 
 @kernel
 def _remove_covariances(columns: Integers, siblings: Reals, above: Reals) -> None:
-    """Make the factors and residuals of each parent p, at ``columns[p]:columns[p + 1]``, from what was added."""
+    """Turn what :func:`_add_rows` added into the factors c and residuals r of each parent.
+
+    The sums of parent p are the columns ``columns[p]:columns[p + 1]`` of ``above``, and ``siblings`` has its S.
+    """
     for parent in range(len(siblings)):
         for column in range(columns[parent], columns[parent + 1]):
-            covariance = above[0, column]  # of the sum with the sum of all children
-            above[0, column] = covariance / siblings[parent]
-            above[1, column] = max(0.0, above[1, column] - covariance * above[0, column])
+            covariance = above[FACTOR, column]  # sum c_i v_i, the covariance with the sum of all children
+            factor = covariance / siblings[parent]
+            above[FACTOR, column] = factor
+            above[_RESIDUAL, column] = max(0.0, above[_RESIDUAL, column] - covariance * factor)
 
 
 @kernel
 def _add_unseen_rows(children: _Children, values: Reals, count: Integers, unseen: Reals, above: Reals) -> None:
-    """Add the rows of dropped nodes of every child, and its ``unseen`` values, to ``count`` sums of its parent."""
+    """Add the rows of dropped nodes of every child, and its ``unseen`` values, to the sums of its parent in ``above``.
+
+    A child with sums adds to as many sums of its parent; a dropped one adds its ``unseen`` values to ``count`` sums.
+    """
     offsets, own, divided, begins, area, cells = children
-    have_all_sums, d = len(cells) > len(own), 0
+    have_all_sums, d = len(cells) > len(own), 0  # d counts the children with sums
     for parent in range(len(begins)):
         for child in range(offsets[parent], offsets[parent + 1]):
             target = begins[parent] + area[child]
@@ -259,7 +282,7 @@ def _add_unseen_rows(children: _Children, values: Reals, count: Integers, unseen
 
 
 def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
-    """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
+    """Return each node's contributions to an estimate of the trips of dropped nodes, and to the estimate's variance.
 
     The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
     trips of the dropped nodes among them.
@@ -280,17 +303,18 @@ def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """
     is_kept = np.zeros(len(level.nodes), dtype=np.bool_)
     is_kept[level.divided] = True
-    near = np.zeros(len(level.nodes))
+    correction = np.zeros(len(level.nodes))  # the contribution to s2 p(m)
     if len(level.offsets) > 1:
         first, siblings = level.offsets[:-1], np.diff(level.offsets)
-        dropped = np.maximum.reduceat(np.where(is_kept, -np.inf, level.noisy), first)
-        if_none = np.minimum.reduceat(level.noisy, first) - 1
-        threshold = np.repeat(np.where(np.isinf(dropped), if_none, dropped), siblings)
-        around = max(1.0, np.ceil(level.noise**0.5 / 2))
-        for width, part in ((around, 4 / 3), (2 * around, -1 / 6)):
-            near += part * ((threshold - width < level.noisy) & (level.noisy <= threshold + width))
-        near *= level.noise / (2 * around)
-    return np.where(is_kept, 0.0, level.noisy) + near, np.where(is_kept, 0.0, level.noise) + near**2
+        largest_dropped = np.maximum.reduceat(np.where(is_kept, -np.inf, level.noisy), first)
+        below_all = np.minimum.reduceat(level.noisy, first) - 1
+        m = np.repeat(np.where(np.isinf(largest_dropped), below_all, largest_dropped), siblings)
+        h = max(1.0, np.ceil(level.noise**0.5 / 2))
+        # (4 W(h) - W(2h)) / 3 is 1 / 2h times 4/3 of the number within h, minus 1/6 of that within 2h.
+        for width, weight in ((h, 4 / 3), (2 * h, -1 / 6)):
+            correction += weight * ((m - width < level.noisy) & (level.noisy <= m + width))
+        correction *= level.noise / (2 * h)
+    return np.where(is_kept, 0.0, level.noisy) + correction, np.where(is_kept, 0.0, level.noise) + correction**2
 
 
 @dataclass(frozen=True)
@@ -360,43 +384,50 @@ class FittedTree:
         coarse, fine = self.find_enclosing_levels(origin_level, destination_level)
         if level is not None:
             fine = self.find_enclosing_levels(level, min(level, self.tree.destination.depth))[1]
-        level_of_cells = self.levels[coarse]
-        if coarse == fine:
-            nodes = level_of_cells.nodes
-            if weights is _EVERY:
-                estimates = Estimates.from_nodes(level_of_cells.estimate, level_of_cells.variance)
-                return nodes.origin, nodes.destination, estimates
-            sums = self._make_node_sums(level_of_cells, _evaluate_at_nodes(weights.of, level_of_cells))
-            if weights.group is not None:
-                single, group = sums, weights.group(nodes.origin, nodes.destination)
-                sums = NodeSums.make_zeros(np.full(len(nodes), weights.groups), self._rows)
-                sums.values[:, sums.offsets[:-1] + group] = single.values
-            return nodes.origin, nodes.destination, sums.compute_estimates(level_of_cells.variance)
-        apart = 1 if origin_level < destination_level else 0
+        containing = self.levels[coarse]
+        if coarse == fine:  # the cells are nodes
+            nodes = containing.nodes
+            return nodes.origin, nodes.destination, self._estimate_nodes(containing, weights)
+        apart = 1 if origin_level < destination_level else 0  # the side on which cells are finer than the nodes
         apart_level = (origin_level, destination_level)[apart]
         sums = self._sum_nodes_below(coarse, fine, apart, apart_level, weights)
-        offsets = sums.offsets // weights.groups
-        count = np.diff(offsets)
-        divided = level_of_cells.divided
-        summed_area = np.repeat(_select_side_areas(level_of_cells, 1 - apart)[divided], count)
-        before = np.repeat(sums.first // weights.groups - offsets[:-1], count)
-        apart_area = (np.arange(len(summed_area)) + before).astype(np.int32)
-        origin, destination = (apart_area, summed_area) if apart == 0 else (summed_area, apart_area)
-        return origin, destination, sums.compute_estimates(level_of_cells.variance[divided])
+        offsets = sums.offsets // weights.groups  # the cells of divided node d are offsets[d]:offsets[d + 1]
+        cells_of_node = np.diff(offsets)
+        divided = containing.divided
+        node_area = np.repeat(_select_side_areas(containing, 1 - apart)[divided], cells_of_node)
+        # The areas of the cells of a node are consecutive, from ``sums.first`` on.
+        first_area = np.repeat(sums.first // weights.groups, cells_of_node)
+        first_cell = np.repeat(offsets[:-1], cells_of_node)
+        apart_area = (first_area + np.arange(len(node_area)) - first_cell).astype(np.int32)
+        origin, destination = (apart_area, node_area) if apart == 0 else (node_area, apart_area)
+        return origin, destination, sums.compute_estimates(containing.variance[divided])
+
+    def _estimate_nodes(self, level: FittedLevel, weights: Weights) -> Estimates:
+        """Return the weighted estimates of all nodes of a level, each in all groups; shape (nodes * groups,)."""
+        if weights is _EVERY:
+            return Estimates.from_nodes(level.estimate, level.variance)
+        sums = self._make_node_sums(level, _evaluate_at_nodes(weights.of, level))
+        group = _evaluate_at_nodes(weights.group, level)
+        if group is not None:
+            node_sums = sums
+            sums = NodeSums.make_zeros(np.full(len(level.nodes), weights.groups), self._rows)
+            sums.values[:, sums.offsets[:-1] + group] = node_sums.values
+        return sums.compute_estimates(level.variance)
 
     def estimate_cells_with_totals(
         self, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, Estimates]:
         """Return the cells of :meth:`estimate_cells`, improved by measured area totals.
 
-        For a level of a side with measured totals and the whole space of the other side, these are all areas. Measured
-        totals contain the trips of dropped nodes. If there are some, the estimate of an area is that of the tree or the
-        measured one, whichever has the smaller variance.
+        Only cells of the whole space of one side, and a level of a side with measured totals, are improved. Then all
+        areas of that level have a cell. Measured totals contain the trips of dropped nodes. If there are dropped nodes,
+        the estimate of an area is that of the tree or the measured one, whichever has the smaller variance.
         """
         origin, destination, estimates = self.estimate_cells(origin_level, destination_level)
         levels = origin_level, destination_level
         for side in (0, 1):
-            measured = None if levels[1 - side] else self.sum_measured_totals(side, levels[side])
+            is_whole_space = levels[1 - side] == 0
+            measured = self.sum_measured_totals(side, levels[side]) if is_whole_space else None
             if measured is not None:
                 areas = np.arange(len(measured.estimate), dtype=np.int32)
                 ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))
@@ -410,26 +441,32 @@ class FittedTree:
         estimate = self.sum_between(origins, destinations)
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
             if side in self.area_totals and other.all() and chosen.any():
-                (noisy, noise), zones = self.area_totals[side], chosen.sum(keepdims=True)
-                of_chosen = noise if isinstance(noise, float) else noise[chosen]
-                spread = sum_variances(of_chosen, np.zeros(zones, dtype=np.int64), 1)
-                measured = Estimates.from_nodes(sum_runs(noisy[chosen], np.append(0, zones)), spread)
-                estimate = self._combine_with_measurement(estimate, measured, np.ones(1, dtype=np.bool_))
+                noisy, noise = self.area_totals[side]
+                zones = int(chosen.sum())
+                noise_of_chosen = noise if isinstance(noise, float) else noise[chosen]
+                variance = sum_variances(noise_of_chosen, np.zeros(zones, dtype=np.int64), areas=1)
+                measured = Estimates.from_nodes(sum_runs(noisy[chosen], np.array([0, zones])), variance)
+                estimate = self._combine_with_measurement(estimate, measured, known=np.ones(1, dtype=np.bool_))
         return estimate
 
     def _combine_with_measurement(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
-        """Return estimates by the tree, where they are known, with independent measurements of the same sums."""
-        if self.nothing_dropped:
-            whole = of_tree.variance + measured.variance
-            part = np.divide(of_tree.variance, whole, out=np.zeros_like(whole), where=whole > 0)
-            estimate = of_tree.estimate + part * (measured.estimate - of_tree.estimate)
-            return Estimates.from_nodes(estimate, part * measured.variance)
-        return of_tree.where(known & (of_tree.variance < measured.variance), measured)
+        """Return estimates of sums by the tree, combined with independent measurements of the same sums.
+
+        They are the means weighted by precision. If nodes were dropped, they are the estimate by the tree, where it is
+        ``known``, or the measured one, whichever has the smaller variance.
+        """
+        if self.nothing_dropped:  # a sum that the tree does not know cannot have trips: it is 0 with the variance 0
+            total = of_tree.variance + measured.variance
+            weight = np.divide(of_tree.variance, total, out=np.zeros_like(total), where=total > 0)
+            estimate = of_tree.estimate + weight * (measured.estimate - of_tree.estimate)
+            return Estimates.from_nodes(estimate, weight * measured.variance)
+        return of_tree.choose_where(known & (of_tree.variance < measured.variance), measured)
 
     def sum_measured_totals(self, side: int, level: int) -> Estimates | None:
         """Return the measured or known totals of the areas of a level of one side; None if there are none.
 
-        The number of all trips is not improved by measured ones, which have far more noise.
+        Return None also for the number of all trips (level 0) if all zones have one variance, as measured totals do:
+        their sum has far more noise than the estimate by the tree.
         """
         noisy, noise = self.area_totals.get(side, (np.empty(0), 0.0))
         if not len(noisy) or (level == 0 and isinstance(noise, float)):
@@ -447,7 +484,7 @@ class FittedTree:
         :meth:`estimate_cells`.
         """
         selected_before = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
-        below: NodeSums | None = None
+        below: NodeSums | None = None  # one sum for each divided node of the next level
         for level in reversed(self.levels):
             wholly, touched = self._find_selected_nodes(level, selected_before)
             sums = self._make_node_sums(level, wholly)
@@ -463,7 +500,7 @@ class FittedTree:
     def find_largest_dropped_bound(self, origin_level: int, destination_level: int) -> int | None:
         """Return the largest upper bound of the nodes above a pair of levels that were dropped; None if none was."""
         coarse, fine = self.find_enclosing_levels(origin_level, destination_level)
-        above = range(coarse if coarse == fine else coarse + 1)
+        above = range(coarse if coarse == fine else coarse + 1)  # if the levels are equal, the cells are its nodes
         dropped = (np.delete(self.levels[k].bound, self.levels[k].divided) for k in above)
         return max((int(bounds.max()) for bounds in dropped if len(bounds)), default=None)
 
@@ -487,9 +524,9 @@ class FittedTree:
     def _sum_nodes_below(self, coarse: int, fine: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
         """Return sums of the nodes of the level at ``fine`` below each divided node of the level at ``coarse``.
 
-        A divided node has one sum per area of ``apart_level`` on the side ``apart`` (0 for origins, 1 for
-        destinations), which is not summed over, and per group. The last two levels are summed in blocks of nodes, since
-        they have many cells and give few sums. The position ``coarse`` is before ``fine``, so there is at least one
+        The side ``apart`` (0 for origins, 1 for destinations) is not summed over: a divided node has one sum for each
+        area of ``apart_level`` on this side, and each group. The last two levels are summed in blocks of nodes, since
+        they have many cells and give few sums. The position ``coarse`` must be before ``fine``, so that there is a
         level to sum.
         """
         middle = max(coarse, fine - 2)
@@ -513,11 +550,10 @@ class FittedTree:
                 # Of the next level, the block has the children of those among these children that are divided.
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
             *above, lowest = levels_of_block
-            areas, count = self.find_overlapped_areas(lowest, apart, apart_level)
+            first_area, count = self.find_overlapped_areas(lowest, apart, apart_level)
             sums = self._make_node_sums(lowest, _evaluate_at_nodes(weights.of, lowest))
-            sums = sums.sum_to_parents(
-                lowest, groups * areas, groups * count, _evaluate_at_nodes(weights.group, lowest)
-            )
+            group = _evaluate_at_nodes(weights.group, lowest)
+            sums = sums.sum_to_parents(lowest, first=groups * first_area, count=groups * count, group=group)
             return sum_up_levels(sums, above)
 
         sums = NodeSums.concatenate(map_in_order(sum_block, _iterate_blocks(levels)), self._rows)
@@ -526,15 +562,18 @@ class FittedTree:
     def _make_node_sums(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
         """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
 
-        The value is the least-squares estimate of the node. But if nodes were dropped, the others were selected by
-        their noise, which biases their estimates. Then it is the noisy value, which is unbiased because it was drawn
-        after the nodes above had been selected.
+        The value is the least-squares estimate of the node. But if nodes were dropped, the kept nodes were selected by
+        their noise, which biases their estimates. Then the value is the noisy one, which is unbiased because it was
+        drawn after the nodes above had been selected.
         """
-        fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
-        return NodeSums.from_level(level, weights, self._rows, noisy=not fitted)
+        is_unbiased = self.nothing_dropped or level.noise == 0 or not self.by_noise
+        return NodeSums.from_level(level, weights, self._rows, noisy=not is_unbiased)
 
     def find_overlapped_areas(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
-        """Return the first of the areas of ``apart_level`` that each node overlaps on one side, and their number."""
+        """Return the first area of ``apart_level`` that each node overlaps on a side, and the number of such areas.
+
+        The areas of a node are consecutive. The shapes are (nodes,).
+        """
         geography, nodes = (self.tree.origin, self.tree.destination)[side], _select_side_areas(level, side)
         own_level = self.tree.level_pair(level.nodes.level)[side]
         if own_level >= apart_level:
@@ -546,10 +585,10 @@ class FittedTree:
     def _find_selected_nodes(
         self, level: FittedLevel, selected_before: Sequence[Integers]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return masks of nodes with all, and with any, zone pairs selected.
+        """Return masks of the nodes of which all zone pairs, and of which any, are selected; shape (nodes,) each.
 
-        ``selected_before`` has, for each side, the number of selected zones before each zone, and of all; shape
-        (zones + 1,).
+        ``selected_before`` has, for each side, the number of selected zones before each zone and, last, of all zones;
+        shape (zones + 1,).
         """
         wholly, touched = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
@@ -564,9 +603,9 @@ class FittedTree:
     ) -> Estimates:
         """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`estimate_cells`.
 
-        ``place`` is the position of each cell among those, or -1 for a cell below a dropped node, or one that cannot
-        have trips. Such a cell has the estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured
-        ancestor, or 0.
+        ``place`` is the position of each cell among these estimates; -1 for a cell below a dropped node, or one that
+        cannot have trips. A cell without a place has the estimate 0. Its ``unmeasured`` is the upper bound of its
+        nearest measured ancestor or, if it cannot have trips, 0.
         """
         below, unmeasured = place < 0, np.zeros(len(place))
         if below.any() and not self.nothing_dropped:  # otherwise, it cannot have trips
@@ -611,7 +650,10 @@ def _bound_and_estimate_dropped(level: FittedLevel) -> Reals:
 
 
 def _iterate_blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of nodes above the first of some levels, each with about ``_BLOCK`` nodes of the last one below."""
+    """Yield ranges of divided nodes of the level above some consecutive levels.
+
+    Each range has about ``_BLOCK`` nodes of the last of these levels below it.
+    """
     ends = levels[0].offsets
     for above, level in pairwise(levels):
         ends = level.offsets[np.searchsorted(above.divided, ends)]

@@ -50,9 +50,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,26 +87,34 @@ def compute_exchange_covariances(fit: FittedTree, level: int) -> Reals:
     Both geographies of the tree must be the same. If nodes were dropped, the sums are of noisy values, which are
     independent, and no value is in both. Then the covariances are 0.
     """
-    shared = np.zeros(fit.tree.origin.size(level))
+    covariance = np.zeros(fit.tree.origin.size(level))
     if not fit.nothing_dropped:
-        return shared
-    finest = fit.find_enclosing_levels(level, level)[1]
+        return covariance
+    _, finest = fit.find_enclosing_levels(level, level)
     nodes = fit.levels[finest].nodes
-    areas = [fit.find_overlapped_areas(fit.levels[finest], side, level)[0] for side in (0, 1)]
     are_apart = nodes.origin != nodes.destination
-    sides = [NodeSums.from_level(fit.levels[finest], are_apart, MEASURED_ROWS, first=own) for own in areas]
+    sides = []  # sums of outflows, by origin area, and of inflows, by destination area
+    for side in (0, 1):
+        area, _ = fit.find_overlapped_areas(fit.levels[finest], side, level)
+        sides.append(NodeSums.from_level(fit.levels[finest], are_apart, MEASURED_ROWS, first=area))
     node, product = _find_common_nodes(fit, finest, level, sides)
-    for k in range(finest, 0, -1):
+    for k in range(finest, 0, -1):  # q = q_i + c_i d_i v_i - c d S, as only one child i is below both sums
         fitted = fit.levels[k]
-        shared += product * fitted.own[node]
+        covariance += product * fitted.own[node]
         sides = [sums.sum_to_parents(fitted) for sums in sides]
         node, product = _find_common_nodes(fit, k - 1, level, sides)
-        shared -= product * fitted.siblings[node]
-    return shared + product * fit.levels[0].variance[node]
+        covariance -= (
+            product * fitted.siblings[node]
+        )  # every node is divided, so nodes and divided nodes have one order
+    return covariance + product * fit.levels[0].variance[node]
 
 
 def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
-    """Return the node of ``fit.levels[k]`` above outflow and inflow (``sides``) of each area, and its product c d."""
+    """Return the node of ``fit.levels[k]`` with leaves of both sums of each area of a level, and its c d.
+
+    ``sides`` has the sums of outflows and of inflows below the nodes; c and d are the factors of those of the area.
+    Where there is no such node, its position is -1 and the product is 0. The shapes are (areas,).
+    """
     nodes, tree = fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
     pair = tree.level_pair(nodes.level)
@@ -117,7 +123,7 @@ def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[Node
     product = np.ones(len(areas))
     for sums in sides:
         place = areas - sums.first[node]
-        # Without such a node (-1) or such an area, it cannot have trips.
+        # An area without such a node (-1), or without a sum below it, cannot have trips there.
         is_there = (node >= 0) & (place >= 0) & (place < np.diff(sums.offsets)[node])
         product[~is_there] = 0.0
         product[is_there] *= sums.values[FACTOR, (sums.offsets[node] + place)[is_there]]
@@ -167,19 +173,24 @@ class Intervals:
     def compute_zero_bound(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> int:
-        """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips."""
+        """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips.
+
+        For a sum of releases that dropped nodes, the bound may be larger: each adds the largest of its own.
+        """
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.estimate_cells_with_totals(*levels) for fit in self.fits]
-        cells: tuple[Numbers, Numbers] = estimated[0][:2]
+        origins, destinations, _ = estimated[0]
         if len(estimated) > 1:  # cells that any release estimates
-            numbers = [origins.astype(np.int64) * width + destinations for origins, destinations, _ in estimated]
-            origins, destinations = np.divmod(np.unique(np.concatenate(numbers)), width)
-            cells = origins.astype(np.int32), destinations.astype(np.int32)
-        upper = compute_sum_upper_bounds(self._sum_cell_estimates(levels, estimated, *cells), compute_upper_bound)
-        place = find_pairs(*cells, origin, destination, width)
-        upper[place[place >= 0]] = 0
+            codes = [origins.astype(np.int64) * width + destinations for origins, destinations, _ in estimated]
+            origins, destinations = np.divmod(np.unique(np.concatenate(codes)), width)
+            origins, destinations = origins.astype(np.int32), destinations.astype(np.int32)
+        sums = self._sum_cell_estimates(levels, estimated, origins, destinations)
+        upper = compute_sum_upper_bounds(sums, compute_upper_bound)
+        place = find_pairs(origins, destinations, origin, destination, width)
+        upper[place[place >= 0]] = 0  # leaves out the given cells
         dropped = [bound for fit in self.fits if (bound := fit.find_largest_dropped_bound(*levels)) is not None]
-        of_other_cells = sum(dropped) if len(dropped) == len(self.fits) else 0  # cells that no release estimates
+        # Only if every release dropped nodes may there be cells that no release estimates.
+        of_other_cells = sum(dropped) if len(dropped) == len(self.fits) else 0
         return int(max(upper.max(initial=0), of_other_cells))
 
     def compute_cell_bounds(
@@ -187,7 +198,7 @@ class Intervals:
     ) -> tuple[Integers, Integers]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
 
-        By default, they are those of cells that were chosen before the release.
+        By default, the lower bounds hold for cells that were chosen before the release.
         """
         levels = origin_level, destination_level
         sums = self._sum_cell_estimates(
@@ -196,9 +207,9 @@ class Intervals:
         return compute_bounds(sums, ends)
 
     def estimate_areas(self, level: int) -> AreaEstimates:
-        """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
+        """Return estimates of the trips within, from and to each area of a level. Both geographies must be the same."""
         of_releases = [_estimate_areas_of_release(fit, level) for fit in self.fits]
-        return AreaEstimates(*(reduce(add, estimates) for estimates in zip(*of_releases, strict=True)))
+        return AreaEstimates(*(_add_in_order(of_field) for of_field in zip(*of_releases, strict=True)))
 
     def estimate_begun_trips(
         self, level: int, weight: ZoneFunction | None = None, group: GroupFunction | None = None, groups: int = 1
@@ -210,15 +221,15 @@ class Intervals:
         """
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         weights, zones = Weights(weight, group, groups), self._tree.origin.depth
-        sums = [fit.estimate_cells(level, 0, weights, zones) for fit in self.fits]
-        by_group = [
-            [
-                (origin, destination, estimates.take(np.arange(k, groups * len(origin), groups)))
-                for origin, destination, estimates in sums
-            ]
-            for k in range(groups)
-        ]
-        return [self._sum_cell_estimates((level, 0), cells, areas, np.zeros_like(areas)) for cells in by_group]
+        estimated = [fit.estimate_cells(level, 0, weights, zones) for fit in self.fits]
+        sums_of_groups = []
+        for number in range(groups):
+            cells = []
+            for origin, destination, estimates in estimated:
+                in_group = np.arange(number, groups * len(origin), groups)  # a cell's groups follow each other
+                cells.append((origin, destination, estimates.take(in_group)))
+            sums_of_groups.append(self._sum_cell_estimates((level, 0), cells, areas, np.zeros_like(areas)))
+        return sums_of_groups
 
     def compute_sum_bounds(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
@@ -229,7 +240,7 @@ class Intervals:
 
     def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
         """Estimate the sum of all trips, each with its weight, as :func:`estimate_weighted_tree_sum` does."""
-        return reduce(add, [estimate_weighted_tree_sum(fit, weight, deviations) for fit in self.fits])
+        return _add_in_order([estimate_weighted_tree_sum(fit, weight, deviations) for fit in self.fits])
 
     def _sum_cell_estimates(
         self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
@@ -251,64 +262,75 @@ def _select_cell_estimates(
 
 
 def _estimate_areas_of_release(fit: FittedTree, level: int) -> AreaEstimates:
-    """Return the estimates of each area of a level from one release; both geographies are the same."""
+    """Return the estimates of each area of a level from one release; both geographies must be the same."""
     areas = np.arange(fit.tree.origin.size(level), dtype=np.int32)
-    none = np.zeros_like(areas)
-    ends = {(level, level): (areas, areas), (level, 0): (areas, none), (0, level): (none, areas)}
-    origin, destination, estimates = fit.estimate_cells(level, level)
-    own = np.flatnonzero(origin == destination)
-    of_cells = {
-        (level, level): (origin[own], destination[own], estimates.take(own)),
-        **{pair: fit.estimate_cells(*pair, OTHERS, level) for pair in ((level, 0), (0, level))},
-    }
-    parts = [_select_cell_estimates(fit, pair, cells, *ends[pair]) for pair, cells in of_cells.items()]
-    exchange, (within, outflow, inflow) = compute_exchange_covariances(fit, level), parts
-    if fit.area_totals and fit.nothing_dropped:
-        sums = [
-            _select_cell_estimates(fit, pair, fit.estimate_cells(*pair), *ends[pair])
-            for pair in ((level, 0), (0, level))
-        ]
-        return _combine_with_measured_totals(fit, level, parts, sums, exchange)
-    begun = _select_cell_estimates(fit, (level, 0), fit.estimate_cells_with_totals(level, 0), areas, none)
-    (outflow, of_out), (inflow, of_in) = (
-        _subtract_trips_within(fit.sum_measured_totals(side, level), within, other)
-        for side, other in enumerate(parts[1:])
+    whole_space = np.zeros_like(areas)
+    inside, outwards, inwards = (level, level), (level, 0), (0, level)
+    ends = {inside: (areas, areas), outwards: (areas, whole_space), inwards: (whole_space, areas)}
+
+    def select_areas(levels: tuple[int, int], cells: Cells) -> Estimates:
+        return _select_cell_estimates(fit, levels, cells, *ends[levels])
+
+    origin, destination, estimates = fit.estimate_cells(*inside)
+    diagonal = np.flatnonzero(origin == destination)
+    within = select_areas(inside, (origin[diagonal], destination[diagonal], estimates.take(diagonal)))
+    outflow, inflow = (
+        select_areas(levels, fit.estimate_cells(*levels, OTHERS, level)) for levels in (outwards, inwards)
     )
-    return AreaEstimates(within, begun, outflow, inflow, np.where(of_out & of_in, within.variance, exchange))
+    exchange = compute_exchange_covariances(fit, level)
+    if fit.area_totals and fit.nothing_dropped:
+        sums = [select_areas(levels, fit.estimate_cells(*levels)) for levels in (outwards, inwards)]
+        return _combine_with_measured_totals(fit, level, [within, outflow, inflow], sums, exchange)
+    begun = select_areas(outwards, fit.estimate_cells_with_totals(*outwards))
+    outflow, is_out_measured = _subtract_trips_within(fit.sum_measured_totals(0, level), within, outflow)
+    inflow, is_in_measured = _subtract_trips_within(fit.sum_measured_totals(1, level), within, inflow)
+    # Where both are measured totals minus the trips within, they share the error of the trips within.
+    exchange = np.where(is_out_measured & is_in_measured, within.variance, exchange)
+    return AreaEstimates(within, begun, outflow, inflow, exchange)
 
 
 def _subtract_trips_within(
-    measured: Estimates | None, within: Estimates, other: Estimates
+    measured: Estimates | None, within: Estimates, of_tree: Estimates
 ) -> tuple[Estimates, NDArray[np.bool_]]:
-    """Return the outflow or inflow of areas, and where it is the measured total minus the trips within.
+    """Return the outflow or inflow of areas, and a mask of where it is the measured total minus the trips within.
 
-    It is if that has the smaller variance. ``other`` is the estimate by the tree, without the trips of dropped nodes,
-    which the measured total contains. Trips within that were dropped are in the total, so they lower the difference.
+    Elsewhere, it is the estimate by the tree, ``of_tree``, because that has the smaller variance, or because no total
+    was measured. The measured total contains the trips of dropped nodes; ``of_tree`` does not. Trips within that were
+    dropped may be as many as their bound, by which the difference is lowered, and are then stated as its dropped trips.
     """
     if measured is None:
-        return other, np.zeros(len(within.estimate), dtype=np.bool_)
-    most, none = within.most + within.unmeasured, np.zeros(len(within.estimate))
+        return of_tree, np.zeros(len(within.estimate), dtype=np.bool_)
+    most, nothing = within.most + within.unmeasured, np.zeros(len(within.estimate))
     estimate, variance = measured.estimate - within.estimate - most, measured.variance + within.variance
-    chosen = variance < other.variance
-    return Estimates(estimate, variance, most, most, none, none).where(chosen, other), chosen
+    is_measured = variance < of_tree.variance
+    difference = Estimates(estimate, variance, most=most, unseen=most, doubt=nothing, unmeasured=nothing)
+    return difference.choose_where(is_measured, of_tree), is_measured
 
 
 def _combine_with_measured_totals(
     fit: FittedTree, level: int, parts: Sequence[Estimates], sums: Sequence[Estimates], exchange: Reals
 ) -> AreaEstimates:
-    """Return estimates by the tree (within, outflow, inflow; and from and to areas) improved by measured totals."""
+    """Return estimates of areas by the tree, improved by measured totals; the module docstring has the formula.
+
+    No node may have been dropped.
+
+    Args:
+        parts: The estimates of the trips within, of the outflow and of the inflow of each area, in this order.
+        sums: Those of all trips from each area, and of all trips to it.
+        exchange: The covariance of outflow and inflow; shape (areas,).
+    """
     estimate = np.array([part.estimate for part in parts])
     shared = np.zeros((3, 3, estimate.shape[1]))  # covariances of the three parts
     for k, part in enumerate(parts):
         shared[k, k] = part.variance
-    for k, total in enumerate(sums, start=1):
+    for k, total in enumerate(sums, start=1):  # each is the sum of part 0, the trips within, and part k
         shared[0, k] = shared[k, 0] = (total.variance - parts[0].variance - parts[k].variance) / 2
     shared[1, 2] = shared[2, 1] = exchange
     for side, k in ((0, 1), (1, 2)):
         if (measured := fit.sum_measured_totals(side, level)) is not None:
             with_sum = shared[0] + shared[k]  # covariances of the parts with the sum
-            whole = with_sum[0] + with_sum[k] + measured.variance
-            gain = np.divide(with_sum, whole, out=np.zeros_like(with_sum), where=whole > 0)
+            total_variance = with_sum[0] + with_sum[k] + measured.variance
+            gain = np.divide(with_sum, total_variance, out=np.zeros_like(with_sum), where=total_variance > 0)
             estimate += gain * (measured.estimate - estimate[0] - estimate[k])
             shared -= gain[:, np.newaxis] * with_sum
     within, outflow, inflow = (Estimates.from_nodes(estimate[k], np.maximum(shared[k, k], 0)) for k in range(3))
@@ -322,21 +344,21 @@ CONTRADICTED = 4.0
 
 
 def find_contradicted_totals(fit: FittedTree, totals: KnownTotals) -> tuple[Integers, Reals, Reals]:
-    """Return the zones whose known totals the measurements contradict, the estimates by the tree, and how far apart.
+    """Return the zones whose known totals the measurements contradict, with two arrays on them; shape (zones found,).
 
-    The distances are of the known total above the estimate, in standard deviations of this difference. Where everything
-    is as stated, one of 16,000 zones is found by chance.
+    The arrays are the estimates by the tree, and the known totals minus these estimates, in standard deviations of this
+    difference. Where everything is as stated, one of 16,000 zones is found by chance.
     """
     geography = (fit.tree.origin, fit.tree.destination)[totals.number]
     zones = np.arange(geography.size(geography.depth), dtype=np.int32)
-    whole = np.zeros_like(zones)
-    pair, ends = (
-        ((geography.depth, 0), (zones, whole)) if totals.number == 0 else ((0, geography.depth), (whole, zones))
-    )
-    of_tree = _select_cell_estimates(fit, pair, fit.estimate_cells(*pair), *ends)
-    apart = (totals.trips - of_tree.estimate) / np.sqrt(of_tree.variance + totals.variances)
-    found = np.flatnonzero(np.abs(apart) > CONTRADICTED)
-    return found, of_tree.estimate[found], apart[found]
+    whole_space = np.zeros_like(zones)
+    levels, ends = (geography.depth, 0), (zones, whole_space)
+    if totals.side == "destination":
+        levels, ends = (0, geography.depth), (whole_space, zones)
+    of_tree = _select_cell_estimates(fit, levels, fit.estimate_cells(*levels), *ends)
+    distance = (totals.trips - of_tree.estimate) / np.sqrt(of_tree.variance + totals.variances)
+    found = np.flatnonzero(np.abs(distance) > CONTRADICTED)
+    return found, of_tree.estimate[found], distance[found]
 
 
 def fill_pairs_if_few(
@@ -352,10 +374,10 @@ def fill_pairs_if_few(
         return origin, destination, trips
     origins, destinations = tree.list_area_pairs(origin_level, destination_level)
     listed = np.zeros((len(origins), *trips.shape[1:]), dtype=np.int64)
-    place = origin.astype(np.int64) * width + destination
+    position = origin.astype(np.int64) * width + destination  # if all pairs are public, they are listed row by row
     if tree.possible is not None:
-        place = np.searchsorted(origins.astype(np.int64) * width + destinations, place)
-    listed[place] = trips
+        position = np.searchsorted(origins.astype(np.int64) * width + destinations, position)
+    listed[position] = trips
     return origins, destinations, listed
 
 
@@ -370,17 +392,23 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
         )
 
 
-def sum_estimates(each: Sequence[Estimates]) -> Estimates:
-    """Return the estimates of the sums of independent releases, given those of each release, in their order."""
-    return reduce(add, each)
+T = TypeVar("T", Estimates, Reals, "Weighted")
+
+
+def _add_in_order(values: Sequence[T]) -> T:
+    """Return the sum of one or more values, added one after the other, so that rounding is the same everywhere."""
+    return sum(values[1:], start=values[0])
+
+
+def sum_estimates(of_releases: Sequence[Estimates]) -> Estimates:
+    """Return the estimates of the sums over releases with independent noise, given the estimates of each release."""
+    return _add_in_order(of_releases)
 
 
 def compute_bounds(sums: Estimates, ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
-    """Return the lower and upper bounds of sums; shape (sums,) each.
+    """Return the lower and upper bounds of sums; shape (sums,) each. The lower bounds assume no trips of dropped nodes.
 
-    The lower bound assumes no trips of dropped nodes. The upper bound is the smaller of two bounds: the upper bound of
-    the sum without dropped nodes, plus the upper bound of each dropped node; and the upper bound of the sum plus the
-    estimated trips of all dropped nodes together. The upper bounds of cells of which nothing was measured are added.
+    For the upper bounds, see :func:`compute_sum_upper_bounds`.
     """
     return compute_lower_bound(sums.estimate, sums.variance, ends), compute_sum_upper_bounds(sums, compute_upper_bound)
 
@@ -392,7 +420,13 @@ def compute_dropped_bounds(sums: Estimates) -> Integers:
 
 
 def compute_sum_upper_bounds(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
-    """Return the upper bounds of sums; ``end`` is the function from an estimate and its variance to an upper bound."""
+    """Return the upper bounds of sums; shape (sums,).
+
+    An upper bound is the smaller of two bounds: the upper bound of the sum without dropped nodes, plus the upper bound
+    of each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together. The
+    upper bounds of cells of which nothing was measured are added. ``end`` is the function from an estimate and its
+    variance to an upper bound.
+    """
     upper = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     if sums.most.any():
         together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
@@ -410,7 +444,6 @@ class SegmentFit:
     def __init__(self, plan: ReleasePlan, totals: FittedTree, measured: Sequence[Measurement], breakdown: str) -> None:
         refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
         fits = [fit_least_squares(plan, None, counts) for counts in list_segment_counts(plan, measured, breakdown)]
-        self._width = plan.tree.destination.size
         self._totals = totals
         bounded = _add_category_bounds(totals.levels, fits)
         self.categories = [FittedTree(plan.tree, levels, by_noise=False) for levels in bounded]
@@ -422,7 +455,9 @@ class SegmentFit:
         levels = origin_level, destination_level
         origins, destinations, total = self._totals.estimate_cells(*levels)
         of_categories = [category.estimate_cells(*levels)[2] for category in self.categories]
-        place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
+        width = self._totals.tree.destination.size(destination_level)
+        # A category has the same nodes as the totals, so its cells are at the same places.
+        place = find_pairs(origins, destinations, origin, destination, width)
         return [
             category.take_estimates(levels, origin, destination, place, estimates)
             for category, estimates in zip(
@@ -433,8 +468,8 @@ class SegmentFit:
     def compute_share_bounds(self, level: int) -> tuple[Reals, Reals]:
         """Return the bounds of the share of each category in the trips from each area; shape (categories, areas) each.
 
-        The estimate of a category and that of the total T have the covariance var(T) / K. If nodes were dropped, they
-        have another one, so the ends follow from the bounds of both, which is wider.
+        The estimate of one of K categories and that of the total T have the covariance var(T) / K. If nodes were
+        dropped, their covariance is not known, so the ends follow from the bounds of both, and are wider.
         """
         areas = np.arange(self._totals.tree.origin.size(level), dtype=np.int32)
         ends = areas, np.zeros_like(areas)
@@ -442,10 +477,14 @@ class SegmentFit:
         categories = self.estimate_cells(level, 0, *ends)
         if self._totals.nothing_dropped:
             shared = total.variance / len(categories)
-            lower, upper = zip(*(bound_ratio(each, total, shared, 1.0) for each in categories), strict=True)
+            lower, upper = zip(
+                *(bound_ratio(of_category, total, shared, 1.0) for of_category in categories), strict=True
+            )
             return np.array(lower), np.array(upper)
-        (low, high), (least, most) = _compute_category_bounds([categories]), compute_bounds(total)
-        return low.T / np.maximum(most, 1), np.minimum(high.T / np.maximum(least, 1), 1.0)
+        lower_parts, upper_parts = _compute_category_bounds([categories])
+        lower_total, upper_total = compute_bounds(total)
+        lower_shares = lower_parts.T / np.maximum(upper_total, 1)
+        return lower_shares, np.minimum(upper_parts.T / np.maximum(lower_total, 1), 1.0)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
@@ -488,17 +527,20 @@ class SegmentIntervals:
 
         See :meth:`Intervals.estimate_weighted_sum`.
         """
-        return reduce(add, [fit.estimate_weighted_sum(weight, deviations, category) for fit in self._fits])
+        return _add_in_order([fit.estimate_weighted_sum(weight, deviations, category) for fit in self._fits])
 
 
 def _compute_category_bounds(
     of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL
 ) -> tuple[Integers, Integers]:
-    """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
+    """Return lower and upper bounds, given the estimates of each release in each category; shape (sums, categories).
+
+    ``ends`` has numbers of this shape, or one number for all.
+    """
     of_categories = [sum_estimates(of_category) for of_category in zip(*of_releases, strict=True)]
     shape = len(of_categories[0].estimate), len(of_categories)
-    each = map(LowerEnds, *(np.broadcast_to(values, shape).T for values in ends))
-    lower, upper = zip(*map(compute_bounds, of_categories, each), strict=True)
+    ends_of_categories = map(LowerEnds, *(np.broadcast_to(values, shape).T for values in ends))
+    lower, upper = zip(*map(compute_bounds, of_categories, ends_of_categories), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
@@ -509,24 +551,30 @@ def _adjust_categories_to_total(total: Estimates, of_categories: Sequence[Estima
     """
     estimates, variance = _combine_categories(total, of_categories)
     common = {"variance": variance, "unseen": total.unseen, "doubt": total.doubt}
-    each = zip(of_categories, estimates, strict=True)
-    return [replace(category, estimate=estimate, **common) for category, estimate in each]
+    with_estimates = zip(of_categories, estimates, strict=True)
+    return [replace(category, estimate=estimate, **common) for category, estimate in with_estimates]
 
 
 def _combine_categories(
     total: Estimates | FittedLevel | Weighted, of_categories: Sequence[Estimates | FittedLevel | Weighted]
 ) -> tuple[list[Reals], Reals]:
-    """Return the estimates of each category and their common variance; see the module docstring for the formula."""
-    estimates, number = [np.asarray(each.estimate) for each in of_categories], len(of_categories)
-    excess = (total.estimate - sum(estimates)) / number
+    """Return the adjusted estimates of each category, C_s + (T - sum C) / K, and their common variance.
+
+    ``total`` has T, and ``of_categories`` the C of each of K categories, which all have the same variance.
+    """
+    estimates, number = [np.asarray(category.estimate) for category in of_categories], len(of_categories)
+    part_of_rest = (total.estimate - sum(estimates)) / number
     variance = compute_segment_variance(np.asarray(total.variance), np.asarray(of_categories[0].variance), number)
-    return [estimate + excess for estimate in estimates], variance
+    return [estimate + part_of_rest for estimate in estimates], variance
 
 
 def _add_category_bounds(
     totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]
 ) -> list[list[FittedLevel]]:
-    """Return the fits of each category with upper bounds for the category: at most the bounds of the totals."""
+    """Return the fitted levels of each category with the upper bounds of its adjusted estimates.
+
+    No bound exceeds that of the total. The fits have the same levels as ``totals``.
+    """
     bounded: list[list[FittedLevel]] = [[] for _ in fits]
     for total, *of_categories in zip(totals, *fits, strict=True):
         estimates, variance = _combine_categories(total, of_categories)
@@ -549,7 +597,7 @@ class Weighted:
     Attributes:
         estimate, variance: the estimate and its variance.
         least, most: what the trips of dropped nodes add at least and at most, by the upper bound of each node.
-        lowest, highest: least and greatest weight below dropped nodes, or 0 if it is greater or less.
+        lowest, highest: least and greatest weight below dropped nodes and 0, so at most 0 and at least 0.
         unseen, doubt: estimate of the trips of all dropped nodes together, and the variance of that estimate.
     """
 
@@ -563,7 +611,7 @@ class Weighted:
     doubt: float = 0.0
 
     def __add__(self, other: Weighted) -> Weighted:
-        """Return the estimate of the sum with that of another release, whose noise must be independent."""
+        """Return the estimate of a weighted sum over two releases: this one, and another with independent noise."""
         added = {name: value + getattr(other, name) for name, value in vars(self).items()}
         ends = {"lowest": min(self.lowest, other.lowest), "highest": max(self.highest, other.highest)}
         return replace(self, **added | ends)
@@ -574,14 +622,19 @@ class Weighted:
         return self.least < 0 or self.most > 0
 
     def bound_dropped_trips(self, deviations: float) -> tuple[float, float]:
-        """Return lower and upper bounds of the trips of dropped nodes: of each node, and of all together."""
-        unseen, doubt = max(self.unseen, 0.0), deviations * math.sqrt(self.doubt)
-        return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
+        """Return lower and upper bounds of what the trips of dropped nodes add to the weighted sum.
+
+        Each is the nearer to 0 of two bounds: by the bounds of each node, and by the estimate of all trips together.
+        """
+        all_trips = max(self.unseen, 0.0) + deviations * math.sqrt(self.doubt)
+        return max(self.least, self.lowest * all_trips), min(self.most, self.highest * all_trips)
 
     def compute_ends(self, deviations: float) -> tuple[float, float]:
-        """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes.
+        """Return the ends of the interval with a half-width of some standard deviations, also of dropped trips.
 
-        They are wider by the rounding of floating-point sums, so that a sum that is known exactly lies between them.
+        An end is the nearer to the estimate of two: by the bounds of each dropped node, and by the estimate of all
+        their trips together. The ends are wider by the rounding of floating-point sums, so that a sum that is known
+        exactly lies between them.
         """
         half_width, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
         low, high = (
@@ -598,11 +651,10 @@ def estimate_weighted_tree_sum(fit: FittedTree, weight: ZoneFunction, deviations
 
     The half-width of intervals is in standard ``deviations``; None leaves out what dropped nodes may add.
     """
-    # The whole space; no cell if it was dropped.
-    _, _, cells = fit.estimate_cells(0, 0, Weights(weight), fit.tree.origin.depth)
-    estimate, variance, unseen, doubt = (
-        float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
-    )
+    _, _, whole_space = fit.estimate_cells(0, 0, Weights(weight), fit.tree.origin.depth)
+    # These are sums over one cell, or over none if the root was dropped.
+    estimate, variance = float(whole_space.estimate.sum()), float(whole_space.variance.sum())
+    unseen, doubt = float(whole_space.unseen.sum()), float(whole_space.doubt.sum())
     if fit.totals_system is not None:
         leaves = fit.levels[-1].nodes
         of_leaves = np.asarray(weight(leaves.origin, leaves.destination), dtype=np.float64)
@@ -616,12 +668,16 @@ def estimate_weighted_tree_sum(fit: FittedTree, weight: ZoneFunction, deviations
 def compute_covariance(
     estimate: SumEstimator, one: tuple[ZoneFunction, Weighted], other: tuple[ZoneFunction, Weighted]
 ) -> float:
-    """Return the covariance of the estimates of two weighted sums, given the weights and the estimate of each."""
-    (of_one, n), (of_other, b) = one, other
+    """Return the covariance C of the estimates of two weighted sums N and B, given the weights and estimate of each.
+
+    It follows from the variance of N + s B. The scale s makes the variances of N and s B equal, which loses the fewest
+    digits. ``estimate`` estimates weighted sums from the same measurements.
+    """
+    (weight_of_n, n), (weight_of_b, b) = one, other
     if n.variance <= 0 or b.variance <= 0:
         return 0.0
     scale = math.sqrt(n.variance / b.variance)
-    mixed = estimate(lambda *pairs: of_one(*pairs) + scale * of_other(*pairs), None)
+    mixed = estimate(lambda *pairs: weight_of_n(*pairs) + scale * weight_of_b(*pairs), None)
     return (mixed.variance - n.variance - scale**2 * b.variance) / (2 * scale)
 
 
@@ -633,17 +689,18 @@ def compute_fieller_ends(
     Where the whole may be 0, an interval has no ends. ``shared`` is the covariance of the two sums, and the half-width
     is in standard ``deviations``.
     """
+    # The interval has all r with a r^2 - 2 b r + c <= 0.
     square = deviations**2
     a = np.asarray(whole.estimate**2 - square * whole.variance)
     b = np.asarray(part.estimate * whole.estimate - square * shared)
     c = np.asarray(part.estimate**2 - square * part.variance)
     with np.errstate(invalid="ignore", divide="ignore"):
-        reach = np.sqrt(np.maximum(b * b - a * c, 0))
-        return (b - reach) / a, (b + reach) / a, a > 0
+        root = np.sqrt(np.maximum(b * b - a * c, 0))
+        return (b - root) / a, (b + root) / a, a > 0
 
 
 def bound_ratio(part: Estimates, whole: Estimates, shared: Reals, most: float) -> tuple[Reals, Reals]:
-    """Return the ends of :func:`compute_fieller_ends`, cut to 0 and ``most``; if unknown, these two."""
+    """Return the ends of :func:`compute_fieller_ends`, cut to 0 and ``most``; where unknown, these two."""
     low, high, is_known = compute_fieller_ends(part, whole, shared, DEVIATIONS)
     is_known &= whole.estimate > 0
     return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)
@@ -652,7 +709,10 @@ def bound_ratio(part: Estimates, whole: Estimates, shared: Reals, most: float) -
 def _compute_dropped_limits(
     fit: FittedTree, weight: ZoneFunction, deviations: float
 ) -> tuple[float, float, float, float]:
-    """Return lower and upper bounds of the trips of dropped nodes, and the least and greatest weight below, with 0."""
+    """Return ``least``, ``most``, ``lowest`` and ``highest`` of :class:`Weighted`, with all dropped nodes.
+
+    The bounds of the nodes hold for half-widths of ``deviations``, at least those of 90 % intervals.
+    """
     nodes, trips = [], []
     wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
     for level in fit.levels[:-1]:
