@@ -92,20 +92,21 @@ class _LeafSide:
         return np.bincount(self.zone, values, minlength=len(self.area_of_zone)).astype(np.float64)
 
     def sum_by_zone(self, values: Reals) -> Reals:
-        """Return, for each zone, the sum of the values of all families of its area; shape (zones,)."""
+        """Return the sum of the values of families over all families of each zone's area; shape (zones,)."""
         return self.sum_by_area(values)[self.area_of_zone]
 
     def sum_by_area(self, values: Reals) -> Reals:
         """Return the sum of the values of the families of each area; shape (areas,)."""
-        return np.bincount(self.area, values, minlength=int(self.area_of_zone[-1]) + 1).astype(np.float64)
+        areas = int(self.area_of_zone[-1]) + 1  # areas are numbered in the order of their zones
+        return np.bincount(self.area, values, minlength=areas).astype(np.float64)
 
     def sum_zones(self, values: Reals) -> Reals:
-        """Return, for each family, the sum of the values of the zones of its area; shape (families,)."""
+        """Return the sum of the values of zones over the zones of each family's area; shape (families,)."""
         of_areas = np.bincount(self.area_of_zone, values).astype(np.float64) if self.sums_leaves else values
         return of_areas[self.area]
 
     def multiply_by_zones(self, values: Reals) -> Reals:
-        """Return values of families, each times the zones of its area."""
+        """Return values of families, each times the number of zones of its area, which is 1 on an undivided side."""
         return values * self.zones if self.sums_leaves else values
 
 
@@ -120,9 +121,9 @@ def include_area_totals(
         by_side: The area totals, as :func:`od_core.flows.estimation.levels.list_side_totals` returns them.
 
     Returns:
-        The levels, of which the last one differs and, if nodes were dropped, one more; and the totals of the areas into
-        which the children of a level divide others, by the position of the level. Without measured area totals, the
-        levels as they are, and none.
+        The levels, of which the leaves have other noisy values and, if nodes were dropped, also the fixed level. By the
+        position of a level above the leaves, the totals of the areas into which the next level divides its areas.
+        Without area totals, the levels are as they were, and there are no totals.
     """
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
@@ -135,16 +136,19 @@ def include_area_totals(
         above = levels[system.fixed]
         between = levels[system.fixed + 1 : -1]
         below = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in between), replace(leaves, noisy=added)]
-        *_, (_, _, (sums, spread)) = combine_bottom_up(below)
+        *_, (_, _, (sums, variance_of_sums)) = combine_bottom_up(below)  # of the level below the fixed one
+        # So z of the fixed level, (x S + sums s2) / (S + s2), stays as it was.
         noisy = above.noisy.copy()
-        noisy[above.divided] -= above.noise / spread * sums
+        noisy[above.divided] -= above.noise / variance_of_sums * sums
         moved[system.fixed] = replace(above, noisy=noisy)
     totals_by_position = {}
     of_zones: SideTotals = {side: (y - noise * m[side], noise) for side, (y, noise) in by_side.items()}
-    if plan.known:
+    if plan.known:  # also the totals of a side without measurements are then estimated
         fitted, bounds = system.fit_zone_totals(moved[-1].noisy), system.bound_variances()
-        of_zones = {side: (of_zones.get(side, (fitted[side],))[0], bounds[side]) for side in (0, 1)}
-    for k in range(system.fixed or 0, len(levels) - 1):
+        estimates = {side: estimate for side, (estimate, _) in of_zones.items()}
+        of_zones = {side: (estimates.get(side, fitted[side]), bounds[side]) for side in (0, 1)}
+    first = 0 if system.fixed is None else system.fixed
+    for k in range(first, len(levels) - 1):
         totals = _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, of_zones)
         if totals is not None:
             totals_by_position[k] = totals
@@ -152,9 +156,9 @@ def include_area_totals(
 
 
 def _estimate_divided_totals(tree: FlowTree, level: int, of_zones: SideTotals) -> EstimatedTotals | None:
-    """Return the estimated totals of the areas into which a level divides others; None if they are not measured.
+    """Return the estimated totals of the areas into which a level divides those above; None if none are measured.
 
-    ``of_zones`` are the estimated totals of the zones.
+    ``of_zones`` has the estimated totals of the zones, and their variances, by side.
     """
     found = []
     for side in tree.list_divided_sides(level):
@@ -183,17 +187,20 @@ class TotalsSystem:
         fixed = len(levels) - 1 - (1 if tree.refines_both else 2)
         if not has_no_dropped_nodes(levels) and not np.isinf(levels[fixed].noise):
             self.fixed = fixed
-            top = replace(levels[fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
+            top = replace(levels[fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)  # as a root known exactly
             self._changes = FamilyFit([top, *levels[fixed + 1 :]])
         self._sides = (_LeafSide.from_levels(tree, levels, 0), _LeafSide.from_levels(tree, levels, 1))
         self._size = np.diff(levels[-1].offsets)
         self._has_rectangles = tree.possible is None
-        one, other = self._sides
-        # The leaves of a zone are, in each family of its area, those of the zones of the other side.
-        self._leaves_of_zone = one.sum_by_zone(other.zones), other.sum_by_zone(one.zones)
-        if not self._has_rectangles:
-            self._leaves_of_zone = one.sum_leaves(np.ones_like(one.zone)), other.sum_leaves(np.ones_like(other.zone))
+        origins, destinations = self._sides
+        if self._has_rectangles:
+            # In each family of its area, a zone has a leaf for each zone of the other side.
+            self._leaves_of_zone = origins.sum_by_zone(destinations.zones), destinations.sum_by_zone(origins.zones)
+        else:
+            one_for_each = np.ones_like(origins.zone)
+            self._leaves_of_zone = origins.sum_leaves(one_for_each), destinations.sum_leaves(one_for_each)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
+        """The diagonal of S: the variances of the totals, as one vector."""
         self._null_vectors = self._list_null_vectors()
         self._diagonal = self._spread + levels[-1].noise * self._concatenate_sides(self._leaves_of_zone)
         self._diagonal[self._diagonal == 0] = 1.0  # of zones that cannot have trips, where all else is 0
@@ -201,12 +208,17 @@ class TotalsSystem:
     @cached_property
     def solution(self) -> Reals:
         """The multipliers m of the measurements, as one vector; see :meth:`split_by_side`."""
-        noisy, offsets = self._levels[-1].noisy, self._levels[-1].offsets
-        h = self._families.estimate_families(sum_runs(noisy, offsets), lambda at: self._levels[at].noisy)
-        return self.compute_multipliers(noisy, h, {side: y for side, (y, _) in self._totals_by_side.items()})
+        noisy = self._levels[-1].noisy
+        totals = {side: y for side, (y, _) in self._totals_by_side.items()}
+        return self.compute_multipliers(noisy, self._estimate_families(noisy), totals)
+
+    def _estimate_families(self, noisy: Reals) -> Reals:
+        """Return h of the families from noisy values of the leaves and the levels' own noisy values above them."""
+        sums = sum_runs(noisy, self._levels[-1].offsets)
+        return self._families.estimate_families(sums, lambda position: self._levels[position].noisy)
 
     def compute_multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
-        """Return m of some measurements with these variances, as one vector.
+        """Return m of measurements that have the variances of this system, as one vector.
 
         Args:
             noisy: Noisy values of the leaves; shape (leaves,).
@@ -216,7 +228,7 @@ class TotalsSystem:
         return self._solve(self._concatenate_sides(totals) - self._fit_totals(noisy, h))
 
     def compute_family_shortfalls(self, m: Reals) -> Reals:
-        """Return what C R' m adds to each family, minus what s2 R' m adds to its leaves; shape (families,)."""
+        """Return what C R' m adds to each family, minus what s2 R' m adds to all its leaves; shape (families,)."""
         sums, _ = self._sum_leaf_changes(m)
         return self._families.estimate_families(sums) - sums
 
@@ -233,22 +245,20 @@ class TotalsSystem:
     def bound_variances(self) -> tuple[Reals, Reals]:
         """Return, by side, upper bounds of the variances of totals that are estimated from all measurements.
 
-        They are those of the mean of the measured total, if there is one, and of the sum of the noisy leaves.
+        A bound is the variance of the sum of the zone's noisy leaves or, if the total was measured, of the mean of this
+        sum and the measured total, weighted by precision. The shape is (zones,) each.
         """
-        of_leaves = [self._levels[-1].noise * leaves for leaves in self._leaves_of_zone]
-        spread = self.split_by_side(self._spread)
-        one, other = (
-            own * of_sum / (own + of_sum) if side in self._totals_by_side else of_sum
-            for side, (own, of_sum) in enumerate(zip(spread, of_leaves, strict=True))
-        )
-        return one, other
+        bounds = [self._levels[-1].noise * leaves for leaves in self._leaves_of_zone]
+        of_totals = self.split_by_side(self._spread)
+        for side in self._totals_by_side:
+            of_sums = bounds[side]
+            bounds[side] = of_totals[side] * of_sums / (of_totals[side] + of_sums)
+        of_origins, of_destinations = bounds
+        return of_origins, of_destinations
 
     def fit_zone_totals(self, noisy: Reals) -> list[Reals]:
-        """Return the totals of the zones of both sides by the fit of the tree with some noisy values of the leaves."""
-        h = self._families.estimate_families(
-            sum_runs(noisy, self._levels[-1].offsets), lambda at: self._levels[at].noisy
-        )
-        return self._fit_sides(noisy, h)
+        """Return the totals of the zones of both sides by the fit of the tree with other noisy values of the leaves."""
+        return self._fit_sides(noisy, self._estimate_families(noisy))
 
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return a vector with one entry per measured total, such as the multipliers m, cut by side.
@@ -265,19 +275,26 @@ class TotalsSystem:
         return by_side[0], by_side[1]
 
     def _list_null_vectors(self) -> list[Reals]:
-        """Return an orthogonal basis of the null space of R C R' + S; empty if the matrix is regular."""
+        """Return an orthogonal basis of the null space of R C R' + S; empty if the matrix is regular.
+
+        If all totals of a side are exact, their sum says again what an exact root says, or what the other side does.
+        """
         ends = np.cumsum([0, *(len(noisy) for noisy, _ in self._totals_by_side.values())]).tolist()
-        exact = []
+        sums_of_exact_sides = []
         for first, last in pairwise(ends):
             if not self._spread[first:last].any():
-                exact.append(np.zeros(ends[-1]))
-                exact[-1][first:last] = 1.0
+                weights = np.zeros(ends[-1])
+                weights[first:last] = 1.0
+                sums_of_exact_sides.append(weights)
         if self._levels[0].noise == 0:  # the sum of all leaves has no variance
-            return exact
-        return [exact[0] - exact[1]] if len(exact) > 1 else []
+            return sums_of_exact_sides
+        if len(sums_of_exact_sides) < 2:
+            return []
+        one_side, other_side = sums_of_exact_sides
+        return [one_side - other_side]
 
     def _remove_null_part(self, right: Reals) -> Reals:
-        """Return a vector without its part in the null space."""
+        """Return a right side without its part in the null space of the matrix."""
         for vector in self._null_vectors:
             right = right - vector * (_compute_dot_product(vector, right) / _compute_dot_product(vector, vector))
         return right
@@ -287,20 +304,29 @@ class TotalsSystem:
         return np.concatenate([values[number] for number in self._totals_by_side])
 
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
-        """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
+        """Return the fitted totals of the measured sides, as one vector; for the arguments, see :meth:`_fit_sides`."""
         return self._concatenate_sides(self._fit_sides(noisy, h))
 
     def _fit_sides(self, noisy: Reals, h: Reals) -> list[Reals]:
-        """Return the fitted totals of both sides; see :meth:`_fit_totals`."""
+        """Return the fitted totals of the zones of both sides; shape (zones,) each.
+
+        ``noisy`` are noisy values of the leaves, and ``h`` the tree's estimates of the families with these values.
+        """
         sums_by_zone = [side.sum_leaves(noisy) if side.sums_leaves else np.empty(0) for side in self._sides]
         return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), sums_by_zone)
 
     def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> list[Reals]:
-        """Return the fitted totals, given h, and the sums of leaves by family and, of each divided side, by zone."""
+        """Return the fitted totals of the zones of both sides; shape (zones,) each.
+
+        Args:
+            h: Estimates of the families.
+            sums: Sums of the noisy values of the leaves of each family.
+            sums_by_zone: The same of each zone, for both sides; not used for a side whose leaves are not summed.
+        """
         lacking = (h - sums) / self._size  # what each leaf of a family gets, in equal parts
         if not self._has_rectangles:
-            equal = np.repeat(lacking, self._size)
-            return [of_zones + side.sum_leaves(equal) for side, of_zones in zip(self._sides, sums_by_zone, strict=True)]
+            added = np.repeat(lacking, self._size)
+            return [of_zones + side.sum_leaves(added) for side, of_zones in zip(self._sides, sums_by_zone, strict=True)]
         fitted = []
         for side, other, of_zones in zip(self._sides, reversed(self._sides), sums_by_zone, strict=True):
             if side.sums_leaves:
@@ -310,7 +336,10 @@ class TotalsSystem:
         return fitted
 
     def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, list[Reals]]:
-        """Return s2 R' m, summed over the leaves of each family, and over those of each zone of a divided side."""
+        """Return s2 R' m, summed over the leaves of each family, and over those of each zone of both sides.
+
+        A side whose leaves are not summed by zone has an empty array.
+        """
         noise, by_side = self._levels[-1].noise, self.split_by_side(m)
         origins, destinations = self._sides
         if not self._has_rectangles:
@@ -321,23 +350,23 @@ class TotalsSystem:
             destinations.multiply_by_zones(sums_of_origins) + origins.multiply_by_zones(sums_of_destinations)
         )
         of_zones = [np.empty(0), np.empty(0)]
-        for number, others in enumerate((sums_of_destinations, sums_of_origins)):
+        for number, sums_of_other_side in enumerate((sums_of_destinations, sums_of_origins)):
             side = self._sides[number]
             if side.sums_leaves:
-                leaves = self._leaves_of_zone[number] * by_side[number]
-                of_zones[number] = noise * (leaves + side.sum_by_zone(others))
+                by_own_multiplier = self._leaves_of_zone[number] * by_side[number]
+                of_zones[number] = noise * (by_own_multiplier + side.sum_by_zone(sums_of_other_side))
         return of_families, of_zones
 
     def _multiply_by_matrix(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
-        sums, own = self._sum_leaf_changes(m)
-        fitted = self._compute_fitted_totals(self._changes.estimate_families(sums), sums, own)
+        sums, by_zone = self._sum_leaf_changes(m)
+        fitted = self._compute_fitted_totals(self._changes.estimate_families(sums), sums, by_zone)
         return self._concatenate_sides(fitted) + self._spread * m
 
     def _solve(self, right: Reals) -> Reals:
-        """Return the solution for a right side by conjugate gradients, with sums in a fixed order.
+        """Return v with (R C R' + S) v = ``right``, by conjugate gradients that the matrix's diagonal preconditions.
 
-        They are preconditioned by the diagonal of the matrix.
+        Sums are added in a fixed order, so that every machine has the same result.
         """
         right = self._remove_null_part(right)
         solution, residual = np.zeros_like(right), right.copy()

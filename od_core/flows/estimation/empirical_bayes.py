@@ -88,7 +88,7 @@ class Rows:
         return cls(sums, cells, largest)
 
     def drop_empty_ends(self) -> Rows:
-        """Return the rows without the areas before the first and after the last area that has leaves."""
+        """Return the rows without the areas before the first area with leaves, and without those after the last."""
         with_leaves = np.flatnonzero(self.cells)
         extent = slice(with_leaves[0], with_leaves[-1] + 1) if len(with_leaves) else slice(0, 0)
         return Rows(self.sums[extent], self.cells[extent], self.largest, int(extent.start))
@@ -173,7 +173,8 @@ def estimate_posterior_leaves(
     ``rows`` and ``posterior`` are those of all leaves.
     """
     noise = GridNoise.from_variance(leaf.step.variance)
-    least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
+    lump = max(1, math.isqrt(int(u * u * leaf.step.variance)))  # floor(u sigma), exactly
+    least = float(u) * noise.sigma
 
     def estimate_piece(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
@@ -243,8 +244,8 @@ def _add_rows(noisy: Integers, areas: Numbers, sums: Integers, cells: Integers) 
 def _compute_prior_means(leaves: _Leaves, parent: int, mean: Reals) -> None:
     """Write the prior means of the children of one parent to the beginning of ``mean``.
 
-    They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
-    themselves, or equally if all of these are 0.
+    They divide the parent's trips in proportion to the sums of the children's rows, each without the child itself, or
+    equally if all of these sums are 0.
     """
     noisy, sums, cells, sigma = leaves.noisy, leaves.sums, leaves.cells, leaves.sigma
     first, total = leaves.offsets[parent], leaves.totals[parent]
@@ -261,7 +262,7 @@ def _compute_prior_means(leaves: _Leaves, parent: int, mean: Reals) -> None:
 
 @kernel
 def _find_octave(mean: float, sigma: float) -> int:
-    """Return the octave of a prior mean."""
+    """Return the number of the octave of a prior mean, from 0 to ``OCTAVES - 1``; 0 for a mean of 0."""
     _, exponent = math.frexp(mean / sigma)
     return min(max(exponent + _OCTAVE_OF_SIGMA, 0), OCTAVES - 1) if mean > 0.0 else 0
 
@@ -293,8 +294,9 @@ def _divide_trips(
 ) -> None:
     """Divide the trips of each parent among its children, and write them into ``trips``; steps 1 and 3 to 5.
 
-    ``means`` and ``deviations`` are interpolated between points of the grid. ``least`` is u sigma, and ``lump`` is the
-    size of a lump.
+    ``means`` and ``deviations`` are those of :class:`Posterior`, and are interpolated between points of the grid. A
+    mean is moved by at most 2 standard deviations of the noise from x. For ``least`` and ``lump``, see
+    :func:`round_in_lumps`.
     """
     noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
     sigma, step, low = leaves.sigma, leaves.step, leaves.low
@@ -312,12 +314,13 @@ def _divide_trips(
             if x > _HIGHEST * sigma:
                 w[i], deviation[i] = x, sigma
                 continue
-            bin_ = bin_of[_find_octave(w[i], sigma)]
+            bin_number = bin_of[_find_octave(w[i], sigma)]
+            mean_of_bin, deviation_of_bin = means[bin_number], deviations[bin_number]
             point, rest = divmod(max(x - low * step, 0), step)
-            beyond, part = min(point + 1, points - 1), rest / float(step)
-            mean = means[bin_, point] + part * (means[bin_, beyond] - means[bin_, point])
+            next_point, part = min(point + 1, points - 1), rest / float(step)
+            mean = mean_of_bin[point] + part * (mean_of_bin[next_point] - mean_of_bin[point])
             w[i] = max(min(max(mean, x - 2.0 * sigma), x + 2.0 * sigma), 0.0)
-            between = deviations[bin_, point] + part * (deviations[bin_, beyond] - deviations[bin_, point])
+            between = deviation_of_bin[point] + part * (deviation_of_bin[next_point] - deviation_of_bin[point])
             deviation[i] = max(between, _LEAST_DEVIATION * sigma)
         project_to_total(w[:size], deviation[:size], float(total))
         round_in_lumps(w[:size], total, least, lump, trips[first : first + size])
@@ -363,12 +366,13 @@ class GridNoise:
         sigma = math.sqrt(float(variance))
         step = max(1, int(sigma) // _STEPS)
         low = min(-1, math.floor(_LOWEST * sigma / step))
-        high, most = (max(1, math.ceil(edge * sigma / step)) for edge in (_HIGHEST, _MOST))
+        highest_x, highest_n = (max(1, math.ceil(edge * sigma / step)) for edge in (_HIGHEST, _MOST))
         exact = Context(prec=40)
-        rate = -Fraction(step * step) / (2 * variance)
-        decay = exact.divide(Decimal(rate.numerator), Decimal(rate.denominator))
-        weight = np.array([float(exact.exp(exact.multiply(decay, Decimal(k * k)))) for k in range(most - low + 1)])
-        distance = np.abs(np.arange(low, high + 1) - np.arange(most + 1)[:, None])
+        exponent = -Fraction(step * step) / (2 * variance)  # of the likelihood of x one step from n
+        rate = exact.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+        distances = range(highest_n - low + 1)
+        weight = np.array([float(exact.exp(exact.multiply(rate, Decimal(k * k)))) for k in distances])
+        distance = np.abs(np.arange(low, highest_x + 1) - np.arange(highest_n + 1)[:, np.newaxis])
         return cls(sigma, step, low, weight[distance])
 
     @property
@@ -426,9 +430,9 @@ def maximise_likelihood(noise: GridNoise, counts: Integers, start: Reals | None,
 
 @kernel
 def _maximise_likelihood(likelihood: Reals, by_x: Reals, counts: Integers, start: Reals, iterations: int) -> Reals:
-    """Return :func:`maximise_likelihood`.
+    """Return the result of :func:`maximise_likelihood`; ``by_x`` is the transpose of ``likelihood``.
 
-    The inner loops run along rows, as vector instructions with one order of sums.
+    The inner loops run along the rows of one or the other, as vector instructions with one order of sums.
     """
     prior = start.copy()
     mass, points = likelihood.shape
@@ -437,28 +441,31 @@ def _maximise_likelihood(likelihood: Reals, by_x: Reals, counts: Integers, start
         cells += counts[x]
     if cells == 0.0:
         return prior
-    of_x, of_n = np.empty(points), np.empty(mass)
+    density_of_x, factor_of_n = np.empty(points), np.empty(mass)
     for _ in range(iterations):
-        of_x[:] = 0.0
+        density_of_x[:] = 0.0
         for n in range(mass):
             if prior[n] > 0.0:
                 for x in range(points):
-                    of_x[x] += prior[n] * likelihood[n, x]
-        of_n[:] = 0.0
+                    density_of_x[x] += prior[n] * likelihood[n, x]
+        factor_of_n[:] = 0.0
         for x in range(points):
-            if counts[x] > 0 and of_x[x] > 0.0:
-                ratio = counts[x] / of_x[x] / cells
+            if counts[x] > 0 and density_of_x[x] > 0.0:
+                ratio = counts[x] / density_of_x[x] / cells
                 for n in range(mass):
-                    of_n[n] += ratio * by_x[x, n]
+                    factor_of_n[n] += ratio * by_x[x, n]
         for n in range(mass):
-            prior[n] *= of_n[n]
+            prior[n] *= factor_of_n[n]
             if prior[n] < _NO_MASS:
                 prior[n] = 0.0
     return prior
 
 
 def _compute_moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
-    """Return mean and standard deviation of n in steps, given each x; the mean is x where ``prior`` excludes x."""
+    """Return mean and standard deviation of n given each x, in steps of the grid; shape (points of x,) each.
+
+    Where ``prior`` excludes x, the mean is x or, if this is below 0, 0. ``low`` is the first x, in steps.
+    """
     n, weight = np.arange(len(prior)), prior * by_x
     total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
     mean = np.maximum(low + np.arange(len(by_x), dtype=np.float64), 0.0)

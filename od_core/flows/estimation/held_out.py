@@ -84,16 +84,21 @@ class Shown(NamedTuple):
     variances: Reals | None = None
 
     def sum_by_area(self, area: NDArray[np.int32], areas: int) -> Shown:
-        """Return what is shown of the sums over the cells of each area; shape (areas,)."""
-        of_cells = np.full(len(area), self.variance) if self.variances is None else self.variances
-        sums = (np.bincount(area, each, minlength=areas).astype(np.float64) for each in (self.trips, of_cells))
-        return Shown(next(sums), 0.0, next(sums))
+        """Return what is shown of the sums over the cells of each area; shape (areas,).
+
+        ``area`` is the number of each cell's area. Areas have different variances, so none is stated for all of them.
+        """
+        variances = np.full(len(area), self.variance) if self.variances is None else self.variances
+        trips_of_areas = np.bincount(area, self.trips, minlength=areas).astype(np.float64)
+        variances_of_areas = np.bincount(area, variances, minlength=areas).astype(np.float64)
+        return Shown(trips_of_areas, 0.0, variances_of_areas)
 
     def estimate_error_increase(self, tables: Tables, most: int | None = None) -> tuple[float, float]:
         """Return how much the squared error of a table exceeds that of a base table, and the variance of this estimate.
 
-        The sums are over all cells, or over about the ``most`` cells that differ most. The variance is at least the
-        mean one, since few cells may by chance have a small one.
+        The sums are over all cells, or over the ``most`` cells that differ most, and all that differ as much as the
+        last of these. The variance is at least that by :attr:`variance`, since the estimated variances of few cells
+        may be small by chance.
         """
         base, table = tables
         differences = table - base
@@ -102,6 +107,7 @@ class Shown(NamedTuple):
         if left_out > 0:
             cells = cells[sizes >= np.partition(sizes, left_out)[left_out]]
         d, ends = differences[cells].astype(np.float64), np.array([0, len(cells)])
+        # With d = r - b, and the estimate y: (r - y)^2 - (b - y)^2 = d (r + b - 2 y), with the variance 4 d^2 Var(y).
         (increase,) = sum_runs(d * (table[cells] + base[cells] - 2.0 * self.trips[cells]), ends)
         (squares,) = sum_runs(d * d, ends)
         variance = 4 * self.variance * float(squares) if squares > 0 else 0.0  # noise may be infinite
@@ -116,10 +122,10 @@ Losses = tuple[list[float], list[float]]
 
 
 class HeldOutNoise(Protocol):
-    """How measurements with noise of some variance, above 0 and finite, are divided."""
+    """How measurements y with noise of a variance above 0 are divided; tables are made from x = y + W."""
 
     def draw(self, words: NDArray[np.uint64]) -> Reals:
-        """Return W, made of random words; shape (words,)."""
+        """Return public noise W, one value made of each random word; shape (words,)."""
 
     def show_trips(self, y: Reals, x: Reals) -> Shown:
         """Return what is shown of the trips of cells by their measurements, beside the x that tables are made from."""
@@ -130,7 +136,7 @@ class HeldOutNoise(Protocol):
 
 @dataclass(frozen=True)
 class GaussianHalves:
-    """How measurements with Gaussian noise are divided: y + W shows the trips of tables that are made from y - W."""
+    """How measurements with Gaussian noise are divided: y - W shows the trips of tables that are made from y + W."""
 
     variance: float
 
@@ -140,18 +146,18 @@ class GaussianHalves:
         return np.rint(quantiles * math.sqrt(self.variance))
 
     def show_trips(self, y: Reals, x: Reals) -> Shown:
-        """Return y - W for x = y + W: 2 y - x, which is exact for whole numbers. Combined totals are rounded."""
+        """Return y - W as 2 y - x, which is exact for whole numbers. Combined totals, which are not, are rounded."""
         return Shown(2 * y - x, 2 * self.variance)
 
     def estimate_losses(self, y: Reals, x: Reals, tables: Tables) -> Losses:
-        """Return the errors by the distribution of the true trips in each group of leaves."""
+        """Return the losses that are expected by the distribution of the true trips in each group of leaves."""
         noise, held_out = GridNoise.from_variance(Fraction(2 * self.variance)), 2 * y - x
         return _estimate_losses_by_group(noise, held_out, tables)
 
 
 @dataclass(frozen=True)
 class LaplaceHalves:
-    """How measurements with Laplace noise are divided."""
+    """How measurements with Laplace noise are divided; k, W, D and b are those of the module docstring."""
 
     variance: float
 
@@ -162,7 +168,7 @@ class LaplaceHalves:
 
     @cached_property
     def half_width(self) -> int:
-        """Number of trips on each side of a kink that are made smooth."""
+        """Largest distance of a table's trips from the true ones at which the absolute error is made smooth."""
         return int(math.sqrt(2 * self.variance) / 16)
 
     @cached_property
@@ -189,26 +195,29 @@ class LaplaceHalves:
         return np.where(words & np.uint64(1), -distance, distance)
 
     def estimate(self, h: Callable[[Reals], Reals], y: Reals, x: Reals) -> Reals:
-        """Return k of each cell, whose expectation is h(n); shape (cells,)."""
+        """Return k of each cell, whose expectation is h(n); shape (cells,). ``h`` is applied to all cells at once."""
         w, c, b = x - y, self.variance / 2, self.decay
-        up = np.where(w > 0, 2 / b, np.where(w < 0, 2 * b, b * (1 - b)))
-        down = np.where(w > 0, 2 * b, np.where(w < 0, 2 / b, b * (1 - b)))
-        at = h(y)
-        return np.asarray(at - c * (up * (h(y + 1) - at) + down * (h(y - 1) - at)))
+        up = np.where(w > 0, 2 / b, np.where(w < 0, 2 * b, b * (1 - b)))  # u of the module docstring
+        down = np.where(w > 0, 2 * b, np.where(w < 0, 2 / b, b * (1 - b)))  # d
+        h_at_y = h(y)
+        return np.asarray(h_at_y - c * (up * (h(y + 1) - h_at_y) + down * (h(y - 1) - h_at_y)))
 
     def estimate_errors(self, trips: Integers, y: Reals, x: Reals) -> Reals:
         """Return k for the absolute error of a table's trips; shape (cells,)."""
         return self.estimate(lambda n: self.compute_error(trips - n), y, x)
 
     def show_trips(self, y: Reals, x: Reals) -> Shown:
-        """Return k for h(n) = n. Its variance, too, is estimated without bias, from k for h(n) = n^2."""
+        """Return k for h(n) = n, and its variance: k^2 minus k for h(n) = n^2, which has no bias.
+
+        The variance depends only on whether W is 0.
+        """
         w, b = x - y, self.decay
         without, with_noise = b * b / (1 - b), 2 * (1 + b + b * b) / ((1 - b) * (1 - b))
         mean = (without + b * with_noise) / (1 + b)
         return Shown(y - np.sign(w) * ((1 + b) / (1 - b)), mean, np.where(w == 0, without, with_noise))
 
     def estimate_losses(self, y: Reals, x: Reals, tables: Tables) -> Losses:
-        """Return the errors by k, which has no bias; an estimated share may be below 0."""
+        """Return the losses by k, which has no bias; an estimated share may be below 0."""
         errors, absences = [0.0, 0.0], [0.0, 0.0]
         for first in range(0, len(y), _BLOCK):
             block = slice(first, first + _BLOCK)
@@ -218,16 +227,16 @@ class LaplaceHalves:
                 error = self.estimate_errors(trips[block], y[block], x[block])
                 errors[k] += float(sum_runs(error, ends)[0])
                 absences[k] += float(sum_runs((trips[block] > 0) * absent, ends)[0])
-        found = (max(int(np.count_nonzero(trips > 0)), 1) for trips in tables)
-        return errors, [number / of for number, of in zip(absences, found, strict=True)]
+        cells_with_trips = (max(int(np.count_nonzero(trips > 0)), 1) for trips in tables)
+        return errors, [number / cells for number, cells in zip(absences, cells_with_trips, strict=True)]
 
     def compute_error(self, distance: Reals) -> Reals:
-        """Return the absolute value, smooth near 0: its mean over the distances up to the half width around each."""
-        near, size = self.half_width, np.abs(distance)
-        return np.where(size > near, size, (size * size + near * (near + 1)) / (2 * near + 1))
+        """Return the absolute value, smooth near 0: its mean over the whole distances within the half width of each."""
+        size, m = np.abs(distance), self.half_width
+        return np.where(size > m, size, (size * size + m * (m + 1)) / (2 * m + 1))
 
     def compute_absence(self, trips: Reals) -> Reals:
-        """Return 1 for no trips and 0 for some, smooth above 0: it falls by the same amount from trip to trip."""
+        """Return 1 for no trips, 0 for at least ``few``, and in between a straight line; shape of ``trips``."""
         return np.clip(1 - trips / self.few, 0, 1)
 
 
@@ -241,7 +250,7 @@ HALVES: Mapping[str, Callable[[float], HeldOutNoise]] = {"gaussian": GaussianHal
 
 
 def has_noise(variance: float) -> bool:
-    """Return whether measurements of a variance can be divided: an exact root has none, and an unmeasured one all."""
+    """Return whether measurements can be divided: the variance of an exact root is 0, of an unmeasured one infinite."""
     return 0 < variance < math.inf
 
 
@@ -262,6 +271,7 @@ def iterate_halves(
                 block += sign * HALVES[distribution](variance).draw(words.random_raw(len(block)))
             return noisy
 
+        # The order in which noise is drawn decides which words each level has: levels first, top down, then sides.
         half = [
             MeasuredLevel(
                 level.nodes, level.offsets, level.divided, add_noise(level.noisy, level.noise), 2 * level.noise
@@ -272,42 +282,51 @@ def iterate_halves(
 
 
 def show_trips(distribution: str, variance: float, y: Reals, x: Reals) -> Shown:
-    """Return what is shown by measurements of a variance, given what tables are made from."""
+    """Return what measurements y of a variance show of trips beside the x that tables are made from.
+
+    Measurements that are not divided, since they are exact or absent, are shown as they are.
+    """
     return HALVES[distribution](variance).show_trips(y, x) if has_noise(variance) else Shown(y, 2 * variance)
 
 
 @cache
 def compute_normal_quantiles() -> Reals:
     """Return 65,536 quantiles of the normal distribution, rounded so that they are the same on every machine."""
-    law = NormalDist()
-    return np.array([round(law.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])
+    normal = NormalDist()
+    return np.array([round(normal.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])
 
 
 def _estimate_losses_by_group(noise: GridNoise, y: Reals, tables: Tables) -> Losses:
-    """Return the estimated errors of two tables, given a measurement y that is independent of both."""
+    """Return the estimated losses of two tables, given measurements y with ``noise`` that are independent of both.
+
+    Leaves with y above the grid say nothing of the distribution of the true trips in their group.
+    """
     code, point = _classify_cells(noise, y, *tables)
     group = assign_bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
     known, groups = point < noise.points, int(group.max(initial=0)) + 1
     counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
     counts = counts.reshape(groups, noise.points)
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    start = maximise_likelihood(noise, counts.sum(axis=0), None, _ITERATIONS)
+    start = maximise_likelihood(noise, counts.sum(axis=0), None, _ITERATIONS)  # of all groups together
     losses, zeros = [], []
     for of_group in counts:
         prior = maximise_likelihood(noise, of_group, start, _ITERATIONS)
         loss, zero = _compute_posterior_losses(by_x, prior, of_group)
         losses.append(loss)
         zeros.append(zero)
-    errors, false = [], []
+    errors, false_shares = [], []
     for trips in tables:
         error, share = _compute_expected_losses(noise.step, y, trips, group, point, np.array(losses), np.array(zeros))
         errors.append(error)
-        false.append(share)
-    return errors, false
+        false_shares.append(share)
+    return errors, false_shares
 
 
 def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
-    """Return the class of each cell, by its sizes in two tables, and its point on the grid of noisy values."""
+    """Return the class of each cell by its sizes in two tables, and its point on the grid of noisy values; (cells,).
+
+    Noisy values below the grid have its first point. Those above it have numbers beyond its last point.
+    """
     by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
     point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low
     return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
@@ -316,16 +335,25 @@ def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers)
 def _compute_expected_losses(
     step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
 ) -> tuple[float, float]:
-    """Return a table's expected error, the distance from y beyond the grid, and its share of false discoveries."""
-    error, false = np.abs(trips - y), np.zeros(len(y))
+    """Return a table's expected total error in trips, and its expected share of false discoveries.
+
+    Of a cell with y beyond the grid, the error is taken as its distance from y, and it is no false discovery.
+
+    Args:
+        step: Trips between two points of the grid.
+        y, trips: Measurement of each cell, and its trips in the table; shape (cells,) each.
+        group, point: Group of each cell, and the point of its y; shape (cells,) each.
+        loss, zero: Results of :func:`_compute_posterior_losses` for each group.
+    """
+    error, is_false = np.abs(trips - y), np.zeros(len(y))
     on_grid = np.flatnonzero(point < zero.shape[1])
-    at, place = (group[on_grid], point[on_grid]), trips[on_grid] / float(step)
+    group, point, place = group[on_grid], point[on_grid], trips[on_grid] / float(step)
     below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)
-    loss_below = loss[*at, below]
-    error[on_grid] = (loss_below + (place - below) * (loss[*at, below + 1] - loss_below)) * step  # interpolated
-    false[on_grid] = np.where(trips[on_grid] > 0, zero[at], 0.0)
+    loss_below, loss_above = loss[group, point, below], loss[group, point, below + 1]
+    error[on_grid] = (loss_below + (place - below) * (loss_above - loss_below)) * step  # interpolated
+    is_false[on_grid] = np.where(trips[on_grid] > 0, zero[group, point], 0.0)  # with this probability
     ends = np.array([0, len(y)])
-    (total_error,), (false_discoveries,) = sum_runs(error, ends), sum_runs(false, ends)
+    (total_error,), (false_discoveries,) = sum_runs(error, ends), sum_runs(is_false, ends)
     return float(total_error), float(false_discoveries) / max(int(np.count_nonzero(trips > 0)), 1)
 
 

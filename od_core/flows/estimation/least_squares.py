@@ -80,7 +80,10 @@ class FittedLevel(MeasuredLevel):
     bound: Integers
 
     def select_children(self, first: int, last: int) -> FittedLevel:
-        """Return a level that has only the children of the divided nodes ``first:last`` of the level above."""
+        """Return a level that has only the children of the divided nodes ``first:last`` of the level above.
+
+        Its positions are relative to the first of these children.
+        """
         nodes = slice(self.offsets[first], self.offsets[last])
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
         of_nodes = {name: getattr(self, name)[nodes] for name in ("noisy", "own", "estimate", "variance", "bound")}
@@ -129,7 +132,10 @@ def fit_measured_levels(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
 
 @kernel
 def estimate_children(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
-    """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``."""
+    """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``.
+
+    ``total`` and ``siblings`` are s and S of the parents; ``z`` and ``v`` are those of the children.
+    """
     for parent in range(len(offsets) - 1):
         lacking = parent_h[parent] - total[parent]
         for i in range(offsets[parent], offsets[parent + 1]):
@@ -153,8 +159,8 @@ def combine_bottom_up(
         rules: Node rules by the position of the level; those of other levels are the sums of z and v.
 
     Yields:
-        z and v of the nodes of the level, shape (nodes,) each; and what these say of the divided nodes above, shape
-        (divided nodes above,) each.
+        z and v of the nodes of the level, shape (nodes,) each; and two arrays with what they say of the divided nodes
+        above, estimates and variances, shape (divided nodes above,) each: without a rule, s and S.
     """
     z, v = levels[-1].noisy, np.broadcast_to(levels[-1].noise, len(levels[-1].nodes))  # all equal: no memory
     for k in reversed(range(len(levels))):
@@ -168,7 +174,8 @@ def combine_bottom_up(
 def combine_with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
     """Return the best estimate z of each node from itself and the levels below, and its variance v; shape (nodes,).
 
-    ``sums`` and ``spread`` are what the level below says of each divided node, and its variance; shape (divided,) each.
+    ``sums`` and ``spread`` are s and S: the estimate that the level below gives of each divided node, and its variance;
+    shape (divided,) each.
     """
     z, v, divided = level.noisy.copy(), np.full(len(level.nodes), level.noise), level.divided
     if np.isinf(level.noise):  # the level was not measured, so only the level below says anything of it
@@ -198,7 +205,7 @@ class FamilyFit:
     def __init__(self, levels: Sequence[MeasuredLevel]) -> None:
         self._inner: list[_Inner] = []
         sizes = np.diff(levels[-1].offsets)
-        # The variance of the sum of a family's leaves depends on its size alone. It is added up as sum_runs does.
+        # The variance of the sum of a family's leaves depends on its size alone. It is added up as by sum_runs.
         variance_by_size = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))
         variance_of_families = variance_by_size[sizes]
 
@@ -207,15 +214,15 @@ class FamilyFit:
 
         from_below = combine_bottom_up(levels, {len(levels) - 1: combine_leaves})
         next(from_below)  # the leaves
-        variance_below = variance_of_families
+        children_variance = variance_of_families  # S of the children of each divided node of the level at hand
         for level, (_, v, (_, siblings)) in zip(reversed(levels[:-1]), from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)
             part = v[level.divided[runs[0] : runs[-1]]] / np.repeat(siblings, np.diff(runs))
-            weight = np.ones(len(variance_below))
+            weight = np.ones(len(children_variance))
             if not np.isinf(level.noise):
-                weight = level.noise / (level.noise + variance_below)
+                weight = level.noise / (level.noise + children_variance)
             self._inner.insert(0, _Inner(level, runs, weight, part))
-            variance_below = siblings
+            children_variance = siblings
 
     def estimate_families(self, sums: Reals, noisy: Callable[[int], Reals] | None = None) -> Reals:
         """Return the estimate h of each family; shape (families,).
@@ -224,14 +231,15 @@ class FamilyFit:
             sums: Sum of the noisy values of the leaves of each family.
             noisy: Returns the noisy values of the nodes of a level, given its position; by default, all are 0.
         """
-        estimates: list[tuple[Reals, Reals]] = []  # of each level: z of its divided nodes, and sums for those above
+        # Of each level: z of its divided nodes, and the sum of z over all its nodes for each divided node above.
+        estimates: list[tuple[Reals, Reals]] = []
         for position in reversed(range(len(self._inner))):
             level, runs, weight, _ = self._inner[position]
             if noisy is None:
                 z = weight * sums
                 sums = sum_runs(z, runs)
             else:
-                z_of_nodes = noisy(position).copy()
+                z_of_nodes = noisy(position).copy()  # of a dropped node, z is its noisy value
                 x = z_of_nodes[level.divided]
                 z = x + weight * (sums - x)
                 z_of_nodes[level.divided] = z
@@ -256,12 +264,15 @@ def build_measured_levels(plan: ReleasePlan, total: int | None, measured: Sequen
         measured: The noisy counts of all measured levels, top level first.
     """
     listed = _list_measurements(plan, total, measured)
-    divided = [*(below.parents for below in listed[1:]), None]
-    return [_make_level(plan.tree, own, nodes) for own, nodes in zip(listed, divided, strict=True)]
+    divided_nodes = [*(below.parents for below in listed[1:]), None]
+    return [_make_level(plan.tree, of_level, nodes) for of_level, nodes in zip(listed, divided_nodes, strict=True)]
 
 
 class _Measurement(NamedTuple):
-    """The noisy values of a level: those of all children of ``parents`` or, if this is None, of the root."""
+    """The noisy values of a level: of all children of ``parents`` or, if there are none, of the root.
+
+    ``number`` is that of the level, and ``noise`` the variance of the values.
+    """
 
     number: int
     parents: Pairs | None
@@ -270,8 +281,11 @@ class _Measurement(NamedTuple):
 
 
 def _list_measurements(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[_Measurement]:
-    """Return the measurements of :func:`build_measured_levels`, top first, after what it adds above them."""
-    listed = [_Measurement(m.step.level, m.parents, m.reals(), float(m.step.variance)) for m in measured]
+    """Return the measurements of all levels of :func:`build_measured_levels`, top first.
+
+    Before ``measured``, there are the levels that are exact (variance 0) or not measured (infinite variance).
+    """
+    listed = [_Measurement(m.step.level, m.parents, m.read_reals(), float(m.step.variance)) for m in measured]
     if plan.mechanism.measures == "all_leaves":
         parents: Pairs | None = None
         levels = []
@@ -289,7 +303,7 @@ def _list_measurements(plan: ReleasePlan, total: int | None, measured: Sequence[
 
 
 def _make_level(tree: FlowTree, measured: _Measurement, divided_nodes: Pairs | None) -> MeasuredLevel:
-    """Return a level from its measurement and its divided nodes, which are None for the last level."""
+    """Return a level from its measurement and its divided nodes; these are None for the last level, which has none."""
     if measured.parents is None:
         nodes, offsets = tree.list_public_nodes(0), np.zeros(1, dtype=np.int64)
     else:

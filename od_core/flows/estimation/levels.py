@@ -54,7 +54,7 @@ class NoisyCounts:
     noisy: NoisyVector
     exact: Reals | None = None
 
-    def reals(self) -> Reals:
+    def read_reals(self) -> Reals:
         """Return the noisy counts as real numbers; shape (cells,)."""
         return self.noisy.read_values().astype(np.float64) if self.exact is None else self.exact
 
@@ -66,11 +66,14 @@ class NoisyCounts:
 
     @property
     def _stands_alone(self) -> bool:
-        """Whether the cells are no children of parents: a root, area totals, or pairs that reached a threshold."""
+        """Whether the cells are listed themselves: a root, area totals, or pairs that reached a threshold.
+
+        The cells of other steps are the children of ``parents``.
+        """
         return self.parents is None or self.parents.level == self.step.level
 
     def iterate_pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
-        """Yield the measured cells in tree order, in pieces, with ``categories`` consecutive noisy values each."""
+        """Yield the measured cells in tree order, in pieces, and their noisy values: ``categories`` for each cell."""
         if self._stands_alone:
             cells = list_parentless_cells(plan, self.step) if self.parents is None else self.parents
             yield cells, self.noisy.read_values()
@@ -115,13 +118,17 @@ class Measurement(NoisyCounts):
 
 
 def list_parentless_cells(plan: ReleasePlan, step: TotalStep) -> Pairs:
-    """Return the cells of a step: the root or, of area totals, each zone of its side with the whole other side."""
+    """Return the cells of a step without parents: the root or, of area totals, the zones of the step's side.
+
+    The other side of such a zone is the whole space.
+    """
     if not isinstance(step, AreaTotalStep):
         return Pairs(step.level, _ROOT, _ROOT)
     geography = (plan.tree.origin, plan.tree.destination)[step.side]
     zones = np.arange(geography.size(geography.depth), dtype=np.int32)
-    everywhere = np.zeros_like(zones)
-    return Pairs(step.level, *((everywhere, zones) if step.side else (zones, everywhere)))
+    whole_space = np.zeros_like(zones)
+    origin, destination = (whole_space, zones) if step.side == 1 else (zones, whole_space)
+    return Pairs(step.level, origin, destination)
 
 
 def make_measurement_order_error() -> OdError:
@@ -152,9 +159,9 @@ def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: N
 def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
     """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
 
-    The mechanism projects the noisy values of the children of all ``parents``. Nodes with the estimate 0 are left out,
-    unless the plan keeps all nodes. If ``parents`` is None, the level is the root, and its estimate is the noisy value
-    or 0, whichever is larger.
+    The mechanism projects the noisy values of the children of all ``parents``, which must have their trips. Nodes with
+    the estimate 0 are left out, unless the plan keeps all nodes. If ``parents`` is None, the level is the root, and its
+    estimate is the noisy value or 0, whichever is larger.
 
     Raises:
         OdError: If the number of noisy values differs from the number of the parents' children.
@@ -165,7 +172,7 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
     def estimate_piece(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, values = piece
         projected = plan.mechanism.project(values, parents.trips[expansion.parents], expansion.offsets)
-        # Nodes of an unmeasured level have one child, with their numbers.
+        # Where levels above the step's are not measured, their nodes have one child each, with the same area numbers.
         return replace(expansion.with_trips(projected, keep_all=plan.keeps_all), level=step.level)
 
     return map_in_order(estimate_piece, NoisyCounts(step, parents, noisy).expand_parents(plan))
@@ -181,8 +188,12 @@ def make_root(plan: ReleasePlan, total: int) -> Nodes:
 
 
 def make_released_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
-    """Return the released leaves and their measurement, given the stored ranks and then noisy counts, as one vector."""
-    ranks, noisy = kept.iterate_pieces([len(kept) // 2] * 2)
+    """Return the released leaves and their measurement, for a mechanism with a threshold.
+
+    ``kept`` is the stored vector of the leaves that reached the threshold: all ranks, and then all noisy counts.
+    """
+    leaves = len(kept) // 2
+    ranks, noisy = kept.iterate_pieces([leaves, leaves])
     pairs = plan.tree.find_leaf_pairs(ranks)
     measurement = Measurement(step, pairs, NoisyVector.from_arrays([noisy]))
     return Nodes(pairs.level, pairs.origin, pairs.destination, noisy), measurement
@@ -227,8 +238,8 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
 
     Levels by segment, and levels of estimates that are shrunk or use area totals, are checked; others are read piece by
     piece. The error is raised before the level is drawn, because a process that runs out of memory loses its draw. In a
-    release in parts, the bands below the first need the memory of a few parts only, unless estimates learn from whole
-    levels. These are checked for each part before it is drawn, and as a whole when all parts are known.
+    release in parts, a level below the first band needs the memory of a few parts only, and is checked only if
+    estimates learn from whole levels: for each part before it is drawn, and as a whole when all parts are known.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
@@ -244,31 +255,37 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > read_memory_limit():
-        smaller = "with bands or fewer categories"
-        if plan.uses_area_totals and not plan.mechanism.shrinks:
-            smaller = "without known totals" if plan.known else "without area_totals"
-        elif plan.mechanism.shrinks:
-            smaller = f"without estimate: {estimator.estimate}"
-        elif plan.mechanism.segment_profile is not None:
-            smaller = "without segment_profile, or with fewer categories"
         raise OdError(
             "OD-PARTS-NEEDED",
-            f"level {level} has {values:,} values in {plan.tables} table{'s' * (plan.tables > 1)}, which need about"
-            f" {needed / 1e9:,.0f} GB of memory; this process may use {read_memory_limit() / 1e9:,.0f} GB",
-            next_step=f"run the release on a larger machine, or release a revision {smaller}",
+            f"level {level} has {values:,} values in {plan.tables} table{'s' if plan.tables > 1 else ''}, which need"
+            f" about {needed / 1e9:,.0f} GB of memory; this process may use {read_memory_limit() / 1e9:,.0f} GB",
+            next_step=f"run the release on a larger machine, or release a revision {_suggest_smaller_release(plan)}",
             spent=STAYS_CHARGED,
         )
+
+
+def _suggest_smaller_release(plan: ReleasePlan) -> str:
+    """Return, in words that follow "a revision", how a plan would need less memory."""
+    if plan.mechanism.shrinks:
+        return f"without estimate: {plan.mechanism.estimator.estimate}"
+    if plan.uses_area_totals:
+        return "without known totals" if plan.known else "without area_totals"
+    if plan.mechanism.segment_profile is not None:
+        return "without segment_profile, or with fewer categories"
+    return "with bands or fewer categories"
 
 
 def estimate_next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
     """Return the estimated nodes of a level, whose children are measured next, given all measurements of the level.
 
-    ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root.
+    ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root, of which
+    only the segments are measured.
     """
     totals = combine_totals(plan, measured)
     if not totals:
         return parents
-    return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
+    (total,) = totals  # of one level
+    return estimate(plan, total.step, None if total.parents is None else parents, total.noisy)
 
 
 def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
@@ -289,7 +306,7 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
 
 
 def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
-    """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
+    """Return the noisy counts by a breakdown: a list for each category, which has those of each level, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
     of_categories: list[list[NoisyCounts]] = [[] for _ in breakdown.categories]
     for measurement in (m for m in measured if m.step in steps):
@@ -311,14 +328,17 @@ The variance is that of the noise, which all measured totals have, or one for ea
 def select_area_totals(measured: Sequence[Measurement]) -> MeasuredTotals:
     """Return the noisy area totals and their variance, by the side that they are measured on."""
     return {
-        measurement.step.side: (measurement.reals(), float(measurement.step.variance))
+        measurement.step.side: (measurement.read_reals(), float(measurement.step.variance))
         for measurement in measured
         if isinstance(measurement.step, AreaTotalStep)
     }
 
 
 def list_side_totals(plan: ReleasePlan, measured: MeasuredTotals) -> SideTotals:
-    """Return measured area totals, and the known ones of the plan, by side. Totals of zones without pairs are 0."""
+    """Return area totals by side: the known ones of the plan and, of a side without those, the measured ones.
+
+    A zone of which no pair can have trips has the measured total 0 without variance.
+    """
     totals: dict[int, tuple[Reals, float | Reals]] = {**measured}
     if (possible := plan.tree.possible) is not None:
         for side, (noisy, noise) in measured.items():
@@ -363,21 +383,27 @@ def combine_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[N
 
 
 def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
-    """Return the noisy totals of each level: the weighted mean of its totals and of the sums of its segments."""
+    """Return the noisy totals of each measured level: the weighted mean of its totals and of the sums of its segments.
+
+    A level whose total is not measured, such as an exact root, is left out.
+    """
     combined: list[NoisyCounts] = []
     for total in plan.totals:
         of_totals = next((m for m in measured if m.step.level == total.level), None)  # within a level, totals are first
         if of_totals is None or not isinstance(total, CombinedTotals):
             continue
-        multiples = _multiply_by_weight(of_totals.noisy.read_values(), total.weights[0])
-        for tables, weight in zip(segments.values(), total.weights[1:], strict=True):
-            at_level = (counts for table in tables for counts in table if counts.step.level == total.level)
-            of_breakdown = sum((counts.noisy.read_values() for counts in at_level), start=np.zeros_like(multiples))
-            multiples += _multiply_by_weight(of_breakdown, weight)
-        refuse_large(multiples, LIMIT // 2)
+        weight_of_total, *weights = total.weights
+        weighted_sum = _multiply_by_weight(of_totals.noisy.read_values(), weight_of_total)
+        for categories, weight in zip(segments.values(), weights, strict=True):
+            of_breakdown = np.zeros_like(weighted_sum)
+            for levels in categories:
+                (counts,) = (counts for counts in levels if counts.step.level == total.level)
+                of_breakdown += counts.noisy.read_values()
+            weighted_sum += _multiply_by_weight(of_breakdown, weight)
+        refuse_large(weighted_sum, LIMIT // 2)  # it is doubled below
         divisor = sum(total.weights)
-        rounded = NoisyVector((2 * multiples + divisor) // (2 * divisor))
-        combined.append(NoisyCounts(total, of_totals.parents, rounded, multiples / float(divisor)))
+        rounded = NoisyVector((2 * weighted_sum + divisor) // (2 * divisor))
+        combined.append(NoisyCounts(total, of_totals.parents, rounded, weighted_sum / float(divisor)))
     return combined
 
 

@@ -135,12 +135,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     (totals,) = counts[""]
     leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
-        leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        segments = {}
-        for name, values in _read_leaf_values(counts).items():
-            estimates = _to_fixed_point(plan, np.concatenate(values))
-            segments[name] = _project_top_segments(plan, estimates, leaves.trips[leaves.trips > 0])
-        return _add_root([select_nodes_with_trips(leaves, leaves.trips)]), segments
+        return _refine_single_leaf(plan, counts)
     shrunk = shrink_levels_if_needed(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
         return _add_root([select_nodes_with_trips(level.nodes, trips) for level, trips in shrunk]), {}
@@ -159,6 +154,17 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     return [*nodes, leaves], segments
 
 
+def _refine_single_leaf(plan: ReleasePlan, counts: Tables) -> tuple[list[Nodes], Trips]:
+    """Return the result of :func:`refine` for a tree whose levels have one node each, of which the last is measured."""
+    leaf = counts[""][0][-1]
+    leaves = estimate(plan, leaf.step, None, leaf.noisy)
+    segments = {}
+    for name, values in _read_leaf_values(counts).items():
+        estimates = _convert_to_fixed_point(plan, np.concatenate(values))
+        segments[name] = _project_top_segments(plan, estimates, leaves.trips[leaves.trips > 0])
+    return _add_root([select_nodes_with_trips(leaves, leaves.trips)]), segments
+
+
 def refine_above(
     plan: ReleasePlan,
     root: Nodes | None,
@@ -168,6 +174,8 @@ def refine_above(
     shrunk: Sequence[tuple[MeasuredLevel, Integers]] | None = None,
 ) -> tuple[list[Nodes], Trips]:
     """Return the refined root and levels above some nodes, top first, and the trips of all kept nodes of the last one.
+
+    The trips are by table: the totals, with the empty name, and the trips in each category of each breakdown.
 
     Args:
         root: See :func:`refine`.
@@ -185,9 +193,10 @@ def refine_above(
         for level, of_level in zip(levels, trips[1:], strict=True):
             nodes.append(select_nodes_with_trips(level.nodes, of_level))
     else:
-        measured = shrunk[len(shrunk) - 1 - len(totals) : -1]  # without an unmeasured root, and the leaves
+        above_leaves = shrunk[:-1]
+        nodes = [select_nodes_with_trips(level.nodes, of_level) for level, of_level in above_leaves]
+        measured = above_leaves[len(above_leaves) - len(totals) :]  # without a root that is exact or not measured
         trips = [top, *(of_level[level.divided] for level, of_level in measured)]
-        nodes = [select_nodes_with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
     refined = {"": trips[-1]}
     for name, tables in counts.items():
         if name:
@@ -204,11 +213,11 @@ def _add_root(nodes: list[Nodes]) -> list[Nodes]:
 def shrink_levels_if_needed(
     plan: ReleasePlan, root: Nodes | None, totals: Sequence[NoisyCounts], areas: Sequence[Measurement] = ()
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
-    """Return all levels with the trips of their nodes, top level first, for estimators that need whole levels.
+    """Return all levels with the trips of their nodes, top level first, if the estimator needs whole levels.
 
-    Least squares, whether declared or chosen by its evidence, need no whole levels unless area totals were measured, or
-    are known; then the result is None. ``areas`` has the measurements of area totals, and may have others, which are
-    not used.
+    Otherwise, return None: for least squares, whether declared or chosen by held-out noise, without area totals that
+    are measured or known. ``areas`` are measurements of the release; see :func:`choose_rule_with_evidence` and
+    :func:`shrink` for those that are used.
     """
     if not plan.mechanism.shrinks and not plan.uses_area_totals:
         return None
@@ -232,9 +241,9 @@ def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
 
 
 def descend_levels(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel]) -> list[Integers]:
-    """Return given trips, and the refined trips of all kept nodes of each level below, including those of 0.
+    """Return ``above``, and the refined trips of all kept nodes of each of the levels below, including those of 0.
 
-    ``above`` has the refined trips of the nodes above the first level; it is empty if that is the root.
+    ``above`` has the refined trips of the nodes above the first level; it is empty if the first level is the root.
     """
     trips = [above]
     for level in levels:
@@ -289,18 +298,20 @@ def _combine_level(
         if runs[-1] != len(nodes):
             raise make_measurement_order_error()
         total, noisy, fan_out = _read_children(plan, measurement, kept_pairs, runs)
+    # z - x = w (s - x) with w = s2 / (s2 + S), in fixed point; s is the sum of the children's z.
     gap = sums.noisy - noisy
     refuse_large(gap, LIMIT >> compute_fraction_bits(plan))
     gap = (gap << compute_fraction_bits(plan)) + sums.difference
-    share = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
-    difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
+    weight = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
+    # The product is taken of the upper and the lower bits apart, so that neither exceeds 64 bits.
+    difference = (gap >> WEIGHT_BITS) * weight + ((gap & _WEIGHT_MASK) * weight >> WEIGHT_BITS)
     refuse_large(difference, LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
     level = RisenLevel(nodes, runs, noisy, difference, variance, float(variance.max(initial=0)))
     if runs is None:
         return level, sums
-    dropped = (fan_out - np.diff(runs)) * own_variance
-    return level, ChildSums(total, sum_runs(difference, runs), sum_runs(variance, runs) + dropped)
+    variance_of_dropped = (fan_out - np.diff(runs)) * own_variance
+    return level, ChildSums(total, sum_runs(difference, runs), sum_runs(variance, runs) + variance_of_dropped)
 
 
 def _read_children(
@@ -317,25 +328,25 @@ def _read_children(
 
     def read_piece(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
         expansion, noisy = piece
-        own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
-        first, last = own_runs[[0, -1]].tolist()
+        first, last = runs[[expansion.parents.start, expansion.parents.stop]].tolist()
         kept = Pairs(nodes.level, nodes.origin[first:last], nodes.destination[first:last])
         sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
         cannot_overflow = sum_families(noisy, expansion.offsets, sums)
         return sums, noisy[plan.tree.find_positions(expansion, kept)], np.diff(expansion.offsets), cannot_overflow
 
-    parts = list(map_in_order(read_piece, measurement.expand_parents(plan)))
-    if not all(cannot_overflow for *_, cannot_overflow in parts):
+    pieces = list(map_in_order(read_piece, measurement.expand_parents(plan)))
+    if not all(cannot_overflow for *_, cannot_overflow in pieces):
         raise make_overflow_error()
-    none = np.empty(0, dtype=np.int64)
-    sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
-    return sums, kept, fan_out
+    nothing = np.empty(0, dtype=np.int64)  # there are no pieces without parents
+    sums = np.concatenate([nothing, *(sums for sums, *_ in pieces)])
+    noisy_of_kept = np.concatenate([nothing, *(noisy for _, noisy, *_ in pieces)])
+    return sums, noisy_of_kept, np.concatenate([nothing, *(fan_out for _, _, fan_out, _ in pieces)])
 
 
 def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
     """Return the refined trips of the kept nodes of a level, given ``totals``, those of their parents.
 
-    The root has no parent: its trips are its rounded estimate, and ``totals`` is not used.
+    The root has no parent: its trips are its rounded estimate or, if this is below 0, 0, and ``totals`` is not used.
     """
     bits = compute_fraction_bits(plan)
     half = (1 << bits) >> 1
@@ -363,14 +374,18 @@ def select_nodes_with_trips(nodes: Pairs, trips: Integers) -> Nodes:
 
 
 def compute_fraction_bits(plan: ReleasePlan) -> int:
-    """Return the number of fractional bits of the difference between best estimate and noisy value."""
-    widest = max(math.ceil(step.variance) for step in plan.steps)
-    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
+    """Return the number of fractional bits of the difference between best estimate and noisy value, from 0 to 16."""
+    largest_variance = max(math.ceil(step.variance) for step in plan.steps)
+    bits_of_deviation = largest_variance.bit_length() // 2
+    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - bits_of_deviation))
 
 
 @kernel
 def sum_families(noisy: Integers, offsets: Integers, sums: Integers) -> bool:
-    """Write the sums of each parent's noisy children into ``sums``. Return False if a sum may overflow."""
+    """Write the sums of each parent's noisy children into ``sums``. Return False if a sum may overflow.
+
+    Each parent must have a child.
+    """
     cannot_overflow = True
     for parent in range(len(sums)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -399,7 +414,8 @@ def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  #
         if total >= MOST_WEIGHT:
             return False
         if total > 0:
-            quotient, rest = excess[parent] // total, excess[parent] % total  # no product exceeds 63 bits
+            # excess * weight / total, rounded down, from parts of which no product exceeds 63 bits.
+            quotient, rest = excess[parent] // total, excess[parent] % total
             for i in range(runs[parent], runs[parent + 1]):
                 shift = quotient * weights[i] + rest * weights[i] // total
                 rounded[i] = noisy[i] + ((difference[i] + shift + half) >> bits)
@@ -418,20 +434,30 @@ def _read_leaf_values(counts: Tables) -> dict[str, list[Integers]]:
 def _descend_segments_from_root(
     plan: ReleasePlan, risen: Sequence[tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
 ) -> Integers:
-    """Return the trips by category of the last kept nodes; ``risen`` is of :func:`combine_levels_upwards`."""
+    """Return the trips by category of the kept nodes of the last level; shape (nodes, categories).
+
+    Args:
+        risen: The result of :func:`combine_levels_upwards` for each category.
+        trips: Refined trips: of an exact root, or empty if the root is not exact; then of the kept nodes of each level.
+    """
     # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
-    total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
+    has_exact_root = len(trips[0]) > 0 or len(trips) == 1
+    total = trips[0] if has_exact_root else trips[1]
+    # A root that is measured by category is the first level; otherwise, the sums over the first level estimate it.
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
-    estimates = [_to_fixed_point(plan, top.noisy) + top.difference for top in tops]
+    estimates = [_convert_to_fixed_point(plan, top.noisy) + top.difference for top in tops]
     root = np.array([estimate[0] if len(estimate) else 0 for estimate in estimates], dtype=np.int64)
-    below_root = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
-    return descend_segments(plan, below_root, trips[1:], _project_top_segments(plan, root, total))
+    levels_with_trips = len(trips) - 1
+    last_levels = [levels[len(levels) - levels_with_trips :] for levels, _ in risen]
+    return descend_segments(plan, last_levels, trips[1:], _project_top_segments(plan, root, total))
 
 
 def descend_segments(
     plan: ReleasePlan, risen: Sequence[Sequence[RisenLevel]], trips: Sequence[Integers], above: Integers
 ) -> Integers:
     """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
+
+    A level that is the root has the trips ``above``. The shape is (nodes, categories).
 
     Args:
         risen: The estimates of the kept nodes of these levels, for each category.
@@ -443,10 +469,12 @@ def descend_segments(
         of_category = [levels[k] for levels in risen]
         runs = of_category[0].runs
         if runs is not None:
-            of_categories = [_to_fixed_point(plan, category.noisy) + category.difference for category in of_category]
+            of_categories = [
+                _convert_to_fixed_point(plan, category.noisy) + category.difference for category in of_category
+            ]
             estimates = np.stack(of_categories, axis=1)
-            variances = of_category[0].variance, of_category[0].largest
-            trips_above = _project_segments(plan, estimates, *variances, totals, trips_above, runs)
+            variances, largest = of_category[0].variance, of_category[0].largest  # those of all categories
+            trips_above = _project_segments(plan, estimates, variances, largest, totals, trips_above, runs)
     return trips_above
 
 
@@ -461,7 +489,8 @@ def _project_segments(
 ) -> Integers:
     """Return the trips by category of the children of a level, from estimates that are moved to a profile if planned.
 
-    For the arguments and the result, see :func:`project_to_margins`.
+    ``variances`` are those of the estimates of each child, and ``largest_variance`` is that of
+    :class:`RisenLevel`. For the other arguments and the result, see :func:`project_to_margins`.
     """
     weights, bits = compute_integer_weights(variances, largest_variance), compute_fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
@@ -472,26 +501,37 @@ def _project_segments(
 
     def project_block(block: tuple[int, int]) -> None:
         first, last = block
-        own = slice(offsets[first], offsets[last])
-        of_families = parents[first:last], offsets[first : last + 1] - own.start
-        projected[own] = project_to_margins(estimates[own], weights[own], totals[own], *of_families, bits)
+        children = slice(offsets[first], offsets[last])
+        projected[children] = project_to_margins(
+            estimates[children],
+            weights[children],
+            totals[children],
+            parents[first:last],
+            offsets[first : last + 1] - children.start,
+            bits,
+        )
 
     process_all(project_block, iterate_family_blocks(offsets))
     return projected
 
 
-def _to_fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
-    """Return noisy values in fixed point. Raises OdError if they are too large."""
+def _convert_to_fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
+    """Return noisy values with the fractional bits of :func:`compute_fraction_bits`. Raises OdError for large ones."""
     bits = compute_fraction_bits(plan)
     refuse_large(noisy, LIMIT >> bits)
     return noisy << bits
 
 
 def _project_top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
-    """Return the trips of the top node, or none, by category, from estimates in fixed point; (nodes, categories)."""
+    """Return the trips of the top node by category, given its ``trips``; shape (nodes, categories), with 1 or 0 nodes.
+
+    ``estimates`` are the estimates of the node in each category, in fixed point. What they lack of its trips is added
+    in equal parts.
+    """
     bits, categories = compute_fraction_bits(plan), len(estimates)
+    half = (1 << bits) >> 1
     lacking = (trips << bits) - estimates.sum()
-    rounded = estimates + (lacking // categories)[:, np.newaxis] + ((1 << bits) >> 1) >> bits
+    rounded = (estimates + (lacking // categories)[:, np.newaxis] + half) >> bits
     offsets = np.arange(len(trips) + 1) * categories
     return plan.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
 
@@ -504,17 +544,19 @@ def refine_leaves_with_segments(
     Args:
         counts: What every table is estimated from. The last level of each is the leaves.
         sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
-        above: Refined trips of the parents.
+        above: Refined trips of the parents by table, as :func:`refine_above` returns them.
         of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
     """
     leaf = counts[""][0][-1]
 
     def project_piece(piece: tuple[Expansion, Integers]) -> tuple[Nodes, Integers, Integers]:
+        """Return the leaves with trips of a piece; if there are breakdowns, their positions and numbers by parent."""
         expansion, noisy = piece
-        parents, totals = expansion.parents, above[""][expansion.parents]
+        totals = above[""][expansion.parents]
         if of_leaves is None:
-            siblings = np.diff(expansion.offsets)  # parts are equal, because all leaves have the same variance
-            shifted = np.repeat((2 * (totals - sums[parents]) + siblings) // (2 * siblings), siblings)
+            siblings = np.diff(expansion.offsets)
+            # What the leaves lack is added in equal parts, rounded: all leaves have the same variance.
+            shifted = np.repeat((2 * (totals - sums[expansion.parents]) + siblings) // (2 * siblings), siblings)
             shifted += noisy
             trips = plan.project(shifted, totals, expansion.offsets)
         else:
@@ -526,10 +568,12 @@ def refine_leaves_with_segments(
 
     pieces = list(map_in_order(project_piece, leaf.expand_parents(plan)))
     leaves, segments = Nodes.concatenate(leaf.step.level, [nodes for nodes, _, _ in pieces]), Trips()
-    kept, fan_out = (np.concatenate([np.empty(0, dtype=np.int64), *(piece[k] for piece in pieces)]) for k in (1, 2))
+    nothing = np.empty(0, dtype=np.int64)
+    kept = np.concatenate([nothing, *(positions for _, positions, _ in pieces)])
+    fan_out = np.concatenate([nothing, *(numbers for _, _, numbers in pieces)])
     variance, offsets = float(leaf.step.variance), np.append(0, np.cumsum(fan_out))
     for name, noisy in _read_leaf_values(counts).items():
-        estimates = np.stack([_to_fixed_point(plan, values[kept]) for values in noisy], axis=1)
+        estimates = np.stack([_convert_to_fixed_point(plan, values[kept]) for values in noisy], axis=1)
         variances = np.full(len(leaves), variance)
         segments[name] = _project_segments(plan, estimates, variances, variance, leaves.trips, above[name], offsets)
     return leaves, segments
@@ -557,18 +601,18 @@ def move_to_profile(
     """
     moved = estimates.copy()
     squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-    fitted = np.zeros(len(parents), dtype=np.bool_)
+    is_fitted = np.zeros(len(parents), dtype=np.bool_)
     sigma = math.sqrt(variances.max(initial=1.0))
     families = _Families(weights, variances, totals, parents, offsets, bits, sigma)
-    _fit_families_to_margins(families, moved, fitted, squares, cells)
+    _fit_families_to_margins(families, moved, is_fitted, squares, cells)
     square_sums, number = pool_sums_by_bin(cells, squares, cells.astype(np.float64))
-    deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
-    _move_fitted_families(families, fitted, deviation, most, moved)
+    tau_squared = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
+    _move_fitted_families(families, is_fitted, tau_squared, most, moved)
     return moved
 
 
 class _Families(NamedTuple):
-    """What kernels need of the children of a level; see :func:`move_to_profile`."""
+    """What kernels need of the children of a level; for the first six, see :func:`move_to_profile`."""
 
     weights: Integers
     variances: Reals
@@ -576,23 +620,26 @@ class _Families(NamedTuple):
     parents: Integers
     offsets: Integers
     bits: int
-    sigma: float
+    sigma: float  # standard deviation that sizes of cells are relative to
 
 
 @kernel
 def _fit_families_to_margins(
-    families: _Families, moved: Integers, fitted: NDArray[np.bool_], squares: Reals, cells: Integers
+    families: _Families, moved: Integers, is_fitted: NDArray[np.bool_], squares: Reals, cells: Integers
 ) -> None:
-    """Fit each family with a choice to both margins, mark it, and add (E - p)^2 - w and 1 of its cells by size of p."""
+    """Replace the estimates ``moved`` of each family with a choice by E, which fits both margins, and mark the family.
+
+    Add (E - p)^2 - w of its cells to ``squares``, and 1 to ``cells``, by the size of p; shape (sizes,) each.
+    """
     weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):
         rows, columns = _find_positions_with_trips(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
         if len(rows) < 2 or len(columns) < 2 or not fits_in_64_bits(moved, weights, rows, columns, trips, bits):
             continue
-        fitted[parent] = True
+        is_fitted[parent] = True
         row_sums, column_sums = totals[rows], parents[parent][columns]
-        values = fit_to_margins(moved, weights[rows], rows, columns, row_sums, column_sums, bits)
+        values = fit_to_margins(moved, weights[rows], rows, columns, row_sums, column_sums, bits)  # (columns, rows)
         siblings = variances[rows].sum()
         for i in range(len(rows)):
             noise = _compute_noise_variance(variances[rows[i]], siblings, len(columns))
@@ -607,11 +654,14 @@ def _fit_families_to_margins(
 
 @kernel
 def _move_fitted_families(
-    families: _Families, fitted: NDArray[np.bool_], deviation: Reals, most: float, moved: Integers
+    families: _Families, is_fitted: NDArray[np.bool_], tau_squared: Reals, most: float, moved: Integers
 ) -> None:
-    """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
+    """Move the estimates of the fitted families towards the profile by w / (w + tau^2) of their distance.
+
+    They move by at most ``most`` standard deviations of their noise. ``tau_squared`` is that of each size.
+    """
     _, variances, totals, parents, offsets, bits, sigma = families
-    for parent in np.flatnonzero(fitted):
+    for parent in np.flatnonzero(is_fitted):
         rows, columns = _find_positions_with_trips(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
         siblings = variances[rows].sum()
@@ -621,7 +671,7 @@ def _move_fitted_families(
             for s in range(len(columns)):
                 profile = np.float64(totals[rows[i]]) * parents[parent][columns[s]] / trips
                 value = moved[rows[i], columns[s]] / np.float64(1 << bits)
-                step = (profile - value) * noise / (noise + deviation[compute_cell_size(profile, sigma)])
+                step = (profile - value) * noise / (noise + tau_squared[compute_cell_size(profile, sigma)])
                 moved[rows[i], columns[s]] += np.int64(np.rint(min(max(step, -limit), limit) * (1 << bits)))
 
 

@@ -67,9 +67,9 @@ class Replicates:
             digest.update(level.noisy.astype("<f8").tobytes())
         for noisy, _ in fitted.area_totals.values():
             digest.update(noisy.astype("<f8").tobytes())
-        self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
-        # The sum of their squares is an exact real number.
+        self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)  # 128 bits, as Philox takes
         quantiles = compute_laplace_quantiles() if has_laplace_noise else compute_normal_quantiles()
+        # They are scaled to the variance 1. The sum of their squares is an exact real number, in any order.
         self._quantiles = quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
 
     @cached_property
@@ -79,15 +79,16 @@ class Replicates:
         return int(compute_dropped_bounds(whole)[0])
 
     def tables(self, number: int) -> Iterator[Reals]:
-        """Yield each replicate; shape (leaves,)."""
+        """Return an iterator of the first ``number`` replicates; shape (leaves,) each."""
         return map_in_order(
             lambda r: self._compute_leaves(self._fit_noise(r), r, 0, len(self._leaf.nodes)), range(number)
         )
 
     def blocks(self, number: int) -> Iterator[tuple[int, Reals]]:
-        """Yield consecutive leaves in all replicates: the position of the first one, and an array (replicates, leaves).
+        """Return an iterator of consecutive leaves in the first ``number`` replicates, a block of leaves at a time.
 
-        All replicates of a few leaves are in memory at the same time, and a value for each parent of leaves.
+        A block is the position of its first leaf, and an array (replicates, leaves). Of each replicate, a value for
+        each parent of leaves is in memory, too.
 
         Raises:
             OdError: If the values of the parents do not fit into memory.
@@ -100,47 +101,54 @@ class Replicates:
                 f" {read_memory_limit() / 1e9:,.0f} GB",
                 next_step="ask for fewer replicates, or use a larger machine",
             )
-        shortfalls = list(map_in_order(self._fit_noise, range(number)))
+        fits = list(map_in_order(self._fit_noise, range(number)))
 
-        def block(ends: tuple[int, int]) -> tuple[int, Reals]:
-            return ends[0], np.array(
-                [self._compute_leaves(shortfall, r, *ends) for r, shortfall in enumerate(shortfalls)]
-            )
+        def compute_block(ends: tuple[int, int]) -> tuple[int, Reals]:
+            first, last = ends
+            return first, np.array([self._compute_leaves(fit, r, first, last) for r, fit in enumerate(fits)])
 
-        return map_in_order(block, self._iterate_runs(max(1, _BLOCK // number)))
+        return map_in_order(compute_block, self._iterate_runs(max(1, _BLOCK // number)))
 
     def _iterate_runs(self, most: int) -> Iterator[tuple[int, int]]:
-        """Yield the first position and the end of runs of about ``most`` leaves; siblings are in the same run."""
+        """Yield the first position and the end of runs of about ``most`` leaves.
+
+        If the leaves are fitted, siblings are in the same run, because they share a correction.
+        """
         leaves, starts = len(self._leaf.nodes), np.arange(0, len(self._leaf.nodes), most)
         if self._are_fitted:
             starts = np.unique(self._leaf.offsets[np.searchsorted(self._leaf.offsets, starts, side="right") - 1])
         return pairwise([*starts.tolist(), leaves])
 
-    def _draw_level_noise(self, r: int, at: int, first: int, last: int) -> Reals:
-        """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
-        return self._draw_noise(r, at, self._levels[at].noise, first, last)
+    def _draw_level_noise(self, r: int, position: int, first: int, last: int) -> Reals:
+        """Return the noise of replicate r of the nodes ``first:last`` of a level, by its position; shape (nodes,)."""
+        return self._draw_noise(r, position, self._levels[position].noise, first, last)
 
     def _draw_noise(self, r: int, vector: int, noise: float | Reals, first: int, last: int) -> Reals:
-        """Return the values ``first:last`` of a vector of noise; shape (values,).
+        """Return the values ``first:last`` of a vector of noise of replicate r; shape (values,).
 
-        ``noise`` is the variance of all values of the vector, or that of each of these.
+        ``vector`` is the number of the vector: the position of a level or, after those, of a side with area totals.
+        ``noise`` is the variance of all values of the vector, or that of each of the values asked for. They are 0 if
+        the variance is 0, or infinite, as nothing was measured.
         """
         drawn = np.zeros(last - first)
         if len(drawn) and np.any(noise) and np.all(np.isfinite(noise)):
-            begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
-            counter = np.array([begin, vector, r, 0], dtype=np.uint64)
-            words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
-            bits = words.astype("<u8", copy=False).view("<u2")[first - _IN_A_STEP * begin :][: last - first]
-            np.multiply(self._quantiles.take(bits), np.sqrt(noise), out=drawn)
+            first_step, end_step = first // _IN_A_STEP, math.ceil(last / _IN_A_STEP)
+            counter = np.array([first_step, vector, r, 0], dtype=np.uint64)
+            words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end_step - first_step))
+            bits = words.astype("<u8", copy=False).view("<u2")  # 16 bits for each value, from the first step on
+            skipped = first - _IN_A_STEP * first_step
+            np.multiply(self._quantiles.take(bits[skipped : skipped + len(drawn)]), np.sqrt(noise), out=drawn)
         return drawn
 
     def _fit_noise(self, r: int) -> _Fit:
-        """Return the fit of the noise of a replicate."""
+        """Return the fit of the noise of replicate r; an empty one if the leaves are not fitted."""
         if self._families is None:
             return _Fit(np.empty(0))
         levels, leaves = self._levels, self._draw_level_noise(r, len(self._levels) - 1, 0, len(self._leaf.nodes))
         sums = sum_runs(leaves, self._leaf.offsets)
-        h = self._families.estimate_families(sums, lambda at: self._draw_level_noise(r, at, 0, len(levels[at].nodes)))
+        h = self._families.estimate_families(
+            sums, lambda position: self._draw_level_noise(r, position, 0, len(levels[position].nodes))
+        )
         if self._system is None:
             return _Fit(h - sums)
         totals = {
@@ -152,21 +160,22 @@ class Replicates:
 
     def _compute_leaf_corrections(self, fit: _Fit, first: int, last: int) -> Reals:
         """Return the numbers that a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
-        begin, end = np.searchsorted(self._leaf.offsets, [first, last])
+        begin, end = np.searchsorted(self._leaf.offsets, [first, last])  # runs have whole families
         siblings = np.diff(self._leaf.offsets[begin : end + 1])
-        equal = np.repeat(fit.lacking[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance
-        if fit.moved is None:
-            return equal
+        corrections = np.repeat(fit.lacking[begin:end] / siblings, siblings)  # in equal parts: leaves have one variance
+        if fit.multipliers is None:
+            return corrections
         origin, destination = (ends[first:last] for ends in self.ends)
-        return equal + self._leaf.noise * (fit.moved[0][origin] + fit.moved[1][destination])
+        of_origins, of_destinations = fit.multipliers
+        return corrections + self._leaf.noise * (of_origins[origin] + of_destinations[destination])
 
     def _compute_leaves(self, fit: _Fit, r: int, first: int, last: int) -> Reals:
-        """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""
-        rows = self._draw_level_noise(r, len(self._levels) - 1, first, last)
+        """Return the leaves ``first:last`` of replicate r, h - e_r; shape (leaves,). ``fit`` is that of its noise."""
+        leaves = self._draw_level_noise(r, len(self._levels) - 1, first, last)
         if self._are_fitted:
-            rows += self._compute_leaf_corrections(fit, first, last)
-        np.subtract(self.estimate[first:last], rows, out=rows)
-        return rows
+            leaves += self._compute_leaf_corrections(fit, first, last)  # e_r, which is replaced by h - e_r
+        np.subtract(self.estimate[first:last], leaves, out=leaves)
+        return leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +183,7 @@ class _Fit:
     """What a least-squares fit makes of the values of the leaves."""
 
     lacking: Reals  # fitted value of each parent of leaves minus the sum of the values of its leaves
-    moved: tuple[Reals, Reals] | None = None  # multipliers m of the measured area totals by side
+    multipliers: tuple[Reals, Reals] | None = None  # m of the measured area totals by side; None without such totals
 
 
 def compute_laplace_quantiles() -> Reals:

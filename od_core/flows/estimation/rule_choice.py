@@ -52,23 +52,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.families import (
     find_return_positions,
-    iterate_families,
     sum_leaves_by_node,
     sum_trips_by_node,
     take_trips,
 )
 from od_core.flows.estimation.held_out import HALVES, Shown, has_noise, iterate_halves, show_trips
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.levels import Measurement, list_side_totals, select_area_totals
+from od_core.flows.estimation.levels import Measurement, select_area_totals
 from od_core.flows.estimation.shrinkage import (
     LEAST_SQUARES,
     Prediction,
     Rule,
     blend_shares_by_level,
     estimate_trips_by_rule,
+    fit_families,
     predict_by_gravity,
 )
 from od_core.flows.plan import ReleasePlan
@@ -112,7 +111,7 @@ _SAMPLE_SEED = 20010102
 
 
 class _Losses(NamedTuple):
-    """What held-out noise shows of each of :data:`RULES`, compared with a base rule, by one or two halves."""
+    """What held-out noise shows of each of :data:`RULES`, compared with a base rule, by one half or both."""
 
     errors: Reals  # estimated total error of the leaves by the base rule and by the rule, a sum; shape (rules, 2)
     false: Reals  # shares of false discoveries of both, a mean; shape (rules, 2)
@@ -120,7 +119,10 @@ class _Losses(NamedTuple):
     #                  If rules are chosen more carefully, more columns follow: see _estimate_overall_increases.
 
     def choose_best_rule(self, base: Rule) -> Rule:
-        """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
+        """Return the rule with the least error among those that are not refused, or ``base`` if this saves too little.
+
+        A rule is refused if it does clear harm anywhere, or has too many false discoveries.
+        """
         harmful = (self.increase[0] > _MOST_HARM * np.sqrt(self.increase[1])).any(axis=1)
         refused = harmful | (self.false[:, 1] > _MOST_FALSE * self.false[:, 0])
         saved = np.where(refused, 0.0, self.errors[:, 0] - self.errors[:, 1])
@@ -156,7 +158,7 @@ class Evidence:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Evidence:
         """Return the evidence that :meth:`facts` states."""
-        rows = [[one["saved"], *one["false_discoveries"], *one["increases"]] for one in facts["rules"]]
+        rows = [[rule["saved"], *rule["false_discoveries"], *rule["increases"]] for rule in facts["rules"]]
         return cls(facts["releases"], np.array(rows, dtype=np.int64))
 
     def facts(self) -> dict[str, object]:
@@ -169,28 +171,30 @@ class Evidence:
         return {"releases": self.releases, "rules": rules}
 
     def __add__(self, newest: Evidence) -> Evidence:
-        """Return the evidence with that of one more release."""
+        """Return the evidence with that of one more release; from ``_MOST_POOLED`` releases on, these count half."""
         part = 1 if self.releases < _MOST_POOLED else 2
         return Evidence(self.releases // part + newest.releases, self.sums // part + newest.sums)
 
     def choose_next_rule(self, before: Rule) -> Rule:
-        """Return the rule of the newest release. It is that of the release before unless another one is clearly better.
+        """Return the rule of the newest release: that of the release ``before``, unless another one is clearly better.
 
-        Of n releases, a mean varies less than one value by the square root of n, and a sum more.
+        The sum of n releases varies by chance as much as one release times the square root of n. So limits of the sums
+        grow with that root. If the rule before is refused, least squares take its place.
         """
         root = math.sqrt(self.releases)
-        saved, base, false = self.sums[:, :3].T
+        saved, false_by_base, false = self.sums[:, :3].T
         increase = self.sums[:, 3:].max(axis=1) / root
         options, kept = (LEAST_SQUARES, *RULES), before
-        refused = (increase > _MOST_HARM * _UNIT) | (false > _MOST_FALSE * base)
+        refused = (increase > _MOST_HARM * _UNIT) | (false > _MOST_FALSE * false_by_base)
         if before.learns:
-            own, most = RULES.index(before), _MOST_FALSE + (_MOST_FALSE - 1) / root
-            if increase[own] > _MOST_HARM_KEPT * _UNIT or false[own] > most * base[own]:
+            position, most_false = RULES.index(before), _MOST_FALSE + (_MOST_FALSE - 1) / root
+            has_harm = increase[position] > _MOST_HARM_KEPT * _UNIT
+            if has_harm or false[position] > most_false * false_by_base[position]:
                 kept = LEAST_SQUARES
-        worth = np.append(0, np.where(refused, np.iinfo(np.int64).min, saved))
-        best = int(np.argmax(worth))
+        savings = np.append(0, np.where(refused, np.iinfo(np.int64).min, saved))  # least squares save nothing
+        best = int(np.argmax(savings))
         saved_by_kept = np.append(0, saved)[options.index(kept)]
-        return options[best] if worth[best] > saved_by_kept + _LEAST_GAIN * _UNIT * root else kept
+        return options[best] if savings[best] > saved_by_kept + _LEAST_GAIN * _UNIT * root else kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,12 +217,12 @@ class Choice:
 
 
 def read_earlier_evidence(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, object] | None:
-    """Return what ``ReleasePlan.earlier`` is, given what the certificate of an earlier release of the series states.
+    """Return ``ReleasePlan.earlier`` for a plan, given what the certificate of the release before it states.
 
-    Return None if the release has another plan, or states no evidence on these rules, as those of early versions do.
+    Return None if that release has another plan, or states no evidence on :data:`RULES`, as early versions do not.
     """
     evidence = stated.get("evidence", {"rules": []})
-    rules = [{"rule": one["rule"], "u": one["u"]} for one in evidence["rules"]]
+    rules = [{"rule": rule["rule"], "u": rule["u"]} for rule in evidence["rules"]]
     same_plan = {**stated["plan"], EARLIER: None} == {**plan.stored_facts, EARLIER: None}
     if not same_plan or rules != [rule.facts() for rule in RULES]:
         return None
@@ -237,11 +241,11 @@ def choose_rule_with_evidence(
             trips if the plan has segments and Laplace noise.
     """
     losses = _compare_rules(plan, levels, LEAST_SQUARES, None, measured)
-    own = Evidence.from_losses_of_one_release(losses)
+    evidence = Evidence.from_losses_of_one_release(losses)
     if plan.earlier is None:
-        return Choice(losses.choose_best_rule(LEAST_SQUARES), own)
+        return Choice(losses.choose_best_rule(LEAST_SQUARES), evidence)
     stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
-    pooled = Evidence.from_facts(stated) + own
+    pooled = Evidence.from_facts(stated) + evidence
     rule = pooled.choose_next_rule(before)
     since = None  # this release is then the first with the rule
     if rule == before:
@@ -257,7 +261,8 @@ def choose_rule_given_earlier_flows(
 ) -> Rule:
     """Return the rule of :func:`choose_rule_with_evidence`, or a better one that learns from ``earlier_flows``, too.
 
-    These are the leaves of the release of an earlier period, with their trips.
+    The earlier flows are the leaves of the release of an earlier period, with their trips; None or empty if there are
+    none.
     """
     alone = choose_rule_with_evidence(plan, levels, measured).rule
     if earlier_flows is None or not len(earlier_flows):
@@ -267,7 +272,10 @@ def choose_rule_given_earlier_flows(
 
 
 def _chooses_carefully(plan: ReleasePlan) -> bool:
-    """Return whether the choice sees tables as they are released: in plans that no tagged version has published."""
+    """Return whether rules of a plan are chosen carefully, from tables as they are released; see the module docstring.
+
+    Other plans have published choices of earlier versions, which must stay.
+    """
     return plan.tree.refines_both or plan.mechanism.has_laplace_noise or bool(plan.known)
 
 
@@ -291,25 +299,32 @@ class _Divided(NamedTuple):
         divided, weights = [*levels], [1.0] * len(levels)
         if plan.mechanism.has_laplace_noise and plan.segments is not None:
             combined = {total.level: total for total in plan.totals if isinstance(total, CombinedTotals)}
-            of_totals = {m.step.level: m for m in reversed(measured) if m.step in plan.steps and not m.step.by_segment}
+            of_totals = {m.step.level: m for m in measured if m.step in plan.steps and not m.step.by_segment}
             for k, level in enumerate(levels):
-                if (own := of_totals.get(level.nodes.level)) is not None and has_noise(level.noise):
-                    total = combined[level.nodes.level]
-                    divided[k] = replace(level, noisy=own.reals(), noise=float(own.step.variance))
-                    weights[k] = total.weights[0] / sum(total.weights)
+                measurement = of_totals.get(level.nodes.level)
+                if measurement is not None and has_noise(level.noise):
+                    variance = float(measurement.step.variance)
+                    divided[k] = replace(level, noisy=measurement.read_reals(), noise=variance)
+                    weight_of_total, *weights_of_sums = combined[level.nodes.level].weights
+                    weights[k] = weight_of_total / (weight_of_total + sum(weights_of_sums))
         return cls(divided, weights)
 
-    def combine(self, levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel]) -> list[MeasuredLevel]:
-        """Return the levels that a table is made from, given a half of the divided measurements."""
-        combined = []
-        for level, own, part, weight in zip(levels, self.levels, half, self.weights, strict=True):
-            if own is not level:
-                noisy = level.noisy + weight * (part.noisy - own.noisy)
-                noise = level.noise + weight**2 * (part.noise - own.noise)
-                combined.append(replace(level, noisy=noisy, noise=noise))
-            else:
-                combined.append(part)
-        return combined
+    def put_half_into_levels(
+        self, levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel]
+    ) -> list[MeasuredLevel]:
+        """Return the levels that a table is made from, with a half of the divided measurements in place of the whole.
+
+        ``levels`` are those of :meth:`from_levels`.
+        """
+        levels_of_half = []
+        for level, whole, of_half, weight in zip(levels, self.levels, half, self.weights, strict=True):
+            if whole is level:
+                levels_of_half.append(of_half)
+            else:  # the level is a weighted mean, of which only the measured totals were divided
+                noisy = level.noisy + weight * (of_half.noisy - whole.noisy)
+                noise = level.noise + weight**2 * (of_half.noise - whole.noise)
+                levels_of_half.append(replace(level, noisy=noisy, noise=noise))
+        return levels_of_half
 
 
 def _compare_rules(
@@ -319,13 +334,22 @@ def _compare_rules(
     others: list[Reals] | None,
     measured: Sequence[Measurement],
 ) -> _Losses:
-    """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
+    """Return what held-out noise shows of each rule beside the rule ``base``.
+
+    If there is nothing to learn from the levels, all losses are 0, so that ``base`` is chosen.
+
+    Args:
+        others: The trips of another table at the nodes of each level below the root, from which rules learn, too; None
+            if there is no such table.
+        measured: See :func:`choose_rule_with_evidence`.
+    """
     careful, distribution = _chooses_carefully(plan), plan.mechanism.noise_distribution
     totals, divided = select_area_totals(measured), _Divided.from_levels(plan, levels, measured)
-    no_loss, compared = np.zeros((len(RULES), 2)), 2 * len(levels) + 2 if careful else len(levels)
-    nothing = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), compared)))
+    compared = 2 * len(levels) + 2 if careful else len(levels)  # see _estimate_overall_increases
+    no_loss = np.zeros((len(RULES), 2))
+    nothing_shown = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), compared)))
     if careful and plan.expected_errors[-1] < 1:
-        return nothing
+        return nothing_shown
     if not careful:
         totals = {}
     errors, false = np.zeros((2, len(RULES), 2))
@@ -335,36 +359,42 @@ def _compare_rules(
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
     halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
-        fitted, of_areas = include_area_totals(
-            plan, divided.combine(levels, half), list_side_totals(plan, totals_of_half)
-        )
-        families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, fitted))]
-        if careful and not any(own.learns for own in families):
-            return nothing
+        fitted, families = fit_families(plan, divided.put_half_into_levels(levels, half), totals_of_half)
+        if careful and not any(of_level.learns for of_level in families):
+            return nothing_shown
         leaves = families[-1].list_child_positions(sample)
-        x = [*(level.noisy for level in half[:-1]), half[-1].noisy[leaves]]
-        y = [*(level.noisy for level in divided.levels[:-1]), divided.levels[-1].noisy[leaves]]
-        noise_of_levels = [level.noise for level in divided.levels]
-        shown = [show_trips(distribution, *of) for of in zip(noise_of_levels, y, x, strict=True)]
+        x, y = _list_noisy_values(half, leaves), _list_noisy_values(divided.levels, leaves)
+        shown = [
+            show_trips(distribution, level.noise, y_of_level, x_of_level)
+            for level, y_of_level, x_of_level in zip(divided.levels, y, x, strict=True)
+        ]
         shown_areas = {
             side: show_trips(distribution, noise, noisy, totals_of_half[side][0])
             for side, (noisy, noise) in totals.items()
         }
-        halves = HALVES[distribution](noise_of_levels[-1])
+        held_out = HALVES[distribution](divided.levels[-1].noise)
         first = predict_by_gravity(fitted, families, others)
-        by_base = _estimate_sampled_trips(plan, fitted, first, base, back, sample)
-        columns: list[list[tuple[float, float]]] = []
+        trips_by_base = _estimate_sampled_trips(plan, fitted, first, base, back, sample)
+        increases_of_rules: list[list[tuple[float, float]]] = []
         for number, rule in enumerate(RULES):
-            tables = _estimate_sampled_trips(plan, fitted, first, rule, back, sample)
-            both = list(zip(by_base, tables, strict=True))
-            errors_of_both, false_of_both = halves.estimate_losses(y[-1], x[-1], both[-1])
+            trips_by_rule = _estimate_sampled_trips(plan, fitted, first, rule, back, sample)
+            tables = list(zip(trips_by_base, trips_by_rule, strict=True))
+            errors_of_both, false_of_both = held_out.estimate_losses(y[-1], x[-1], tables[-1])
             errors[number] += errors_of_both
             false[number] += np.array(false_of_both) / halves_used
-            columns.append([own.estimate_error_increase(of, _LARGEST) for own, of in zip(shown, both, strict=True)])
+            shown_tables = zip(shown, tables, strict=True)
+            of_rule = [of_level.estimate_error_increase(both, _LARGEST) for of_level, both in shown_tables]
             if careful:
-                columns[-1] += _estimate_overall_increases(plan, levels[-1], shown, shown_areas, both)
-        increases.append(np.array(columns))
+                of_rule += _estimate_overall_increases(plan, levels[-1], shown, shown_areas, tables)
+            increases_of_rules.append(of_rule)
+        increases.append(np.array(increases_of_rules))
     return _Losses(errors, false, np.moveaxis(sum(increases[1:], start=increases[0]), -1, 0))
+
+
+def _list_noisy_values(levels: Sequence[MeasuredLevel], leaves: Integers) -> list[Reals]:
+    """Return the noisy values of each level; of the last one, only those at the positions ``leaves``."""
+    *above, last = (level.noisy for level in levels)
+    return [*above, last[leaves]]
 
 
 def _estimate_overall_increases(
@@ -374,9 +404,9 @@ def _estimate_overall_increases(
     shown_areas: Mapping[int, Shown],
     tables: Sequence[tuple[Integers, Integers]],
 ) -> list[tuple[float, float]]:
-    """Return the increase of the squared error, with its variance, over all cells of each level, then over all zones.
+    """Return increases of the squared error, each with its variance, over all cells of a level or all zones of a side.
 
-    Of zones, it is the increase over the totals of the origins, then over those of the destinations.
+    First are those of each level, top first; then those of the totals of the origins and of the destinations.
 
     Args:
         leaves: the last level, of all leaves: only careful plans call this, and they compare all.
@@ -385,14 +415,14 @@ def _estimate_overall_increases(
             sums of leaves.
         tables: for each level, the trips by the base rule and by the other rule.
     """
-    found = [own.estimate_error_increase(of_level) for own, of_level in zip(shown, tables, strict=True)]
+    increases = [of_level.estimate_error_increase(both) for of_level, both in zip(shown, tables, strict=True)]
     for side, zone in enumerate((leaves.nodes.origin, leaves.nodes.destination)):
         geography = (plan.tree.origin, plan.tree.destination)[side]
         zones = geography.size(geography.depth)
-        own = shown_areas.get(side) or shown[-1].sum_by_area(zone, zones)
+        of_zones = shown_areas[side] if side in shown_areas else shown[-1].sum_by_area(zone, zones)
         base, table = (np.bincount(zone, trips, minlength=zones).astype(np.int64) for trips in tables[-1])
-        found.append(own.estimate_error_increase((base, table)))
-    return found
+        increases.append(of_zones.estimate_error_increase((base, table)))
+    return increases
 
 
 def _estimate_sampled_trips(
@@ -403,21 +433,20 @@ def _estimate_sampled_trips(
     back: Integers | None,
     sample: Integers,
 ) -> list[Integers]:
-    """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families.
+    """Return the trips of all nodes of each level by a rule, top level first; of the leaves, only the sampled families.
 
-    ``first`` is the prediction from gravity shares, and ``back`` the position of each leaf in the opposite direction;
-    None if there is none.
+    ``first`` is the prediction from gravity shares, and ``back`` the position of the leaf in the opposite direction of
+    each leaf (:func:`find_return_positions`); None if origins and destinations have different geographies.
     """
-    given = first
+    prediction = first
     if not rule.learns:
-        given = Prediction.from_shares(levels, first.families, ())
-    elif back is not None:
+        prediction = Prediction.from_shares(levels, first.families, ())
+    elif back is not None:  # a second round, as :func:`shrink` has
         others = sum_leaves_by_node(levels, take_trips(back, estimate_trips_by_rule(plan, first, rule)[-1]))
-        given = Prediction.from_shares(
-            levels, first.families, blend_shares_by_level(first.families, first.shares, others)
-        )
+        shares = blend_shares_by_level(first.families, first.shares, others)
+        prediction = Prediction.from_shares(levels, first.families, shares)
         del others
-    return estimate_trips_by_rule(plan, given.select_leaf_families(sample), rule)
+    return estimate_trips_by_rule(plan, prediction.select_leaf_families(sample), rule)
 
 
 def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
@@ -429,4 +458,5 @@ def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers
     if leaves <= _MOST_COMPARED:
         return np.arange(families)
     words = np.random.Philox(_SAMPLE_SEED).jumped(turn).random_raw(families) >> np.uint64(32)  # the upper 32 bits
+    # Each family is drawn with the probability _MOST_COMPARED / 2 / leaves, here times 2^32.
     return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))

@@ -96,7 +96,7 @@ from od_core.flows.estimation.families import (
     take_trips,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
-from od_core.flows.estimation.levels import Measurement, list_side_totals, select_area_totals
+from od_core.flows.estimation.levels import MeasuredTotals, Measurement, list_side_totals, select_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import (
     SMALL,
@@ -146,68 +146,76 @@ class Deviations:
     families: Families
     p: Reals
 
-    def _attach_predicted_shares(self, own: Families, at: Places) -> PredictedFamilies:
+    def _attach_predicted_shares(self, block: Families, places: Places) -> PredictedFamilies:
         """Return some families, at their places in the level, with the predicted shares of their children."""
-        return own.with_shares(self.p[at.children])
+        return block.with_shares(self.p[places.children])
 
     @cached_property
     def d(self) -> Reals:
-        """The variance of the deviations; shape (sizes,)."""
+        """The variance of the deviations of children of each size, at least ``_LEAST_DISPERSION``; shape (sizes,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-        for given in self.families.map_blocks(self._attach_predicted_shares):
-            add_deviations_by_size(given, excess, rest, cells)
-        excess, rest = pool_sums_by_bin(cells, excess, rest)
+        for predicted in self.families.map_blocks(self._attach_predicted_shares):
+            add_deviations_by_size(predicted, excess, rest, cells)
+        excess, rest = pool_sums_by_bin(cells, excess, rest)  # of r^2 - w and of 1 - p
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
         return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
 
     @cached_property
     def mixture(self) -> tuple[Integers, Reals]:
         """Number of the bin to which each size belongs, shape (sizes,), and g at each point, shape (bins, points)."""
-        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
+        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)  # children by size and cell of the grid
 
-        def tabulate_block(own: Families, at: Places) -> Integers:
+        def tabulate_block(block: Families, places: Places) -> Integers:
             counts = np.zeros_like(table)
-            _tabulate(self._attach_predicted_shares(own, at), counts)
+            _tabulate(self._attach_predicted_shares(block, places), counts)
             return counts
 
         for counts in self.families.map_blocks(tabulate_block):
             table += counts
         bin_of = assign_bins(table.sum(axis=1), _LEAST_CELLS)
-        at_centres, _ = _compute_densities(1, self.families.has_laplace_noise)
-        at_points, part = _compute_densities(0, self.families.has_laplace_noise)
-        remaining_parts = np.empty((int(bin_of[-1]) + 1, len(at_points)))
+        densities_at_centres, _ = _compute_densities(1, self.families.has_laplace_noise)
+        densities, part = _compute_densities(0, self.families.has_laplace_noise)
+        remaining_parts = np.empty((int(bin_of[-1]) + 1, len(densities)))
         for number in range(len(remaining_parts)):
-            own = table[bin_of == number].sum(axis=0)
-            each = at_points * _estimate_weights(at_centres, own)
-            remaining_parts[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
+            counts_of_bin = table[bin_of == number].sum(axis=0)
+            weighted = densities * _estimate_weights(densities_at_centres, counts_of_bin)
+            # The last cumulative sums are sums in a fixed order, unlike those of np.sum.
+            remaining_parts[number] = np.cumsum(weighted * part, axis=1)[:, -1] / np.cumsum(weighted, axis=1)[:, -1]
         return bin_of, remaining_parts
 
 
 @cache
 def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals]:
-    """Return the densities and the remaining parts of t of each component, on or (``half``) between points of the grid.
+    """Return the density of t, up to a factor, and the remaining part at t, under each component of the mixture.
 
-    The densities, up to a factor, have the shape (points, components). The remaining parts have that shape, too, with
-    Laplace noise, and else (components,): they do not depend on t.
+    The remaining part is the part of t that the deviation is expected to be, given t. The values of t are the points of
+    the grid (``half`` is 0), or the middles between them (1). The shape is (values, components); without Laplace noise,
+    the remaining parts do not depend on t, and have the shape (components,).
     """
     points = range((_HIGHEST - LOWEST) * STEPS + 1 - half)
-    place = np.abs(2 * (LOWEST * STEPS + np.array(points)) + half)
-    densities, parts = np.empty((2, len(place), len(_LAMBDAS)))
+    distance = np.abs(2 * (LOWEST * STEPS + np.array(points)) + half)  # of t from 0, in half steps
+    densities, parts = np.empty((2, len(distance), len(_LAMBDAS)))
     with localcontext(_CONTEXT):
         noise = _list_laplace_variances() if has_laplace_noise else [(Decimal(1), Decimal(1))]
-        for j, own in enumerate(_LAMBDAS):
-            whole, kept = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
-            for one, weight in noise:
-                for k, density in enumerate(_compute_normal_densities(one + own)):
-                    whole[k] += weight * density
-                    kept[k] += weight * density * own / (one + own)
-            densities[:, j] = np.array(list(map(float, whole)))[place]
-            parts[:, j] = np.array([float(part / density) for part, density in zip(kept, whole, strict=True)])[place]
-        return densities, parts if has_laplace_noise else np.array([float(one / (1 + one)) for one in _LAMBDAS])
+        for j, variance in enumerate(_LAMBDAS):
+            total, remaining = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
+            for noise_variance, weight in noise:
+                for k, density in enumerate(_compute_normal_densities(noise_variance + variance)):
+                    total[k] += weight * density
+                    remaining[k] += weight * density * variance / (noise_variance + variance)
+            part = [float(of_distance / density) for of_distance, density in zip(remaining, total, strict=True)]
+            densities[:, j] = np.array(list(map(float, total)))[distance]
+            parts[:, j] = np.array(part)[distance]
+        if has_laplace_noise:
+            return densities, parts
+        return densities, np.array([float(variance / (1 + variance)) for variance in _LAMBDAS])
 
 
 def _compute_normal_densities(variance: Decimal) -> list[Decimal]:
-    """Return the density of a normal distribution, up to a factor, at ``_PLACES`` distances from 0."""
+    """Return the density of a normal distribution, up to a factor, at ``_PLACES`` distances from 0, in half steps.
+
+    The density at distance k is a constant times r^(k^2), so that it changes by the factors r, r^3, r^5 and so on.
+    """
     exact = Context(prec=40)
     first = exact.exp(-1 / exact.multiply(2 * variance, Decimal((2 * STEPS) ** 2)))
     density, factor, change = exact.divide(Decimal(1), exact.sqrt(variance)), first, exact.multiply(first, first)
@@ -235,9 +243,12 @@ def _list_laplace_variances() -> list[tuple[Decimal, Decimal]]:
 
 
 @kernel
-def _tabulate(given: PredictedFamilies, table: Integers) -> None:
-    """Count the children of every family of several by their size and t, where t is on the grid."""
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
+def _tabulate(families: PredictedFamilies, table: Integers) -> None:
+    """Add the number of children, by their size and the grid's cell of their t, to ``table``; shape (sizes, cells).
+
+    Children without siblings, or with t outside the grid, are left out.
+    """
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma = families
     points = table.shape[1]
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
@@ -252,7 +263,11 @@ def _tabulate(given: PredictedFamilies, table: Integers) -> None:
 
 @kernel
 def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
-    """Return the weights of the components after expectation-maximisation; shape (components,)."""
+    """Return the weights of the components after expectation-maximisation; shape (components,).
+
+    ``densities`` has that of t under each component at each point, shape (points, components), and ``cells`` the number
+    of children with this t, shape (points,).
+    """
     points, components = densities.shape
     weights, sums = np.full(components, 1.0 / components), np.empty(components)
     for _ in range(_ITERATIONS):
@@ -291,8 +306,10 @@ def interpolate_remaining_part(t: float, parts: Reals) -> float:
 def round_in_lumps(w: Reals, total: int, least: float, lump: int, trips: Integers) -> None:
     """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
 
-    ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of ``w`` is about ``total``. The remainder
-    from rounding one cell is added to the next, so rounding changes the sum by at most half a trip.
+    ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of ``w`` must be about ``total``. Large
+    cells, of at least ``least``, are rounded. The remainder from rounding one cell is added to the next, so rounding
+    changes the sum by at most half a trip. What is left is given to the small cells in lumps, and the remainder of less
+    than a lump to the large cells in equal parts; without large cells, the small cells get all of it.
     """
     left, large, carry = total, 0, 0.0
     for i in range(len(w)):
@@ -305,23 +322,26 @@ def round_in_lumps(w: Reals, total: int, least: float, lump: int, trips: Integer
     small = len(w) - large
     if small > 0 and (left >= lump or large == 0):
         order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # small cells first, ties by position
-        given = left if large == 0 else left - left % lump
-        give_in_turn(trips, order[:small], given, lump)
-        left -= given
+        in_lumps = left if large == 0 else left - left % lump
+        give_in_turn(trips, order[:small], in_lumps, lump)
+        left -= in_lumps
     largest = np.argmax(trips)
     for i in range(len(w)):
         if left > 0 and w[i] >= least:
-            given = left // large
-            trips[i] += given
-            left -= given
+            part = left // large
+            trips[i] += part
+            left -= part
             large -= 1
     trips[largest] += left  # floating-point error of totals near the limit
 
 
 @kernel
-def add_deviations_by_size(given: PredictedFamilies, excess: Reals, rest: Reals, cells: Integers) -> None:
-    """Add r^2 - w and 1 - p of the children of every family of several, and their number, by size."""
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
+def add_deviations_by_size(families: PredictedFamilies, excess: Reals, rest: Reals, cells: Integers) -> None:
+    """Add r^2 - w, 1 - p and 1 for each child to ``excess``, ``rest`` and ``cells`` by its size; shape (sizes,) each.
+
+    Children without siblings are left out.
+    """
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma = families
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
         if last - first < 2:
@@ -335,32 +355,38 @@ def add_deviations_by_size(given: PredictedFamilies, excess: Reals, rest: Reals,
 
 
 @kernel
-def compute_dispersions(given: PredictedFamilies, family: int, d: Reals, own: Reals) -> None:
-    """Write d_i of the children of one family to the beginning of ``own``."""
-    h, v, p, first = given.h, given.v, given.p, given.offsets[family]
-    total, siblings, variance = given.parent_h[family], given.siblings[family], given.parent_variance[family]
-    for i in range(first, given.offsets[family + 1]):
-        r, noise = compute_deviation(h[i], v[i], p[i], total, siblings, variance)
-        own[i - first] = max(d[compute_cell_size(p[i] * total, given.sigma)], r * r - noise)
+def compute_dispersions(families: PredictedFamilies, family: int, d: Reals, d_of_children: Reals) -> None:
+    """Write d_i = max(d, r^2 - w) of the children of one family to the beginning of ``d_of_children``.
+
+    ``d`` has the variance of the deviations of children of each size; shape (sizes,).
+    """
+    h, v, p, first = families.h, families.v, families.p, families.offsets[family]
+    total, siblings, variance = families.parent_h[family], families.siblings[family], families.parent_variance[family]
+    for i in range(first, families.offsets[family + 1]):
+        r, w = compute_deviation(h[i], v[i], p[i], total, siblings, variance)
+        d_of_children[i - first] = max(d[compute_cell_size(p[i] * total, families.sigma)], r * r - w)
 
 
 @kernel
-def combine(given: PredictedFamilies, d: Reals, own_z: Reals, own_v: Reals, sums: Reals, spread: Reals) -> None:
-    """Write C and 1/J of every family into ``sums`` and ``spread``."""
-    offsets, p = given.offsets, given.p
-    own_d = np.empty(np.max(np.diff(offsets)))
+def combine_families(families: PredictedFamilies, d: Reals, z: Reals, v: Reals, sums: Reals, spread: Reals) -> None:
+    """Write C and 1/J of every family into ``sums`` and ``spread``; step 3 of the module docstring.
+
+    ``d`` is that of each size, and ``z`` and ``v`` are those of the children.
+    """
+    offsets, p = families.offsets, families.p
+    d_of_children = np.empty(np.max(np.diff(offsets)))
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
-        compute_dispersions(given, family, d, own_d)
-        pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0
+        compute_dispersions(families, family, d, d_of_children)
+        pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0  # sum p^2/a, sum p d/a and so on
         for i in range(first, last):
-            own = own_d[i - first]
-            a = own_v[i] + own
+            d_i = d_of_children[i - first]
+            a = v[i] + d_i
             pp += p[i] * p[i] / a
-            pd += p[i] * own / a
-            dv += own * own_v[i] / a
-            pz += p[i] * own_z[i] / a
-            dz += own * own_z[i] / a
+            pd += p[i] * d_i / a
+            dv += d_i * v[i] / a
+            pz += p[i] * z[i] / a
+            dz += d_i * z[i] / a
         precision = pp + pd * pd / dv
         sums[family] = (pz + pd * dz / dv) / precision
         spread[family] = 1.0 / precision
@@ -370,8 +396,8 @@ class Division(NamedTuple):
     """What kernels need to divide the trips of families among their kept children.
 
     Attributes:
-        kept, runs: as :attr:`Families.kept_children`.
-        z, v: as :meth:`Families.complete_child_estimates`.
+        kept, runs: positions of the kept children, and ranges of these by family; see :attr:`Families.kept_children`.
+        z, v: estimates and variances of all children, as of :meth:`Families.complete_child_estimates`.
         totals: trips of each family; shape (families,).
     """
 
@@ -383,68 +409,76 @@ class Division(NamedTuple):
 
 
 @kernel
-def shrink_children(given: PredictedFamilies, d: Reals, division: Division, estimate: Reals) -> None:
-    """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
-    (kept, runs, own_z, own_v, totals), p = division, given.p
-    own_d = np.empty(np.max(np.diff(given.offsets)))
+def shrink_children(families: PredictedFamilies, d: Reals, division: Division, estimate: Reals) -> None:
+    """Write the estimates of the kept children of every family, given its trips, into ``estimate``; shape (kept,).
+
+    An estimate is p_i c + (z_i - p_i c) d_i / (d_i + v_i), where the p of the kept children are scaled to sum to 1.
+    """
+    kept, runs, z, v, totals = division
+    p, d_of_children = families.p, np.empty(np.max(np.diff(families.offsets)))
     for family in range(len(totals)):
-        first = given.offsets[family]
-        compute_dispersions(given, family, d, own_d)
-        whole = 0.0
+        first = families.offsets[family]
+        compute_dispersions(families, family, d, d_of_children)
+        share_of_kept = 0.0
         for k in range(runs[family], runs[family + 1]):
-            whole += p[kept[k]]
+            share_of_kept += p[kept[k]]
         for k in range(runs[family], runs[family + 1]):
             i = kept[k]
-            mean = p[i] * (totals[family] / whole) if whole > 0.0 else 0.0
-            own = own_d[i - first]
-            estimate[k] = mean + (own_z[i] - mean) * (own / (own + own_v[i]))
+            mean = p[i] * (totals[family] / share_of_kept) if share_of_kept > 0.0 else 0.0
+            d_i = d_of_children[i - first]
+            estimate[k] = mean + (z[i] - mean) * (d_i / (d_i + v[i]))
 
 
 @kernel
 def estimate_children_by_mixture(
     p: Reals, sigma: float, division: Division, bin_of: Integers, remaining_parts: Reals, furthest: float, w: Reals
 ) -> None:
-    """Write the estimates of the kept children of every family, given its trips, into ``w``.
+    """Write the estimates of the kept children of every family, given its trips, into ``w``; shape (kept,).
 
-    They are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
+    They are posterior means, but at most ``furthest`` standard deviations of z from the linear estimate z + (c - sum z)
+    v / sum v. ``bin_of`` and ``remaining_parts`` are :attr:`Deviations.mixture`. Families without trips are left out.
     """
-    kept, runs, own_z, own_v, totals = division
+    kept, runs, z, v, totals = division
     for family in range(len(totals)):
         first, size, total = runs[family], runs[family + 1] - runs[family], totals[family]
         if total == 0 or size == 0:
             continue
-        whole, z, v = 0.0, 0.0, 0.0
+        share_of_kept, sum_z, sum_v = 0.0, 0.0, 0.0
         for k in range(first, first + size):
-            whole += p[kept[k]]
-            z += own_z[kept[k]]
-            v += own_v[kept[k]]
-        for k in range(size):
-            i = kept[first + k]
-            mean = p[i] * (total / whole) if whole > 0.0 else 0.0
-            spread = math.sqrt(own_v[i])
+            share_of_kept += p[kept[k]]
+            sum_z += z[kept[k]]
+            sum_v += v[kept[k]]
+        for k in range(first, first + size):
+            i = kept[k]
+            mean = p[i] * (total / share_of_kept) if share_of_kept > 0.0 else 0.0
+            deviation = math.sqrt(v[i])
             part = interpolate_remaining_part(
-                (own_z[i] - mean) / spread, remaining_parts[bin_of[compute_cell_size(mean, sigma)]]
+                (z[i] - mean) / deviation, remaining_parts[bin_of[compute_cell_size(mean, sigma)]]
             )
-            linear = own_z[i] + (total - z) * own_v[i] / v
-            estimate = mean + (own_z[i] - mean) * part
-            w[first + k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
+            linear = z[i] + (total - sum_z) * v[i] / sum_v
+            estimate = mean + (z[i] - mean) * part
+            w[k] = min(max(estimate, linear - furthest * deviation), linear + furthest * deviation)
 
 
 @kernel
 def divide_in_lumps(w: Reals, division: Division, least: float, lump: int, trips: Integers) -> None:
-    """Project ``w`` in place to each family's total, and write it, rounded, into the ``trips`` of the kept children."""
+    """Project ``w`` in place to each family's total, and write it, rounded, into the ``trips`` of the kept children.
+
+    For ``least`` and ``lump``, see :func:`round_in_lumps`. The trips of other children, and of families without trips,
+    stay as they are.
+    """
     kept, runs, totals = division.kept, division.runs, division.totals
     widest = np.max(np.diff(runs))
-    equal_deviations, own = np.ones(widest), np.empty(widest, dtype=np.int64)
+    equal_deviations, rounded = np.ones(widest), np.empty(widest, dtype=np.int64)
     for family in range(len(totals)):
         first, size = runs[family], runs[family + 1] - runs[family]
         if totals[family] == 0 or size == 0:
             continue
         of_family = w[first : first + size]
         project_to_total(of_family, equal_deviations[:size], float(totals[family]))
-        round_in_lumps(of_family, totals[family], least, lump, own[:size])
+        round_in_lumps(of_family, totals[family], least, lump, rounded[:size])
         for k in range(size):
-            trips[kept[first + k]] = own[k]
+            trips[kept[first + k]] = rounded[k]
 
 
 _LEAST_DISPERSION = 1e-3
@@ -507,8 +541,7 @@ def shrink(
         earlier_flows: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
-    levels, of_areas = include_area_totals(plan, levels, list_side_totals(plan, select_area_totals(areas)))
-    families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, levels))]
+    levels, families = fit_families(plan, levels, select_area_totals(areas))
     if not rule.learns:
         return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)
     others = None
@@ -525,6 +558,20 @@ def shrink(
     shares = blend_shares_by_level(families, shares, others)
     del others
     return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, shares), rule)
+
+
+def fit_families(
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], measured_totals: MeasuredTotals
+) -> tuple[list[MeasuredLevel], list[Families]]:
+    """Return levels whose least-squares fit also uses the area totals, and the families of each, top level first.
+
+    Known totals are those of the plan. The families are of the levels below the root.
+    """
+    fitted, totals_by_position = include_area_totals(plan, levels, list_side_totals(plan, measured_totals))
+    families = []
+    for position, of_level in enumerate(iterate_families(plan, fitted)):
+        families.append(replace(of_level, of_areas=totals_by_position.get(position)))
+    return fitted, families
 
 
 @dataclass(frozen=True, eq=False)
@@ -552,32 +599,36 @@ class Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {
-            k + 1: partial(_estimate_parents_from_children, families[k], shares[k], own.d)
-            for k, own in deviations.items()
+            k + 1: partial(_estimate_parents_from_children, families[k], shares[k], of_level.d)
+            for k, of_level in deviations.items()
         }
-        root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
-        for level, (root, v, _) in zip(levels[::-1], combine_bottom_up(levels, rules), strict=True):
-            estimates.insert(0, (root[level.divided], v[level.divided]))
-        return cls(families, shares, deviations, root, estimates[1:])
+        z, estimates = np.empty(0), list[tuple[Reals, Reals]]()
+        for level, (z, v, _) in zip(levels[::-1], combine_bottom_up(levels, rules), strict=True):
+            estimates.insert(0, (z[level.divided], v[level.divided]))
+        return cls(families, shares, deviations, root=z, estimates=estimates[1:])  # the root is combined last
 
     def select_leaf_families(self, chosen: Integers) -> Prediction:
         """Return the prediction for the leaves of some families only; their deviations are those of all leaves.
 
         ``chosen`` are the numbers of the families, ascending.
         """
-        last = self.families[-1]
+        *above, last = self.families
         if len(chosen) == len(last.parents):
             return self
-        leaves = last.list_child_positions(chosen)
-        shares = [*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])]
-        return replace(self, families=[*self.families[:-1], last.select_leaf_families(chosen)], shares=shares)
+        shares = [*self.shares]
+        if shares:  # least squares have none
+            shares[-1] = shares[-1][last.list_child_positions(chosen)]
+        return replace(self, families=[*above, last.select_leaf_families(chosen)], shares=shares)
 
 
 def predict_by_gravity(
     levels: Sequence[MeasuredLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
-    """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
-    shares = [compute_gravity_shares(each) for each in families]
+    """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level.
+
+    ``others`` has the trips of the nodes of each level in that table; None if there is no other table.
+    """
+    shares = [compute_gravity_shares(of_level) for of_level in families]
     if others is not None:
         shares = blend_shares_by_level(families, shares, others, _CLEAR)
     return Prediction.from_shares(levels, families, shares)
@@ -586,91 +637,113 @@ def predict_by_gravity(
 def blend_shares_by_level(
     families: Sequence[Families], shares: Sequence[Reals], other: Sequence[Reals], least: float = -math.inf
 ) -> list[Reals]:
-    """Return the shares of each level, blended with another table by :func:`blend_shares`."""
-    blended = []
-    for own, p, trips in zip(families, shares, other, strict=True):
-        blended.append(blend_shares(own, p, trips, families[-1].sigma, least))
+    """Return the shares of each level, blended with another table by :func:`blend_shares`.
+
+    In each family, as many trips as the standard deviation of the leaves' noise have the shares without the table.
+    """
+    blended, sigma = [], families[-1].sigma
+    for of_level, p, trips in zip(families, shares, other, strict=True):
+        blended.append(blend_shares(of_level, p, trips, sigma, least))
     return blended
 
 
-def estimate_trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
+def estimate_trips_by_rule(plan: ReleasePlan, prediction: Prediction, rule: Rule) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule, top level first; step 4."""
-    trips = [np.maximum(np.floor(given.root + 0.5), 0).astype(np.int64)]
+    trips = [np.maximum(np.floor(prediction.root + 0.5), 0).astype(np.int64)]
     if plan.known_total is not None:
         trips[0][:] = plan.known_total
-    for k in range(len(given.families)):
-        trips.append(_estimate_child_trips(plan, given, k, rule, trips[-1]))
+    for k in range(len(prediction.families)):
+        trips.append(_estimate_child_trips(plan, prediction, k, rule, trips[-1]))
     return trips
 
 
-def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
-    """Return the trips of the children of the level at position ``k``, given those of all nodes ``above``."""
-    level, trips = given.families[k], np.zeros(len(given.families[k].noisy), dtype=np.int64)
-    least = None if rule.u is None or k not in given.deviations else float(rule.u) * given.families[-1].sigma
-    estimate_block = _choose_estimator(given, k, mixed=least is not None)
-    kept, runs = level.kept_children
-    estimates = np.empty(0 if level.of_areas is None else len(kept))
+def _estimate_child_trips(plan: ReleasePlan, prediction: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
+    """Return the trips of all children of ``prediction.families[k]``; dropped children have 0.
 
-    def process_block(own: Families, at: Places) -> None:
-        z, v = own.complete_child_estimates(*(values[at.kept] for values in given.estimates[k]))
-        division = Division(*own.kept_children, z, v, above[own.parents])
-        estimate = estimate_block(own, at, division)
-        if level.of_areas is not None:  # areas are shared by families, so all blocks are rounded together
-            estimates[at.kept] = estimate
+    ``above`` has the trips of all nodes of the level above.
+    """
+    families, sigma = prediction.families[k], prediction.families[-1].sigma
+    trips = np.zeros(len(families.noisy), dtype=np.int64)
+    least = None if rule.u is None or k not in prediction.deviations else float(rule.u) * sigma
+    estimate_block = _choose_estimator(prediction, k, mixed=least is not None)
+    kept, runs = families.kept_children
+    estimates = np.empty(0 if families.of_areas is None else len(kept))
+
+    def process_block(block: Families, places: Places) -> None:
+        z, v = block.complete_child_estimates(*(values[places.kept] for values in prediction.estimates[k]))
+        division = Division(*block.kept_children, z, v, above[block.parents])
+        estimate = estimate_block(block, places, division)
+        if families.of_areas is not None:  # areas are shared by families, so all blocks are rounded together
+            estimates[places.kept] = estimate
         elif least is not None:
-            divide_in_lumps(estimate, division, least, max(1, math.floor(least)), trips[at.children])
+            divide_in_lumps(estimate, division, least, max(1, math.floor(least)), trips[places.children])
         else:
             rounded = np.floor(estimate + 0.5).astype(np.int64)
-            trips[at.children][division.kept] = plan.project(rounded, division.totals, division.runs)
+            trips[places.children][division.kept] = plan.project(rounded, division.totals, division.runs)
 
-    level.process_blocks(process_block)
-    if level.of_areas is not None:
-        totals, small = above[level.parents], float(rule.u or SMALL) * given.families[-1].sigma
-        if plan.tree.possible is not None and rule.u is None and np.median(level.noisy) >= small:
+    families.process_blocks(process_block)
+    if families.of_areas is not None:
+        small = float(SMALL if rule.u is None else rule.u) * sigma
+        if plan.tree.possible is not None and rule.u is None and np.median(families.noisy) >= small:
             small = 0.0  # most of the pairs that can have trips have some, so small flows are no noise
-        by_side = {side: own[kept] for side, own in zip(level.sides, level.area, strict=True)}
-        areas = level.of_areas.number_areas(by_side)
-        found = project_to_area_totals(
-            estimates, level.noise, runs, totals, areas, level.of_areas, small, even=least is not None
+        by_side = {side: area[kept] for side, area in zip(families.sides, families.area, strict=True)}
+        trips_of_kept = project_to_area_totals(
+            estimates,
+            families.noise,
+            runs,
+            totals=above[families.parents],
+            areas=families.of_areas.number_areas(by_side),
+            of_areas=families.of_areas,
+            least=small,
+            even=least is not None,
         )
-        hold_exact_totals(found, estimates, runs, by_side, level.of_areas)
-        trips[kept] = found
+        hold_exact_totals(trips_of_kept, estimates, runs, by_side, families.of_areas)
+        trips[kept] = trips_of_kept
     return trips
 
 
-def _choose_estimator(given: Prediction, k: int, *, mixed: bool) -> Callable[[Families, Places, Division], Reals]:
-    """Return the function that estimates the kept children of some families of the level at position ``k``."""
-    if k not in given.deviations:
-        return _estimate_by_least_squares
-    shares, deviations = given.shares[k], given.deviations[k]
-    mixture = deviations.mixture if mixed else None
-    furthest = _FURTHEST_IN_LEAVES if k == len(given.families) - 1 else _FURTHEST
+def _choose_estimator(prediction: Prediction, k: int, *, mixed: bool) -> Callable[[Families, Places, Division], Reals]:
+    """Return the function that estimates the kept children of blocks of ``prediction.families[k]``.
 
-    def estimate_block(own: Families, at: Places, division: Division) -> Reals:
-        p, estimate = shares[at.children], np.empty(len(division.kept))
+    If the level learns, the deviations are a mixture (``mixed``) or normal; otherwise, estimates are least squares.
+    """
+    if k not in prediction.deviations:
+        return _estimate_by_least_squares
+    shares, deviations = prediction.shares[k], prediction.deviations[k]
+    mixture = deviations.mixture if mixed else None
+    furthest = _FURTHEST_IN_LEAVES if k == len(prediction.families) - 1 else _FURTHEST
+
+    def estimate_block(block: Families, places: Places, division: Division) -> Reals:
+        p, estimate = shares[places.children], np.empty(len(division.kept))
         if mixture is None:
-            shrink_children(own.with_shares(p), deviations.d, division, estimate)
+            shrink_children(block.with_shares(p), deviations.d, division, estimate)
         else:
-            estimate_children_by_mixture(p, own.sigma, division, *mixture, furthest, estimate)
+            estimate_children_by_mixture(p, block.sigma, division, *mixture, furthest, estimate)
         return estimate
 
     return estimate_block
 
 
-def _estimate_by_least_squares(_own: Families, _at: Places, division: Division) -> Reals:
-    """Return z + (c - sum z) v / sum v for the kept children of each family with c trips; the sums are over these."""
+def _estimate_by_least_squares(_block: Families, _places: Places, division: Division) -> Reals:
+    """Return z + (c - sum z) v / sum v of each kept child, where c are the family's trips; shape (kept,).
+
+    The sums are over the kept children of the family.
+    """
     z, v = division.z[division.kept], division.v[division.kept]
     lacking = (division.totals - sum_runs(z, division.runs)) / sum_runs(v, division.runs)
     return z + np.repeat(lacking, np.diff(division.runs)) * v
 
 
 def _estimate_parents_from_children(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
-    """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
+    """Return C and 1/J, what the children of each family say of their parent; shape (families,) each.
 
-    def combine_block(own: Families, at: Places) -> tuple[Reals, Reals]:
-        sums, spread = np.empty(len(own.parents)), np.empty(len(own.parents))
-        below = z[at.children], np.ascontiguousarray(v[at.children])
-        combine(own.with_shares(p[at.children]), d, *below, sums, spread)
+    ``d`` is that of each size; the shares ``p`` and the estimates ``z`` with the variances ``v`` are of all children.
+    """
+
+    def combine_block(block: Families, places: Places) -> tuple[Reals, Reals]:
+        sums, spread = np.empty(len(block.parents)), np.empty(len(block.parents))
+        z_of_block, v_of_block = z[places.children], np.ascontiguousarray(v[places.children])
+        combine_families(block.with_shares(p[places.children]), d, z_of_block, v_of_block, sums, spread)
         return sums, spread
 
     of_blocks = list(families.map_blocks(combine_block))

@@ -58,7 +58,7 @@ def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, ran
     combined = case.combined()
     for counts in combine_totals(plan, measured):
         expected = combined[counts.step.level]
-        assert_close(counts.reals(), [value for value, _ in expected.values()], rounding_of(case))
+        assert_close(counts.read_reals(), [value for value, _ in expected.values()], rounding_of(case))
         both = zip(expected.values(), counts.noisy.read_values(), strict=True)
         rounded = [value - noisy for (value, _), noisy in both]
         assert np.abs(rounded).max(initial=0) <= 0.5 + 1e-9 * max(1.0, rounding_of(case))
