@@ -112,12 +112,13 @@ def group_areas_by_shape(geography: Geography, most: int | None = None) -> Shape
     for level in range(geography.depth - 1, -1, -1):
         parents, first_child, width = geography.parents[level + 1], geography.first_child[level], len(areas[0])
         shapes_of_children = np.sort(parents * width + shape) % width  # in ascending order within each area
-        numbers: dict[bytes, int] = {}
-        number_of_area = []
+        shape_numbers: dict[bytes, int] = {}  # by the shapes of all children
+        shape_of_area = []
         for first, end in pairwise(first_child.tolist()):
-            number_of_area.append(numbers.setdefault(shapes_of_children[first:end].tobytes(), len(numbers)))
-        shape_above = np.array(number_of_area)
-        if len(numbers) > most:
+            key = shapes_of_children[first:end].tobytes()
+            shape_of_area.append(shape_numbers.setdefault(key, len(shape_numbers)))
+        shape_above = np.array(shape_of_area)
+        if len(shape_numbers) > most:  # ``most`` groups of equal size, of areas with similar numbers of zones
             by_size = np.lexsort((np.diff(first_child), geography.count_zones_below(level)))
             shape_above[by_size] = np.arange(len(shape_above)) * most // len(shape_above)
         areas_of_shapes = np.bincount(shape_above)
@@ -157,7 +158,8 @@ class ShapedTree:
             split = 0 if tree.refines_origin(level) else 1
             pairs = (origin, destination)[split].pairs[tree.level_pair(level - 1)[split]]
             above, below, undivided = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
-            steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, undivided / undivided.sum()))
+            children, parents = pairs / above[:, np.newaxis], pairs / below
+            steps.append(Step(split == 0, children, parents, whole=undivided / undivided.sum()))
         return cls(steps, (origin, destination), nodes)
 
     def compute_level_means(self, values: Iterator[Reals]) -> list[float]:
@@ -213,15 +215,16 @@ class NodeVariances:
         above: Callable[[Step, Reals], Reals] = Step.average_over_parents,
         rounding: Callable[[Step, Reals, Reals], Reals | float] = lambda *_: 0.0,
     ) -> Iterator[Reals]:
-        """Yield the variance of the estimates of the nodes of each level, root first.
+        """Yield the variance of the estimates of the nodes of each level, root first, by pair of shapes.
 
         Args:
-            above: Makes one value of those of the parents of the nodes of a pair of shapes.
+            above: Returns one value for the nodes of each pair of shapes, given a value for each pair of their parents.
             rounding: Returns what rounding adds to the variance of children, given the variance of their parents and S.
         """
         estimate = self.root
         yield estimate
         for step, v, s in zip(self.shaped.steps, self.own[1:], self.siblings, strict=True):
+            # Var_i of the module docstring, in which v_i and S are v and s
             estimate = v + v**2 * above(step, (estimate / s - 1) / s) + rounding(step, estimate, s)
             estimate = np.maximum(estimate, 0)  # an only child of an exact parent is exact, up to floating-point error
             yield estimate
@@ -272,12 +275,12 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
 
 
 def compute_error_ratio(errors: Sequence[float], others: Sequence[float]) -> float:
-    """Return the geometric mean of the ratios of other errors to errors; levels that are exact in either are left out.
+    """Return the geometric mean of the ratios of ``others`` to ``errors``, level by level; 1 if no level is left.
 
-    It is 1 if no level is left.
+    Levels that are exact, with an error of 0, in either are left out.
     """
-    both = [pair for pair in zip(errors, others, strict=True) if min(pair) > 0]
-    return math.exp(sum(math.log(other / error) for error, other in both) / max(1, len(both)))
+    inexact = [pair for pair in zip(errors, others, strict=True) if min(pair) > 0]
+    return math.exp(sum(math.log(other / error) for error, other in inexact) / max(1, len(inexact)))
 
 
 def compute_largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
@@ -299,7 +302,7 @@ def _make_node_variances(
     """Return the variances of the nodes of ``tree.in_turn``, from the variance of the noise of each level of ``tree``.
 
     If the tree refines both sides at once, every other level of ``in_turn`` is not measured, and takes the sums of its
-    children. ``refined``: whether estimates use all levels.
+    children. ``refined`` is that of :func:`compute_expected_errors`.
     """
     shaped = ShapedTree.from_tree(tree.in_turn)
     in_turn = {tree.find_level_in_turn(level): variance for level, variance in noise_variances.items()}
@@ -325,13 +328,15 @@ def _compute_shift_error(fan_out: Reals, deficit_variance: Reals) -> Reals:
     a = np.ceil(deficit / fan_out)
     excess = a * fan_out - deficit
     last = excess % np.maximum(2 * a, 1)  # by how much the last sibling is lowered, which does not reach -a
-    f = excess / fan_out
-    after_rise = 2 * a * f - f**2 - (2 * a - last) * last / fan_out
-    error: Reals = np.where(a > 0, after_rise, f * (1 - f)).mean(axis=0)
+    mean_excess = excess / fan_out  # an equal shift is a minus this
+    # The mean square of what siblings lose (2a, ``last`` or 0) minus its squared mean; otherwise, they lose 1 or 0.
+    if_raised = 2 * a * mean_excess - mean_excess**2 - (2 * a - last) * last / fan_out
+    error: Reals = np.where(a > 0, if_raised, mean_excess * (1 - mean_excess)).mean(axis=0)
     return error
 
 
 Variance = TypeVar("Variance", float, Reals)
+"""A variance, or an array of variances."""
 
 UNMEASURED = 10**12
 """Variance of a root that was not measured, as a multiple of the largest variance of the noise."""

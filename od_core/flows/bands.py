@@ -51,13 +51,13 @@ class Bands:
             raise _make_bands_error(f"the flow tree has {depth} levels; the last cut must be above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
-        """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
+        """Return the slice of ascending ``levels`` of each band, top band first; bands without any are omitted."""
         return _split_into_runs(np.searchsorted(self.cuts, levels, side="left"))
 
     def split_into_parts(self, frontier: Nodes) -> list[slice]:
-        """Return the parts as slices, in order, of the released nodes of the last level above the band."""
-        before = np.cumsum(frontier.trips) - frontier.trips
-        return _split_into_runs(before // self.part_trips)
+        """Return the parts as slices, in order, of ``frontier``: the released nodes of the last level above a band."""
+        trips_before = np.cumsum(frontier.trips) - frontier.trips
+        return _split_into_runs(trips_before // self.part_trips)
 
     def facts(self) -> dict[str, Any]:
         """Return the cuts and the size of parts as a dictionary for JSON."""

@@ -155,7 +155,10 @@ def make_few_releases_error() -> OdError:
 
 
 def _sum_leaves(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
-    """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
+    """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips.
+
+    The releases must have the same flow tree and the same breakdowns. The leaves are in tree order.
+    """
     tree = releases[0].tree
     all_leaves = Nodes.concatenate(tree.depth, [release.leaves for release in releases])
     rank = tree.compute_first_ranks(all_leaves)
@@ -247,7 +250,8 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
 
 def choose_release_rule(last: Release, earlier_flows: Nodes | None) -> Rule:
     """Return the rule with the least held-out error for a release, given the leaves of the release before it."""
-    if last.measured[len(last.plan.steps) - 1].parents is None:  # one node a level: nothing to learn
+    leaves = last.measured[len(last.plan.steps) - 1]  # measurements are in the order of the steps; area totals follow
+    if leaves.parents is None:  # the leaves are the root: there is one node a level, and nothing to learn
         return LEAST_SQUARES
     return choose_rule_given_earlier_flows(last.plan, last.fit_levels(), earlier_flows, last.measured)
 

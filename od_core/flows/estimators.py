@@ -43,7 +43,7 @@ _EACH = (
     Estimator("auto", "auto", leaf_bytes=230),
 )
 
-ESTIMATORS = {one.key: one for one in _EACH}
+ESTIMATORS = {estimator.key: estimator for estimator in _EACH}
 """All estimators by key."""
 
 ESTIMATES = tuple(dict.fromkeys(estimator.estimate for estimator in _EACH))
@@ -60,4 +60,4 @@ def find_estimator(options: Mapping[str, str]) -> Estimator:
     'mixture'
     """
     declared = options.get("estimate", "least_squares"), options.get("leaves", "chebyshev")
-    return next(one for one in _EACH if (one.estimate, one.leaves) == declared)
+    return next(estimator for estimator in _EACH if (estimator.estimate, estimator.leaves) == declared)

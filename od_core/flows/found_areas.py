@@ -6,6 +6,7 @@ alone. The proof is in ``docs/explanation/unknown-zones.md``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +50,7 @@ class FoundTrips(Confidential):
         return self.counts.total
 
     def iterate_column_pieces(self) -> Iterator[tuple[Integers, ...]]:
-        """Yield the columns of the counts with the codes of all zones, once, as one block, for a fingerprint."""
+        """Yield the columns of the counts, which are one piece, and the codes of all zones, for a fingerprint."""
         zones = (np.arange(len(side.zones), dtype=np.int32) for side in (self.tree.origin, self.tree.destination))
         codes = _encode_codes(self.tree, Pairs(self.tree.depth, *zones))
         for columns in self.counts.iterate_column_pieces():
@@ -81,14 +82,15 @@ def measure_found_levels(
         nodes = estimate_found(plan, nodes, published, noisy)
         trips = move_unpublished_trips(plan.tree, published, trips)
     codes = [_list_codes(plan.tree, published) for _, published, _ in drawn]
-    found: tuple[set[str], set[str]] = (set(), set())
-    for (step, *_), own_codes in zip(drawn, codes, strict=True):
+    found: tuple[set[str], set[str]] = (set(), set())  # codes of the published areas of each side
+    for (step, *_), codes_of_level in zip(drawn, codes, strict=True):
         for side in plan.tree.list_divided_sides(step.level):  # the area of another side is public, or found above
-            found[side].update(own_codes[side])
+            found[side].update(codes_of_level[side])
+    # Nodes are found again by their codes: the numbers of areas are others in the tree of the published areas.
     tree = plan.tree.with_found(*found)
     measured = [
-        Measurement(step, _find_nodes(tree, step.level, *own_codes), NoisyVector.from_arrays([noisy]))
-        for (step, _, noisy), own_codes in zip(drawn, codes, strict=True)
+        Measurement(step, _find_nodes(tree, step.level, *codes_of_level), NoisyVector.from_arrays([noisy]))
+        for (step, _, noisy), codes_of_level in zip(drawn, codes, strict=True)
     ]
     leaves = _find_nodes(tree, nodes.level, *_list_codes(plan.tree, nodes))
     return replace(plan, tree=tree), measured, replace(nodes, origin=leaves.origin, destination=leaves.destination)
@@ -103,9 +105,10 @@ def measure_found(
     not have the numbers of areas, which depend on all records. Raises OdError if the noise source draws no Laplace
     noise or returns invalid values.
     """
-    children = tree.find_ancestors(tree.find_leaf_pairs(trips.rank), step.level)
+    children = tree.find_ancestors(tree.find_leaf_pairs(trips.rank), step.level)  # each once, in tree order
     first_ranks = tree.compute_first_ranks(children)
-    counts = np.diff(trips.before[np.append(np.searchsorted(trips.rank, first_ranks), len(trips.rank))])
+    first_leaves = np.searchsorted(trips.rank, first_ranks)  # position of the first leaf with trips below each child
+    counts = np.diff(trips.before[np.append(first_leaves, len(trips.rank))])
     is_measured = (_find_parents(tree, parents, first_ranks) >= 0) & ~_are_remainders(tree, children)
     origin, destination = children.origin[is_measured], children.destination[is_measured]
     size = len(origin)
@@ -118,16 +121,25 @@ def measure_found(
 
 
 def _encode_codes(tree: FlowTree, nodes: Pairs) -> Integers:
-    """Return the codes of the origins of nodes, and then those of their destinations, as the bytes of numbers."""
-    text = "".join(f"{code}\n" for side in _list_codes(tree, nodes) for code in side).encode()  # none has a line break
-    return np.frombuffer(text.ljust(-(-len(text) // 8) * 8, b"\n"), "<i8").astype(np.int64)
+    """Return the codes of the origins of nodes, and then those of their destinations, as text in 64-bit numbers.
+
+    A line break ends each code, and fills the last number.
+    """
+    origins, destinations = _list_codes(tree, nodes)
+    text = "".join(f"{code}\n" for code in [*origins, *destinations]).encode()  # no code has a line break
+    bytes_of_numbers = math.ceil(len(text) / 8) * 8
+    return np.frombuffer(text.ljust(bytes_of_numbers, b"\n"), "<i8").astype(np.int64)
 
 
 def _decode_published(tree: FlowTree, level: int, stored: Integers) -> tuple[Pairs, Integers]:
-    """Return the nodes and the noisy counts that :func:`measure_found` yielded, with the numbers of a tree."""
+    """Return the nodes of a level of a tree, and their noisy counts, from the vector of :func:`measure_found`.
+
+    The vector has the number of nodes, their noisy counts, and then their codes as text.
+    """
     size = int(stored[0])
-    codes = stored[1 + size :].astype("<i8").tobytes().decode().split("\n")
-    return _find_nodes(tree, level, codes[:size], codes[size : 2 * size]), stored[1 : 1 + size]
+    noisy, text = stored[1 : 1 + size], stored[1 + size :].astype("<i8").tobytes().decode()
+    codes = text.split("\n")
+    return _find_nodes(tree, level, codes[:size], codes[size : 2 * size]), noisy
 
 
 def _list_codes(tree: FlowTree, nodes: Pairs) -> tuple[list[str], list[str]]:
@@ -140,14 +152,11 @@ def _list_codes(tree: FlowTree, nodes: Pairs) -> tuple[list[str], list[str]]:
 
 
 def _find_nodes(tree: FlowTree, level: int, origins: Sequence[str], destinations: Sequence[str]) -> Pairs:
-    """Return the nodes of a level with some codes."""
-    numbers = [
-        find_positions(pd.Series(codes, dtype=TEXT), geography.codes[own])
-        for codes, geography, own in zip(
-            (origins, destinations), (tree.origin, tree.destination), tree.level_pair(level), strict=True
-        )
-    ]
-    return Pairs(level, numbers[0], numbers[1])
+    """Return the nodes of a level, given the codes of their origins and destinations, which must be in the tree."""
+    origin_level, destination_level = tree.level_pair(level)
+    origin = find_positions(pd.Series(origins, dtype=TEXT), tree.origin.codes[origin_level])
+    destination = find_positions(pd.Series(destinations, dtype=TEXT), tree.destination.codes[destination_level])
+    return Pairs(level, origin, destination)
 
 
 def estimate_found(plan: ReleasePlan, parents: Nodes, published: Pairs, noisy: Integers) -> Nodes:
@@ -201,7 +210,10 @@ def move_unpublished_trips(tree: FlowTree, published: Pairs, trips: TripCounts) 
 
 
 def _find_parents(tree: FlowTree, parents: Pairs, first_ranks: Integers) -> NDArray[np.int64]:
-    """Return the position of the parent of each node among ``parents``, or -1; shape (nodes,)."""
+    """Return the position of the parent of each node among ``parents``, or -1 if it is absent; shape (nodes,).
+
+    ``first_ranks`` is the rank of the first leaf pair below each node; ``parents`` are in tree order.
+    """
     if not len(parents):
         return np.full(len(first_ranks), -1)
     ranks = tree.compute_first_ranks(parents)
@@ -219,8 +231,8 @@ def _are_remainders(tree: FlowTree, children: Pairs) -> NDArray[np.bool_]:
 
 
 def _list_remainders(tree: FlowTree, level: int, side: int) -> Numbers:
-    """Return the remainder of each area of a side, in the geography's level above; shape (areas above,)."""
+    """Return the remainder of each area of the level above a found level of a side, by number; shape (areas above,)."""
     geography = (tree.origin, tree.destination)[side]
     codes = geography.codes[tree.level_pair(level)[side]]
-    # Every area has one, and these are in the order of the areas.
+    # Every area above has one remainder, and these are in the order of the areas above.
     return np.flatnonzero([code.endswith(REMAINDER) for code in codes]).astype(np.int32)

@@ -103,7 +103,7 @@ def _compute_level_indicators(
     selected: bool | None,
     by_totals: bool,
 ) -> Mapping[str, NDArray[np.generic]]:
-    """Return the indicators of the areas of one level by column, with their intervals if asked for; see above."""
+    """Return the columns of :func:`indicators` but level and area, for the areas of one level; shape (areas,) each."""
     within, begun, ended = _sum_released_trips(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)
@@ -161,11 +161,11 @@ def _sum_released_trips(flows: ReleasedFlows, level: int) -> tuple[Integers, Int
 
 
 def _find_likely_sides(released: Integers | Reals, unbiased: Integers, sums: Estimates) -> NDArray[np.str_]:
-    """Return on which side of released totals the true ones probably are: ``higher``, ``lower``, or empty.
+    """Return on which side of released totals the true totals probably are: ``higher``, ``lower``, or empty; (areas,).
 
     Whole numbers of at least 0 with given sums take trips from large areas and give them to small ones. A side is named
-    where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened. It is
-    not if the number is below the half-width of the interval: the unbiased one is then mostly noise.
+    where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened. No
+    side is named if the number is below the half-width of the interval: the unbiased number is then mostly noise.
     """
     low = -compute_uncut_upper_bound(-sums.estimate, sums.variance)
     high = compute_sum_upper_bounds(sums, compute_uncut_upper_bound)
@@ -178,7 +178,8 @@ def _find_likely_sides(released: Integers | Reals, unbiased: Integers, sums: Est
 def _compute_balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of the inflow minus the outflow of each area; shape (areas,) each.
 
-    Trips of dropped nodes may be part of the inflow, which raises the balance, or of the outflow, which lowers it.
+    Trips of dropped nodes may be part of the inflow, which raises the balance, or of the outflow, which lowers it. So
+    the upper end has the dropped trips of the inflow, and the lower end those of the outflow.
     """
     variance = np.maximum(areas.inflow.variance + areas.outflow.variance - 2 * areas.exchange, 0)
     balance = areas.inflow.estimate - areas.outflow.estimate
@@ -228,6 +229,8 @@ def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDi
     whose mean is at least m, the mean of all is at least m b / (b + u).
     """
     intervals, distance, farthest = flows.intervals, distances.compute_distances, distances.farthest
+    # The covariance of the trips B and their distances D follows from the variance of D + s B. With s near a mean
+    # distance, both terms weigh about the same, and few digits are lost.
     scale = max(farthest / 10, 1.0)
 
     def is_distance_known(origin: Numbers, destination: Numbers) -> NDArray[np.bool_]:
@@ -244,8 +247,8 @@ def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDi
     (trips,), (total,), (mixed,) = (intervals.estimate_begun_trips(level, weight) for weight in weights)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = bound_ratio(total, trips, covariance, farthest)
-    unseen = compute_dropped_bounds(trips)
-    lower = np.maximum(compute_lower_bound(trips.estimate, trips.variance), 0)
+    unseen = compute_dropped_bounds(trips)  # u
+    lower = np.maximum(compute_lower_bound(trips.estimate, trips.variance), 0)  # b
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
     return _round_outwards(low * part, high * part + farthest * (1 - part), _METRE)
 
@@ -295,7 +298,7 @@ def distance_bands(
         distance = distances.compute_distances(origin, destination)
         return np.where(np.isnan(distance), 0, np.searchsorted(ends, distance, side="right") + 1)
 
-    bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)
+    bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)  # those that are listed
 
     def find_listed_positions(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
         positions: NDArray[np.int64] = find_bands(origin, destination) - bands[0]

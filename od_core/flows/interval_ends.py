@@ -114,8 +114,8 @@ CHOSEN_BEFORE = Selection(0, 0, 1)
 def compute_lower_bound(estimate: Reals, variance: Reals, ends: LowerEnds = USUAL) -> Integers:
     """Return the lower ends of the 90 % intervals of unbiased estimates with the given variances.
 
-    The ends are whole numbers of at least 0, of the shape of the estimates. Estimates of at least five standard
-    deviations that are not listed have the usual lower end, since they were hardly selected by their noise.
+    The ends are whole numbers of at least 0, of the shape of the estimates. An estimate of at least five of its
+    standard deviations, if it is not listed, has the usual lower end, since it was hardly selected by its noise.
     """
     near = ends.listed | (estimate < _FAR * np.sqrt(variance))
     width = compute_half_width(estimate, variance, np.where(near, ends.deviations, DEVIATIONS))
@@ -135,8 +135,9 @@ def compute_uncut_upper_bound(estimate: Reals, variance: Reals) -> Integers:
 def compute_half_width(estimate: Reals, variance: Reals, deviations: Reals | float = DEVIATIONS) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
-    An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the
-    half-width, so that the ends lie between two multiples. The interval is at least 1 wide.
+    An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. So a quarter is added to the
+    half-width, by which the ends lie between two multiples; or the half-width is rounded to a whole number, if this is
+    more. The interval is at least 1 wide.
     """
     width = deviations * np.sqrt(variance)
     rounding = np.minimum(ROUNDING * (1 + np.abs(estimate)), _MOST_TOLERANCE)

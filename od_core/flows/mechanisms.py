@@ -69,7 +69,10 @@ class Mechanism:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text, for the plan and the certificate; by default, none."""
+        """Options by name, as public text, for the plan and the certificate.
+
+        By default, there are none; override this if the mechanism has options.
+        """
         return {}
 
     @property
@@ -88,7 +91,10 @@ class Mechanism:
         )
 
     def with_noise(self, _distribution: str) -> Mechanism:
-        """Return the mechanism with another distribution of its noise, or as it is if it has one only."""
+        """Return the mechanism with another distribution of its noise.
+
+        By default, return the mechanism as it is; override this if an option names the distribution.
+        """
         return self
 
     @property
@@ -119,9 +125,9 @@ class Mechanism:
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
-        By default, they are the noisy counts, for mechanisms that measure the leaves alone. If the mechanism measures
-        every level, they are integers of at least 0, and the children of each parent sum to the parent's total. For the
-        arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`.
+        By default, return the noisy counts, for mechanisms that measure the leaves alone. A mechanism that measures
+        every level must override this: the counts are then integers of at least 0, and the children of each parent sum
+        to the parent's total. For the arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`.
         """
         return noisy
 
@@ -236,7 +242,7 @@ class InfTDARefined(InfTDA):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text. Those added after version 0.1.0 are included only if they have an effect."""
+        """Options by name, as public text. Options added after version 0.1.0 are left out if they have no effect."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
         if self.estimate != "least_squares":
             options["estimate"] = self.estimate
@@ -247,7 +253,7 @@ class InfTDARefined(InfTDA):
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
 
     def with_noise(self, distribution: str) -> Mechanism:
-        """Return the mechanism with another distribution of its noise."""
+        """Return the mechanism with the noise ``distribution``, one of :data:`NOISE_DISTRIBUTIONS`."""
         return replace(self, noise_distribution=distribution)
 
 
@@ -260,7 +266,7 @@ def _parse_dial(name: str, value: object) -> Fraction:
     try:
         dial = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
-        dial = Fraction(0)
+        dial = Fraction(0)  # which is out of range
     if not Fraction(1, 10) <= dial <= 100:
         raise _make_option_error(f"{name} must be a number of standard deviations from 1/10 to 100")
     return dial
@@ -303,7 +309,7 @@ class TDALinf(Mechanism):
     most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes minutes
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the solution of the problem of each parent."""
+        """Return integers of at least 0 that sum to each parent's total, with the least largest change, by a solver."""
         from od_core.flows.projection.linear_programs import project_children_by_solver  # importing SciPy takes 0.5 s
 
         return project_children_by_solver(noisy, totals, offsets)

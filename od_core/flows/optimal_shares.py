@@ -65,6 +65,9 @@ LARGEST_GAP = 0.005
 _SEARCHES = 4
 """Largest number of searches. The solver may stop at a corner, from which the next search begins further inside."""
 
+_PART_KEPT = 0.9
+"""Part of the last shares with which the next search begins; the rest is equal shares."""
+
 _LOGARITHMS = (-14.0, 1.0)
 """Bounds of the logarithms of shares in the search, before they are scaled to sum to 1."""
 
@@ -120,7 +123,7 @@ def find_optimal_shares(
         gap = max(1 - bound / largest, 0.0)
         if gap <= LARGEST_GAP:
             return OptimalShares(tuple(Fraction(int(part), grain) for part in parts), largest, gap)
-        starts = [0.9 * best + 0.1 / len(best)]
+        starts = [_PART_KEPT * best + (1 - _PART_KEPT) / len(best)]
     raise OdError(
         "OD-SHARES-OPTIMUM",
         f"the best shares were not found: these may be {100 * gap:.1f} % from the optimum",
@@ -129,13 +132,17 @@ def find_optimal_shares(
 
 
 def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
-    """Return the best shares as real numbers: those of the least sum at bounded losses, scaled to sum to 1."""
+    """Return the best shares as real numbers, in a search that begins with the shares ``start``.
+
+    As losses are in proportion to a power of all shares, the best shares are those of the least sum for which no loss
+    is above the largest one at the start, scaled to sum to 1.
+    """
     if len(start) == 1:
         return start
     largest = losses(start).max()
 
     def compute_gains(logarithms: Reals) -> Reals:
-        """Return by how much the logarithm of each loss is below that of the largest one at the start."""
+        """Return by how much the logarithm of each loss is below that of the largest loss at the start."""
         gains: Reals = -np.log(losses(np.exp(logarithms)) / largest)
         return gains
 
@@ -166,14 +173,14 @@ def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
     return scale_to_shares(result.x)
 
 
-def _compute_derivatives(function: Callable[[Reals], Reals], at: Reals) -> Reals:
-    """Return the derivatives of a vector of functions by central differences; shape (functions, variables)."""
-    steps = _STEP * np.eye(len(at))
-    return np.array([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps]).T
+def _compute_derivatives(function: Callable[[Reals], Reals], point: Reals) -> Reals:
+    """Return the derivatives of a vector of functions at a point by central differences; (functions, variables)."""
+    steps = _STEP * np.eye(len(point))
+    return np.array([(function(point + step) - function(point - step)) / (2 * _STEP) for step in steps]).T
 
 
 def _round_to_grain(shares: Reals, grain: int) -> Integers:
-    """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
+    """Return shares in whole numbers of 1 / ``grain``, which sum to ``grain`` and are at least ``LEAST * grain``."""
     least = round(LEAST * grain)
     grains = np.maximum(np.floor(shares * grain), least).astype(np.int64)
     missing = grain - grains.sum()
@@ -188,7 +195,10 @@ def _round_to_grain(shares: Reals, grain: int) -> Integers:
 
 
 def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
-    """Move units of 1 / ``grain`` between two shares for as long as this makes the first of the losses smaller."""
+    """Return shares in units of 1 / ``grain``, after moves of one unit for as long as a move makes the loss smaller.
+
+    ``losses`` returns a single loss. No share falls below ``LEAST``.
+    """
     best = losses(units / grain)[0]
     moves = list(permutations(range(len(units)), 2))  # from a share, and to another
     found_better = True
@@ -207,10 +217,14 @@ def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals
 
 
 def _compute_lower_bound(values: Reals, slopes: Reals, power: float) -> float:
-    """Return the best proven lower bound of the optimum, from losses and minus their derivatives at some shares."""
+    """Return the best proven lower bound of the optimum, from losses and minus their derivatives at some shares.
+
+    ``slopes`` has the shape (losses, shares). The linear program is that of the module docstring. Its variables are
+    lambda and t, the largest of sum_j lambda_j g_jl over l: the worst y have all spare budget at that share.
+    """
     count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
-    gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
+    gain = (1 + power) * values - slopes.sum(axis=1) * LEAST  # for the smallest share of each level
     result = scipy.optimize.linprog(
         np.append(-gain, spare),
         A_ub=np.column_stack([slopes.T, -np.ones(levels)]),
@@ -408,10 +422,14 @@ class VarianceModel:
         return pairs.index(pair) if pair in pairs else None
 
     def _compute_noise_variances(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
-        """Return the variances of the noise of totals, and of one category, as ``plan_steps`` plans them."""
+        """Return the variances of the noise of totals, and of one category, as ``plan_steps`` plans them.
+
+        ``shares`` are those of the free levels. Without a breakdown, there is no noise of a category (None).
+        """
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
+        # The part of the budget that queries have: less than 1 if the total is exact, although the root has a share.
         total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
-        precision: dict[int, float] = {}
+        precision: dict[int, float] = {}  # of the combined totals of each level
         variance_of_level: dict[int, float] = {}
         in_turn = self.measured_tree.find_level_in_turn
         for level, breakdown, unit_variance, part in self._queries:  # the totals of a level before its categories
@@ -461,9 +479,10 @@ class VarianceModel:
         )
 
     def _make_node_variance_function(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
-        """Return the function from noise to the variances of nodes.
+        """Return the function from noise to the variances of some nodes of a level of the tree; shape (nodes,).
 
-        A node is a sum of one child a parent; see :meth:`_make_sum_variance_function`.
+        ``cells`` has their areas. A node is a sum of one child for each parent; see
+        :meth:`_make_sum_variance_function`.
         """
         columns = []  # of each level from the root: the shapes of each node's origin and destination ancestors
         for tree_level in range(level + 1):
@@ -517,7 +536,7 @@ class VarianceModel:
         if quantity.part in ("outflow", "inflow"):
             np.fill_diagonal(is_summed, 0)
             cell_levels = (cell_levels[0], 0) if quantity.part == "outflow" else (0, cell_levels[1])
-        # At each level of the tree, sums are kept apart by the areas of the cells, or of the level if these are finer.
+        # At each level of the tree, sums are kept apart by the areas of the level or, if finer, by those of the cells.
         areas = [tuple(map(max, pair, cell_levels)) for pair in level_pairs[: level + 1]]
         spread = [self._make_spread_index(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
@@ -554,7 +573,7 @@ class VarianceModel:
         return np.ix_(*sides)
 
     def _sum_over_ancestors(self, values: Reals, below: Iterable[int], above: Iterable[int]) -> Reals:
-        """Return the sums of values for pairs of areas over their ancestors; areas are numbered in tree order."""
+        """Return the sums over pairs of areas at the levels ``above`` of values by pairs at the levels ``below``."""
         for axis, ((geography, _), fine, coarse) in enumerate(zip(self._sides, below, above, strict=True)):
             if fine != coarse:
                 first = np.searchsorted(geography.ancestors_at(fine, coarse), np.arange(geography.size(coarse)))
@@ -563,7 +582,7 @@ class VarianceModel:
 
 
 SHARE_GRAIN = 10_000
-"""The shares are multiples of 1 / GRAIN, so that every machine finds the same ones."""
+"""The shares are multiples of 1 / SHARE_GRAIN, so that every machine finds the same ones."""
 
 
 def minimise_expected_error(model: VarianceModel, rule: MinimiseRule) -> OptimalShares:
@@ -577,9 +596,10 @@ def minimise_expected_error(model: VarianceModel, rule: MinimiseRule) -> Optimal
     breakdowns = () if model.segments is None else model.segments.breakdowns
     chosen = [(Quantity.parse(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
 
-    def error(shares: Reals) -> Reals:
+    def compute_error(shares: Reals) -> Reals:
         return np.array(
             [sum(weight * model.compute_mean_variance(quantity, shares) ** 0.5 for quantity, weight in chosen)]
         )
 
-    return find_optimal_shares(error, model.starts, model.power / 2, SHARE_GRAIN)
+    # An error is the root of a variance, so its power is half that of variances.
+    return find_optimal_shares(compute_error, model.starts, model.power / 2, SHARE_GRAIN)

@@ -231,6 +231,7 @@ class _Guarded:
     work: Work
 
     def __call__(self, descriptor: str) -> str:
+        """Run the task on the part that a descriptor names, and return the outcome."""
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
@@ -343,11 +344,11 @@ class PartMeasurements:
 
 def read_claimed_rounds(store: Store, step: int) -> dict[int, int]:
     """Return the last round in which each claimed part of a step was claimed, by number of the part."""
-    rounds: dict[int, int] = {}
+    last_rounds: dict[int, int] = {}
     for name in store.list(f"{_CLAIMS}{step}."):
-        _, part, number = name.removeprefix(_CLAIMS).split(".")
-        rounds[int(part)] = max(rounds.get(int(part), 0), int(number))
-    return rounds
+        _, part, draw = name.removeprefix(_CLAIMS).split(".")  # as _claim_draw names them
+        last_rounds[int(part)] = max(last_rounds.get(int(part), 0), int(draw))
+    return last_rounds
 
 
 _MARK = "claims/begun"
@@ -359,9 +360,9 @@ def charge_rounds(
 ) -> dict[int, int]:
     """Start and charge the draws that the steps of a band need, and return the number of the newest one of each step.
 
-    It is 0 for a measured step. A step that was never drawn starts its first, already charged by the reservation; one
-    with a lost part starts another, which is charged; any other goes on with its newest. Call this function before any
-    task of the band starts.
+    The number is 0 for a measured step. A step that was never drawn starts its first draw, which the reservation has
+    charged. A step with a lost part starts another draw, which is charged. Any other step goes on with its newest draw.
+    Call this function before any task of the band starts.
 
     Raises:
         OdError: If the cap does not allow another round; if the ledger does not record the draw of a claimed or stored
@@ -394,7 +395,7 @@ def charge_rounds(
 
 
 def _has_lost_part(store: Store, number: int, newest: int) -> bool:
-    """Return whether a part of the step with a number was claimed in the newest round and is not stored."""
+    """Return whether a part of step ``number`` was claimed in the newest round, ``newest``, and is not stored."""
     last_rounds = read_claimed_rounds(store, number)
     claimed = {name_part_file(number, part) for part, last_round in last_rounds.items() if last_round >= newest}
     unlisted = claimed - set(list_part_files(store, number))
@@ -609,18 +610,17 @@ def _iterate_named_tables(counts: Tables) -> Iterator[tuple[str, list[NoisyCount
 def _combine_bands_upwards(
     counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
 ) -> tuple[dict[str, ChildSums], Arrays]:
-    """Return each table's sums over the first level of these bands, and largest variances by table and level."""
+    """Combine the levels of all bands below the first from the bottom up.
+
+    Returns:
+        By table, the sums over the first level of these bands for each node above it; and the largest variances, by
+        table and level, such as ``_0_5``.
+    """
     largest: Arrays = {}
     sums: dict[str, ChildSums] = {}
     for band in reversed(bands):
-        if band is not bands[-1]:
-            first = 0
-            for task in band.tasks:
-                end = first + len(work.load_nodes("passed", task)[-1])
-                for table, below in sums.items():  # of the band below, whose frontier is the last level of this band
-                    of_part = {name: values[first:end] for name, values in vars(below).items()}
-                    work.save(f"below_{table}", task, of_part)
-                first = end
+        if band is not bands[-1]:  # measure_part has combined the levels of the last band
+            _save_sums_below(sums, band, work)
             run_on_all_parts(workers, combine_part_upwards, work, band.tasks)
         for table, _ in _iterate_named_tables(counts):
             results = [work.load(f"sums_{table}", task) for task in band.tasks]
@@ -634,6 +634,19 @@ def _combine_bands_upwards(
             )
             sums[table] = ChildSums(noisy, difference, variance)
     return sums, largest
+
+
+def _save_sums_below(sums: Mapping[str, ChildSums], band: Band, work: Work) -> None:
+    """Store the part of each table's sums that each part of a band needs, as the files ``below``.
+
+    The sums are over the children of the nodes of the band's last level, in tree order, and so part after part.
+    """
+    first = 0
+    for task in band.tasks:
+        end = first + len(work.load_nodes("passed", task)[-1])
+        for table, below in sums.items():
+            work.save(f"below_{table}", task, {name: values[first:end] for name, values in vars(below).items()})
+        first = end
 
 
 def measure_part(work: Work, part: Part) -> None:
@@ -652,10 +665,11 @@ def measure_part(work: Work, part: Part) -> None:
     measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements)
     del trips  # frees the memory of the confidential counts
     parents_of_levels = {measurement.step.level: measurement.parents for measurement in measured}
-    inner_nodes = cast(list[Nodes], [*parents_of_levels.values()][1:])  # of the part's levels above its last
+    # The parents of the first level are the frontier; those of the others are the nodes of the level before.
+    inner_nodes = cast(list[Nodes], [*parents_of_levels.values()][1:])
     work.save_nodes("passed", part, inner_nodes if last is None else [*inner_nodes, last])
     if last is not None:
-        return  # not the leaves of a mechanism that refines: the bands below come first, if there are any
+        return  # the part has no leaves, or the mechanism does not refine: the bands below are combined first, if any
     if plan.mechanism.learns_from_levels:
         return  # the driver refines, with whole levels
     tables = make_noisy_tables(plan, measured)

@@ -182,7 +182,7 @@ class ReleasePlan(Plan):
 
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
-        """Return the steps that measure the table: all but that of the number of uncounted trips."""
+        """All steps but that of the number of uncounted trips: those of the tree, and then those of area totals."""
         if self.mechanism.measures == "present_leaves":
             return (make_threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
         options = self.segments, self.area_totals, compute_table_share(self.uncounted)
@@ -317,10 +317,10 @@ class ReleasePlan(Plan):
         ]
 
     def _map_noise_variances_by_level(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the variance of the noise of each measured level, by level.
+        """Return the variance of the noise of each level that the steps ``measured`` measure, by level.
 
         It is NaN if the mechanism has a threshold. A root that is neither measured nor exact has an infinite variance
-        or, for segments, a huge one.
+        or, if the steps are those of a breakdown, a huge one.
         """
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
@@ -329,7 +329,7 @@ class ReleasePlan(Plan):
         return unknown | variances
 
     def _compute_expected_errors(self, measured: Sequence[TotalStep]) -> list[float]:
-        """Return the expected errors of the table that some steps measure."""
+        """Return the expected errors, at each level, root first, of the table that some steps measure."""
         depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
         if self.has_threshold or self.mechanism.measures == "all_leaves":  # the noise of leaf pairs below adds up
             leaves = variances[depth] * self.tree.cells(depth)
@@ -352,14 +352,14 @@ class ReleasePlan(Plan):
         categories = len(find(self.breakdowns, breakdown).categories)
         of_totals = self._compute_largest_variances(self.totals)
         of_category_alone = self._compute_largest_variances(self.segment_steps(breakdown))
-        variances = [
-            compute_segment_variance(total, own, categories)
-            for total, own in zip(of_totals, of_category_alone, strict=True)
-        ]
-        return _compute_half_widths(variances)
+        of_both = zip(of_totals, of_category_alone, strict=True)
+        return _compute_half_widths([compute_segment_variance(total, own, categories) for total, own in of_both])
 
     def _compute_largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
-        """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
+        """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone.
+
+        If nodes may be dropped, it is that of the measured counts alone.
+        """
         depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
         if self.mechanism.measures != "every_level":
             return [float(variances[depth] * find_most_leaf_pairs(self.tree, level)) for level in range(depth + 1)]
@@ -414,9 +414,10 @@ class ReleasePlan(Plan):
         """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.compute_spent`."""
         if not self.charges_rho:
             return super().compute_spent(draws)
-        rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
-        every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
-        cells = self._shifted_cells if set(draws) == {1} else None
+        draws_of_steps = zip(draws, self.charged_steps, strict=True)
+        rhos = tuple(draws_of_step * step.charge.rho for draws_of_step, step in draws_of_steps)
+        every_period = rhos[-1] if self.uncounted is not None else Fraction(0)  # uncounted trips are the last step
+        cells = self._shifted_cells if set(draws) == {1} else None  # the exact loss is that of one draw of each step
         return Spent(rhos, self.budget.delta, cells, every_period, shift=self.unit.contribution_bound)
 
     @property
@@ -432,12 +433,8 @@ class ReleasePlan(Plan):
 
     def _list_measured_levels(self) -> list[int]:
         """Return the levels that share the budget, top first, also those with a share of 0."""
-        return list_measured_levels(
-            self.neighbours,
-            self.mechanism,
-            self.tree.depth,
-            segments=self.segments is not None,
-        )
+        has_segments = self.segments is not None
+        return list_measured_levels(self.neighbours, self.mechanism, self.tree.depth, segments=has_segments)
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
@@ -457,7 +454,8 @@ class ReleasePlan(Plan):
     def find_level_above(self, step: TotalStep) -> int | None:
         """Return the nearest level above a step that is measured or, as the root, published exactly.
 
-        Return None if there is none: the step is of area totals, or is the first and measures the root.
+        Return None if there is none: the step is of area totals, or is the first and measures the root. The step must
+        not be by segment of an exact root, whose total is not measured.
         """
         if isinstance(step, AreaTotalStep):
             return None
@@ -496,9 +494,9 @@ class ReleasePlan(Plan):
         return 1 / float(1 / step.variance + 1 / self._compute_flow_sum_variance(step))
 
     def _compute_flow_sum_variance(self, step: AreaTotalStep) -> Fraction:
-        """Return the variance of the sum of the noisy flows of a zone of a side."""
-        flows = (self.tree.destination, self.tree.origin)[step.side].size(self.tree.origin.depth)
-        return flows * self.totals[-1].variance
+        """Return the variance of the sum of the noisy flows of a zone, one for each zone of the other side."""
+        other_side = (self.tree.destination, self.tree.origin)[step.side]
+        return other_side.size(other_side.depth) * self.totals[-1].variance
 
     def steps_at(self, level: int) -> list[GaussianStep]:
         """Return the steps that measure a level, its totals first; empty if the level is not measured."""
@@ -543,12 +541,13 @@ class ReleasePlan(Plan):
         if isinstance(shares, tuple) and shares[0] != "geometric":
             with_default_shares = plan(budget=replace(budget, shares=None))
             levels = len(with_default_shares._list_measured_levels())
-            # If the root becomes measured or exact, the listed shares gain or lose the first one. The others keep their
-            # proportions.
+            # If the root becomes measured or exact, the listed shares gain or lose its share. The shares below keep
+            # their proportions.
+            _, *below = shares
             if levels == len(shares) + 1:
                 shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
-            elif levels == len(shares) - 1:
-                shares = tuple(share / sum(shares[1:]) for share in shares[1:])
+            elif levels == len(below):
+                shares = tuple(share / sum(below) for share in below)
         return plan(budget=replace(budget, shares=shares))
 
     def detail_noise(self, measured: Any = None) -> DetailNoise:
@@ -593,8 +592,9 @@ class ReleasePlan(Plan):
             )
             yield choice, partial(replace, self, area_totals=other), ""
         for order, noise in self._list_levels_and_noise():
-            changed = [f"tree {order}"] * (order != self.tree.order)
-            changed += [NOISE_PROMISES[noise]] * (noise != self.mechanism.noise_distribution)
+            changed = [] if order == self.tree.order else [f"tree {order}"]
+            if noise != self.mechanism.noise_distribution:
+                changed.append(NOISE_PROMISES[noise])
             yield ", ".join(changed), partial(self.with_levels_and_noise, order, noise), ""
         gaussian = self.mechanism.with_noise("gaussian")
         budget = self.budget if gaussian == self.mechanism else replace(self.budget, delta=USUAL_DELTA)
@@ -608,9 +608,9 @@ class ReleasePlan(Plan):
         """Return the orders of the tree and distributions of the noise that a plan can have instead of its own."""
         if not self.mechanism.refines or self.bands is not None:
             return []
-        few: TreeOrder = self.tree.order if self.tree.has_one_side else "both"
-        usual: TreeOrder = "destination" if self.tree.refines_both else self.tree.order
-        compared = dict.fromkeys([(usual, "gaussian"), (few, "gaussian"), (few, "laplace")])
+        few_levels: TreeOrder = self.tree.order if self.tree.has_one_side else "both"
+        in_turn: TreeOrder = "destination" if self.tree.refines_both else self.tree.order
+        compared = dict.fromkeys([(in_turn, "gaussian"), (few_levels, "gaussian"), (few_levels, "laplace")])
         return [choice for choice in compared if choice != (self.tree.order, self.mechanism.noise_distribution)]
 
     def with_levels_and_noise(self, order: TreeOrder, noise: str) -> ReleasePlan:
@@ -637,25 +637,25 @@ class ReleasePlan(Plan):
     def find_less_error(self) -> tuple[ReleasePlan, float] | None:
         """Return the plan with fewer levels or with Laplace noise that has the least expected error, and its ratio.
 
-        The ratio to the errors of this plan is a geometric mean over the levels with the same detail on both sides. All
-        of it is public. The result is None if no ratio is at most ``WORTHWHILE_RATIO``, or if the plan has breakdowns
-        or bands. Laplace noise is left out for a budget in rho, because it cannot be promised so, and where it is not
-        the better choice in tests or over many releases: with a pair cap, and for units that span periods.
+        The ratio of its errors to those of this plan is a geometric mean over the levels with the same detail on both
+        sides. Return None if no ratio is at most ``WORTHWHILE_RATIO``, or if the plan has breakdowns or bands. Laplace
+        noise is left out for a budget in rho, because it cannot be promised so, and where it is not the better choice
+        in tests or over many releases: with a pair cap, and for units that span periods.
         """
         if self.segments is not None or self.bands is not None:
             return None
         unit = self.unit
         laplace_fits = self.budget.epsilon is not None and unit.max_trips_pair is None and not unit.spans_periods
-        found: list[tuple[ReleasePlan, float]] = []
+        candidates: list[tuple[ReleasePlan, float]] = []
         for order, noise in self._list_levels_and_noise():
             has_more_levels = self.tree.refines_both and order != "both"
             if has_more_levels or self.mechanism.has_laplace_noise or (noise == "laplace" and not laplace_fits):
                 continue
             with suppress(OdError):  # the library has no such release
                 plan = self.with_levels_and_noise(order, noise)
-                found.append((plan, compute_error_ratio(self._square_errors, plan._square_errors)))
-        best = min(found, key=lambda choice: choice[1], default=None)
-        return best if best is not None and best[1] <= WORTHWHILE_RATIO else None
+                candidates.append((plan, compute_error_ratio(self._square_errors, plan._square_errors)))
+        worthwhile = [(plan, ratio) for plan, ratio in candidates if ratio <= WORTHWHILE_RATIO]
+        return min(worthwhile, key=lambda candidate: candidate[1], default=None)
 
     @property
     def _square_errors(self) -> list[float]:
@@ -757,7 +757,7 @@ class ReleasePlan(Plan):
         known = None
         if known_table is not None:
             sides = {"origin": origin, "destination": destination}
-            known = [KnownTotals.from_facts(of, known_table, sides[of["side"]]) for of in facts["known"]]
+            known = [KnownTotals.from_facts(stated, known_table, sides[stated["side"]]) for stated in facts["known"]]
         plan = plan_release(
             origin,
             destination_geography=destination,
@@ -863,8 +863,7 @@ def plan_release(
 
 def _compute_half_widths(variances: Sequence[float]) -> list[float]:
     """Return the half-widths of the 90 % intervals of numbers with these variances."""
-    widths: list[float] = compute_half_width(np.zeros(len(variances)), np.array(variances)).tolist()
-    return widths
+    return list(map(float, compute_half_width(np.zeros(len(variances)), np.array(variances))))
 
 
 def _make_neighbours(
@@ -887,9 +886,9 @@ def _make_neighbours(
 def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
     """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them.
 
-    To bound the squares of a user's counts at a level, the largest nodes that hold ``max_trips`` under the pair cap
-    suffice, also for fewer trips and under a larger cap. Without a cap, there are none. An entry is
-    :data:`od_core.privacy.neighbours.NodeSizes`.
+    An entry is :data:`od_core.privacy.neighbours.NodeSizes`. To bound the squares of a user's counts at a level, the
+    largest nodes that hold ``max_trips`` under the pair cap suffice, also for fewer trips and under a larger cap.
+    Without a pair cap, no sizes are needed, and the result is empty.
     """
     if max_trips_pair is None:
         return ()

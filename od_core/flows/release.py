@@ -68,6 +68,9 @@ from od_core.records.segments import find
 _MOST_SHOWN = 8
 """Largest number of areas of a side that a notebook shows."""
 
+_MOST_AREAS = 8 * _MOST_SHOWN
+"""Largest number of areas of a level of which a notebook shows the busiest; those of more say little of the whole."""
+
 _MOST_WITH_INTERVALS = 1_000_000
 """Largest number of flows between zones of which a notebook shows intervals, which take a moment to compute."""
 
@@ -124,18 +127,20 @@ class Release(ReleasedFlows, PlannedRelease):
     selected: bool = True
 
     def _render_picture(self) -> str:
+        """Return the heat map of :func:`_render_heat_map` for a notebook."""
         return _render_heat_map(self)
 
     def _describe_contents(self) -> tuple[str, str, str]:
+        """Return three texts for a notebook: what the release is, its levels, and the calls that read it."""
         tree = self.plan.tree
         pair = ", ".join(f'"{level}"' for level in tree.level_names[-1])
         interval = "" if self.plan.has_threshold else ", interval=True"
         sums = "" if self.plan.has_threshold else " .trips_between(...);"
         origins, destinations = (", ".join(geography.levels) for geography in (tree.origin, tree.destination))
         if tree.has_one_side:
-            what = f"counts by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} records"
-            reading = f'.counts; .counts_at("{tree.origin.levels[-1]}"{interval}); .measurements'
-            return f"{what}, {len(self.leaves.trips):,} areas with records", origins, reading
+            contents = f"counts by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} records"
+            reading_calls = f'.counts; .counts_at("{tree.origin.levels[-1]}"{interval}); .measurements'
+            return f"{contents}, {len(self.leaves.trips):,} areas with records", origins, reading_calls
         levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
         return (
             f"flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
@@ -176,9 +181,9 @@ class Release(ReleasedFlows, PlannedRelease):
         rows = []
         for totals in self.plan.known:
             geography = (self.tree.origin, self.tree.destination)[totals.number]
-            for zone, estimate, apart in zip(*find_contradicted_totals(self.fitted, totals), strict=True):
+            for zone, estimate, deviations in zip(*find_contradicted_totals(self.fitted, totals), strict=True):
                 known = float(totals.trips[zone])
-                rows.append((totals.side, geography.zones[zone], known, float(estimate), float(apart)))
+                rows.append((totals.side, geography.zones[zone], known, float(estimate), float(deviations)))
         return pd.DataFrame(rows, columns=["side", "area", "known", "estimate", "deviations"])
 
     def fit_segment(self, segment: str) -> SegmentFit:
@@ -250,15 +255,19 @@ class Release(ReleasedFlows, PlannedRelease):
 
 
 def _render_heat_map(release: Release) -> str:
-    """Return a heat map of the flows between the busiest areas of a coarse level; empty if every level has many."""
+    """Return a heat map of the flows between the busiest areas of a coarse level, as HTML.
+
+    It is empty if every level has so many areas that few of them can be shown.
+    """
     origin, destination = release.tree.origin, release.tree.destination
     origin_level = find_finest_level(origin, _MOST_SHOWN)
     destination_level = find_finest_level(destination, _MOST_SHOWN)
-    if max(origin.size(origin_level), destination.size(destination_level)) > 8 * _MOST_SHOWN:
+    if max(origin.size(origin_level), destination.size(destination_level)) > _MOST_AREAS:
         return ""
     names = [origin.level_names[origin_level], destination.level_names[destination_level]]
     has_intervals = not release.plan.has_threshold and len(release.leaves.trips) <= _MOST_WITH_INTERVALS
     flows = release.flows_at(*names, interval=has_intervals).set_index(["origin", "destination"])
+    # Trips of each pair and, if there are intervals, their ends.
     cells: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
     busiest_origins, busiest_destinations = (
         flows["trips"].groupby(level=side).sum().nlargest(_MOST_SHOWN).index for side in (0, 1)

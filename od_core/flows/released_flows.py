@@ -67,23 +67,25 @@ def _compute_ratio_ends(part: Weighted, whole: Weighted, shared: float, deviatio
     """Return the ends of the interval of a ratio; ``shared`` is the covariance of its two sums.
 
     Without dropped nodes, let the ratio be r and the whole B. If dropped nodes add n to the part and b to the whole,
-    the ratio is (r B + n) / (B + b). It is monotone in each of r, B, n and b, so its extremes are at ends of their
-    ranges. Raises OdError if the whole may be 0.
+    the ratio is (r B + n) / (B + b). The ratio is monotone in each of r, B, n and b, so its extremes are at ends of
+    their ranges. Raises OdError if the whole may be 0.
     """
     low, high, is_known = compute_fieller_ends(part, whole, shared, deviations)
     half_width = deviations * math.sqrt(whole.variance)
-    wholes = whole.estimate - half_width, whole.estimate + half_width
-    added_to_part, added_to_whole = (weighted.bound_dropped_trips(deviations) for weighted in (part, whole))
-    is_dropped = whole.dropped or part.dropped
-    if not is_known or (is_dropped and wholes[0] + added_to_whole[0] <= 0 <= wholes[1] + added_to_whole[1]):
+    least_whole, largest_whole = whole.estimate - half_width, whole.estimate + half_width
+    added_to_part, added_to_whole = part.bound_dropped_trips(deviations), whole.bound_dropped_trips(deviations)
+    least_added, most_added = added_to_whole
+    has_dropped_trips = whole.dropped or part.dropped
+    may_be_zero = least_whole + least_added <= 0 <= largest_whole + most_added
+    if not is_known or (has_dropped_trips and may_be_zero):
         raise OdError(
             "OD-WEIGHTS-RATIO",
             "the denominator of the ratio may be 0: its interval holds 0, so the ratio may be any number",
             next_step="choose a denominator with more trips, or ask for the two sums",
         )
-    if not is_dropped:
+    if not has_dropped_trips:
         return float(low), float(high)
-    extremes = product((float(low), float(high)), wholes, added_to_part, added_to_whole)
+    extremes = product((float(low), float(high)), (least_whole, largest_whole), added_to_part, added_to_whole)
     ratios = [(r * b + to_part) / (b + to_whole) for r, b, to_part, to_whole in extremes]
     return min(ratios), max(ratios)
 
@@ -117,8 +119,8 @@ def _make_weights_from_name(tree: FlowTree, name: str) -> ZoneFunction:
     if name == "trips":
         return lambda origin, _: np.ones(len(origin))
     if name == "within":
-        number = find_positions(pd.Series(tree.origin.zones), tree.destination.zones)
-        return lambda origin, destination: (number[origin] == destination).astype(np.float64)
+        destination_of = find_positions(pd.Series(tree.origin.zones), tree.destination.zones)  # with the same code
+        return lambda origin, destination: (destination_of[origin] == destination).astype(np.float64)
     distance = ZoneDistances.from_tree(tree).compute_distances
     if name == "distance":
         return lambda origin, destination: np.nan_to_num(distance(origin, destination))
@@ -126,7 +128,10 @@ def _make_weights_from_name(tree: FlowTree, name: str) -> ZoneFunction:
 
 
 def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
-    """Return the weights of a table; pairs that are left out have the weight 0."""
+    """Return the weights of a table, as a function of the numbers of zones; pairs that are left out have the weight 0.
+
+    Raises OdError as :func:`make_zone_function` does.
+    """
     columns = ("origin", "destination", "weight")
     for name in columns:
         if name not in table.columns:
@@ -185,7 +190,10 @@ _IMPROBABLE = 1e-6
 
 
 def _warn_if_selected(weights: pd.DataFrame, weight: ZoneFunction, leaves: Nodes, public: int) -> None:
-    """Warn if the pairs with a weight were probably chosen by what was released; ``public`` is the number of pairs."""
+    """Warn if the pairs with a weight were probably chosen by what was released; ``public`` is the number of all pairs.
+
+    If all of them have released trips, that is improbable for pairs that were chosen before.
+    """
     has_trips = leaves.trips > 0
     listed = np.count_nonzero(weights["weight"])
     released = np.count_nonzero(weight(leaves.origin[has_trips], leaves.destination[has_trips]))
@@ -282,6 +290,7 @@ class ReleasedFlows(ABC):
 
     @cached_property
     def _computed(self) -> dict[Hashable, Any]:
+        """Results of :meth:`compute_once` by key."""
         return {}
 
     @property
@@ -367,16 +376,16 @@ class ReleasedFlows(ABC):
         """Return which flows between two levels, given by their numbers, people read.
 
         With ``segment``, the flows are those in all categories of a breakdown. For ``selected``, see :meth:`flows_at`.
-        ``trips`` are those of all flows above 0, if they are at hand.
+        ``trips`` are those of all flows above 0, if they are at hand; by default, they are summed.
         """
 
-        def compute() -> Selection:
+        def compute_selection() -> Selection:
             known = self._sum_trips(levels, segment)[2] if trips is None else trips
-            number = self.tree.count_area_pairs(*levels) * math.prod(known.shape[1:])
-            return Selection.from_numbers(known, number, has_laplace_noise=self.has_laplace_noise)
+            public = self.tree.count_area_pairs(*levels) * math.prod(known.shape[1:])  # times the categories
+            return Selection.from_numbers(known, public, has_laplace_noise=self.has_laplace_noise)
 
         is_selected = self.selected if selected is None else selected
-        return self.compute_once(("selection", levels, segment), compute) if is_selected else CHOSEN_BEFORE
+        return self.compute_once(("selection", levels, segment), compute_selection) if is_selected else CHOSEN_BEFORE
 
     def _sum_trips(self, levels: tuple[int, int], segment: str | None) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the pairs of areas of two levels with trips, and their trips, in each category of a ``segment``."""
@@ -514,10 +523,11 @@ class ReleasedFlows(ABC):
             lower, upper = part.compute_ends(deviations)
             return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
         of_whole = make_zone_function(self.tree, per)
-        whole, below = estimate(of_whole, deviations), sum_weighted_trips(of_whole)
+        whole, released_whole = estimate(of_whole, deviations), sum_weighted_trips(of_whole)
         shared = compute_covariance(estimate, (of_part, part), (of_whole, whole))
         lower, upper = _compute_ratio_ends(part, whole, shared, deviations)
         value = part.estimate / whole.estimate
-        variance = part.variance - 2 * value * shared + value * value * whole.variance
+        variance = part.variance - 2 * value * shared + value * value * whole.variance  # of N - value B
         deviation = math.sqrt(max(variance, 0.0)) / abs(whole.estimate)
-        return WeightedSum(value, deviation, lower, upper, released / below if below else math.nan, unmeasured)
+        released_ratio = released / released_whole if released_whole else math.nan
+        return WeightedSum(value, deviation, lower, upper, released_ratio, unmeasured)

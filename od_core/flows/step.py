@@ -75,13 +75,14 @@ class CombinedTotals:
     @classmethod
     def from_steps(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
         """Return the combination of the queries of one level; those by segment are with their number of categories."""
+        # Of the total and of the sum of each breakdown's categories. Weights are in proportion to 1 / variance.
         variances = [total.variance, *(categories * step.variance for step, categories in segments)]
         common_denominator = math.lcm(*(variance.numerator for variance in variances))
-        weights = [int(common_denominator / variance) for variance in variances]
-        common_factor = Fraction(math.gcd(*weights))
+        precisions = [int(common_denominator / variance) for variance in variances]
+        common_factor = Fraction(math.gcd(*precisions))
         if isinstance(total, LaplaceLevelStep):
-            common_factor = max(common_factor, Fraction(max(weights), MOST_LAPLACE_WEIGHT))
-        weights = [round(weight / common_factor) for weight in weights]
+            common_factor = max(common_factor, Fraction(max(precisions), MOST_LAPLACE_WEIGHT))
+        weights = [round(precision / common_factor) for precision in precisions]
         squares = [weight**2 * variance for weight, variance in zip(weights, variances, strict=True)]
         return cls(total.level, tuple(weights), sum(squares, start=Fraction(0)) / sum(weights) ** 2)
 
@@ -173,12 +174,14 @@ def parse_area_total_share(share: Number) -> Fraction:
 def suggest_area_total_share(tree: FlowTree, mechanism: Mechanism, leaf_variance: Fraction) -> Fraction:
     """Return the share of the budget for area totals that pays, given the variance of the noise of leaves without them.
 
-    It is 1/10 of rho, or of epsilon what each side measures with 0.45 of the mean share of at least two levels. If the
-    noise of a leaf is below one trip, it is half of that, because errors then grow exponentially as epsilon falls.
+    Of rho, the share is 1/10. Of epsilon, each side has 0.45 of the mean share of a level, of which there are taken to
+    be at least two. If the noise of a leaf is below one trip, the share is half of that, because errors then grow
+    exponentially as epsilon falls.
     """
     if not mechanism.has_laplace_noise:
         return Fraction(1, 10)
-    share = Fraction(round(900 / (10 * max(2, tree.depth) + 9)), 100)
+    levels = max(2, tree.depth)
+    share = Fraction(round(900 / (10 * levels + 9)), 100)  # 0.9 / (levels + 0.9) in whole percent, for both sides
     return share if leaf_variance >= 1 else share / 2
 
 
@@ -382,8 +385,8 @@ def plan_steps(
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism that measures levels, top level first; within a level, the totals first.
 
-    Those of area totals are the last. Together, the steps have the share ``of_table`` of the budget. Raises OdError if
-    the budget has no delta, or shares for another number of levels.
+    The steps of area totals, which have the share ``area_totals``, are the last. Together, all steps have the share
+    ``of_table`` of the budget. Raises OdError if the budget has no delta, or shares for another number of levels.
     """
     declared_shares = compute_level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = list_level_queries(declared_shares, neighbours, segments)
@@ -401,6 +404,7 @@ def plan_steps(
         share_of_side = dict(zip(sides, side_shares, strict=True))
         # of_table is 1: uncounted trips are refused with Laplace noise.
         return _plan_laplace_steps(tree, neighbours, budget, shared, share_of_side, segments)
+    # Area totals have as many cells that differ as the leaves. With uncounted trips, the exact loss is not defined.
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, budget, counted) if of_table == 1 else None
     all_shares, shift = (*query_shares, *side_shares), neighbours.unit.contribution_bound
@@ -515,9 +519,9 @@ def make_threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str
     scale = compute_laplace_scale(unit, epsilon)
     threshold = compute_stability_threshold(unit, epsilon, budget.delta, rule)
     return ThresholdStep(
-        depth,
-        compute_sensitivity_squared(unit),
-        compute_laplace_variance(scale),
+        level=depth,
+        sensitivity_squared=compute_sensitivity_squared(unit),
+        variance=compute_laplace_variance(scale),
         sensitivity=compute_leaf_sensitivity(unit),
         scale=scale,
         delta=budget.delta,

@@ -197,7 +197,7 @@ class TotalsSystem:
             # In each family of its area, a zone has a leaf for each zone of the other side.
             self._leaves_of_zone = origins.sum_by_zone(destinations.zones), destinations.sum_by_zone(origins.zones)
         else:
-            one_for_each = np.ones_like(origins.zone)
+            one_for_each = np.ones(len(origins.zone))
             self._leaves_of_zone = origins.sum_leaves(one_for_each), destinations.sum_leaves(one_for_each)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
         """The diagonal of S: the variances of the totals, as one vector."""
@@ -316,12 +316,10 @@ class TotalsSystem:
         return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), sums_by_zone)
 
     def _compute_fitted_totals(self, h: Reals, sums: Reals, sums_by_zone: Sequence[Reals]) -> list[Reals]:
-        """Return the fitted totals of the zones of both sides; shape (zones,) each.
+        """Return the fitted totals of the zones of both sides, given the estimates ``h`` of the families.
 
-        Args:
-            h: Estimates of the families.
-            sums: Sums of the noisy values of the leaves of each family.
-            sums_by_zone: The same of each zone, for both sides; not used for a side whose leaves are not summed.
+        ``sums`` are the sums of the noisy values of the leaves of each family, and ``sums_by_zone`` those of each zone
+        of both sides; a side whose leaves are not summed does not use them.
         """
         lacking = (h - sums) / self._size  # what each leaf of a family gets, in equal parts
         if not self._has_rectangles:

@@ -122,8 +122,7 @@ class Families:
     def _select_families(self, families: slice | Integers, children: slice | Integers, **changed: Any) -> Families:
         """Return some families, given their numbers and the positions of their children, or ranges of these.
 
-        ``changed`` are the attributes that must be changed otherwise: ``offsets`` and, if there are some, ``kept``,
-        ``z`` and ``v``.
+        ``changed`` replaces ``offsets`` and, if there are some, ``kept``, ``z`` and ``v``.
         """
         of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
         return replace(self, area=self.area[:, children], noisy=self.noisy[children], **of_families, **changed)

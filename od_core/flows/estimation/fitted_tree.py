@@ -484,7 +484,7 @@ class FittedTree:
         :meth:`estimate_cells`.
         """
         selected_before = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
-        below: NodeSums | None = None  # one sum for each divided node of the next level
+        below: NodeSums | None = None  # one sum for each divided node of the level at hand
         for level in reversed(self.levels):
             wholly, touched = self._find_selected_nodes(level, selected_before)
             sums = self._make_node_sums(level, wholly)

@@ -337,13 +337,9 @@ def _compute_expected_losses(
 ) -> tuple[float, float]:
     """Return a table's expected total error in trips, and its expected share of false discoveries.
 
-    Of a cell with y beyond the grid, the error is taken as its distance from y, and it is no false discovery.
-
-    Args:
-        step: Trips between two points of the grid.
-        y, trips: Measurement of each cell, and its trips in the table; shape (cells,) each.
-        group, point: Group of each cell, and the point of its y; shape (cells,) each.
-        loss, zero: Results of :func:`_compute_posterior_losses` for each group.
+    ``group`` and ``point`` are the group of each cell and the point of its y on the grid, whose points are ``step``
+    trips apart; ``loss`` and ``zero`` are the results of :func:`_compute_posterior_losses` by group. A cell with y
+    beyond the grid has its distance from y as its error, and is no false discovery.
     """
     error, is_false = np.abs(trips - y), np.zeros(len(y))
     on_grid = np.flatnonzero(point < zero.shape[1])

@@ -110,10 +110,10 @@ def compute_exchange_covariances(fit: FittedTree, level: int) -> Reals:
 
 
 def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
-    """Return the node of ``fit.levels[k]`` with leaves of both sums of each area of a level, and its c d.
+    """Return the node of ``fit.levels[k]`` above outflow and inflow of each area of a level, and the product c d.
 
-    ``sides`` has the sums of outflows and of inflows below the nodes; c and d are the factors of those of the area.
-    Where there is no such node, its position is -1 and the product is 0. The shapes are (areas,).
+    ``sides`` has the sums of outflows and of inflows below the nodes. Where there is no such node, its position is -1,
+    and the product is 0. The shapes are (areas,).
     """
     nodes, tree = fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
@@ -630,11 +630,10 @@ class Weighted:
         return max(self.least, self.lowest * all_trips), min(self.most, self.highest * all_trips)
 
     def compute_ends(self, deviations: float) -> tuple[float, float]:
-        """Return the ends of the interval with a half-width of some standard deviations, also of dropped trips.
+        """Return the ends of the interval with a half-width of some standard deviations, with dropped trips.
 
-        An end is the nearer to the estimate of two: by the bounds of each dropped node, and by the estimate of all
-        their trips together. The ends are wider by the rounding of floating-point sums, so that a sum that is known
-        exactly lies between them.
+        They are bounded as in :meth:`bound_dropped_trips`. The ends are wider by the rounding of floating-point sums,
+        so that a sum that is known exactly lies between them.
         """
         half_width, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
         low, high = (

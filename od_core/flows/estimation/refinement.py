@@ -216,8 +216,7 @@ def shrink_levels_if_needed(
     """Return all levels with the trips of their nodes, top level first, if the estimator needs whole levels.
 
     Otherwise, return None: for least squares, whether declared or chosen by held-out noise, without area totals that
-    are measured or known. ``areas`` are measurements of the release; see :func:`choose_rule_with_evidence` and
-    :func:`shrink` for those that are used.
+    are measured or known. ``areas`` are the measurements of area totals; others among them are not used.
     """
     if not plan.mechanism.shrinks and not plan.uses_area_totals:
         return None
@@ -489,8 +488,8 @@ def _project_segments(
 ) -> Integers:
     """Return the trips by category of the children of a level, from estimates that are moved to a profile if planned.
 
-    ``variances`` are those of the estimates of each child, and ``largest_variance`` is that of
-    :class:`RisenLevel`. For the other arguments and the result, see :func:`project_to_margins`.
+    ``variances`` and ``largest_variance`` are v and the largest v of :class:`RisenLevel`. For the other arguments and
+    the result, see :func:`project_to_margins`.
     """
     weights, bits = compute_integer_weights(variances, largest_variance), compute_fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
@@ -502,14 +501,9 @@ def _project_segments(
     def project_block(block: tuple[int, int]) -> None:
         first, last = block
         children = slice(offsets[first], offsets[last])
-        projected[children] = project_to_margins(
-            estimates[children],
-            weights[children],
-            totals[children],
-            parents[first:last],
-            offsets[first : last + 1] - children.start,
-            bits,
-        )
+        of_children = (estimates[children], weights[children], totals[children])
+        offsets_in_block = offsets[first : last + 1] - children.start
+        projected[children] = project_to_margins(*of_children, parents[first:last], offsets_in_block, bits)
 
     process_all(project_block, iterate_family_blocks(offsets))
     return projected

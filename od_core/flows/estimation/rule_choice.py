@@ -52,12 +52,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.families import (
-    find_return_positions,
-    sum_leaves_by_node,
-    sum_trips_by_node,
-    take_trips,
-)
+from od_core.flows.estimation.families import find_return_positions, sum_leaves_by_node, sum_trips_by_node, take_trips
 from od_core.flows.estimation.held_out import HALVES, Shown, has_noise, iterate_halves, show_trips
 from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.levels import Measurement, select_area_totals
@@ -309,13 +304,8 @@ class _Divided(NamedTuple):
                     weights[k] = weight_of_total / (weight_of_total + sum(weights_of_sums))
         return cls(divided, weights)
 
-    def put_half_into_levels(
-        self, levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel]
-    ) -> list[MeasuredLevel]:
-        """Return the levels that a table is made from, with a half of the divided measurements in place of the whole.
-
-        ``levels`` are those of :meth:`from_levels`.
-        """
+    def put_in_half(self, levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel]) -> list[MeasuredLevel]:
+        """Return ``levels``, those of :meth:`from_levels`, with a half of the divided measurements instead of all."""
         levels_of_half = []
         for level, whole, of_half, weight in zip(levels, self.levels, half, self.weights, strict=True):
             if whole is level:
@@ -359,7 +349,7 @@ def _compare_rules(
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
     halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
-        fitted, families = fit_families(plan, divided.put_half_into_levels(levels, half), totals_of_half)
+        fitted, families = fit_families(plan, divided.put_in_half(levels, half), totals_of_half)
         if careful and not any(of_level.learns for of_level in families):
             return nothing_shown
         leaves = families[-1].list_child_positions(sample)

@@ -98,12 +98,7 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.estimation.levels import MeasuredTotals, Measurement, list_side_totals, select_area_totals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_area_totals import (
-    SMALL,
-    give_in_turn,
-    hold_exact_totals,
-    project_to_area_totals,
-)
+from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, hold_exact_totals, project_to_area_totals
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, sum_runs
 from od_core.kernels import kernel
@@ -304,12 +299,12 @@ def interpolate_remaining_part(t: float, parts: Reals) -> float:
 
 @kernel
 def round_in_lumps(w: Reals, total: int, least: float, lump: int, trips: Integers) -> None:
-    """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
+    """Round ``w`` to whole numbers of at least 0 with the sum ``total``, about that of ``w``; write them to ``trips``.
 
-    ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of ``w`` must be about ``total``. Large
-    cells, of at least ``least``, are rounded. The remainder from rounding one cell is added to the next, so rounding
-    changes the sum by at most half a trip. What is left is given to the small cells in lumps, and the remainder of less
-    than a lump to the large cells in equal parts; without large cells, the small cells get all of it.
+    ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. Large cells, of at least ``least``, are rounded;
+    the remainder of one is added to the next, so rounding changes the sum by at most half a trip. What is left goes to
+    the small cells in lumps, and less than a lump to the large cells in equal parts or, if there are none, also to the
+    small ones.
     """
     left, large, carry = total, 0, 0.0
     for i in range(len(w)):
@@ -687,15 +682,9 @@ def _estimate_child_trips(plan: ReleasePlan, prediction: Prediction, k: int, rul
         if plan.tree.possible is not None and rule.u is None and np.median(families.noisy) >= small:
             small = 0.0  # most of the pairs that can have trips have some, so small flows are no noise
         by_side = {side: area[kept] for side, area in zip(families.sides, families.area, strict=True)}
+        totals, areas = above[families.parents], families.of_areas.number_areas(by_side)
         trips_of_kept = project_to_area_totals(
-            estimates,
-            families.noise,
-            runs,
-            totals=above[families.parents],
-            areas=families.of_areas.number_areas(by_side),
-            of_areas=families.of_areas,
-            least=small,
-            even=least is not None,
+            estimates, families.noise, runs, totals, areas, families.of_areas, least=small, even=least is not None
         )
         hold_exact_totals(trips_of_kept, estimates, runs, by_side, families.of_areas)
         trips[kept] = trips_of_kept
