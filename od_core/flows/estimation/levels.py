@@ -255,11 +255,12 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > read_memory_limit():
+        smaller = _suggest_smaller_release(plan)
         raise OdError(
             "OD-PARTS-NEEDED",
             f"level {level} has {values:,} values in {plan.tables} table{'s' if plan.tables > 1 else ''}, which need"
             f" about {needed / 1e9:,.0f} GB of memory; this process may use {read_memory_limit() / 1e9:,.0f} GB",
-            next_step=f"run the release on a larger machine, or release a revision {_suggest_smaller_release(plan)}",
+            next_step=f"run the release on a larger machine, or release a revision {smaller}",
             spent=STAYS_CHARGED,
         )
 
