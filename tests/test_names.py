@@ -30,7 +30,6 @@ CONVERSIONS = {"as", "from", "to", "with"}
 """First words of conversions: a copy of a value with something changed, or a value of another type."""
 
 ALLOWED = {
-    "od_core/flows/estimation/fitted_tree.py": {"where"},  # as in NumPy and pandas
     "od_core/flows/plan.py": {"expected_segment_errors"},  # public; beside the property expected_errors
     "od_core/flows/released_flows.py": {"weighted_sum"},  # public
     "od_core/flows/step.py": {"of"},  # public: Segments.of
