@@ -146,7 +146,7 @@ class ShapedTree:
 
     @classmethod
     def from_tree(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
-        """Group the nodes of a tree; for ``most``, see :func:`group_areas_by_shape`."""
+        """Group the nodes of a tree that refines one side a step; for ``most``, see :func:`group_areas_by_shape`."""
         origin = group_areas_by_shape(tree.origin, most)
         destination = origin if tree.destination is tree.origin else group_areas_by_shape(tree.destination, most)
         nodes = [
@@ -207,7 +207,7 @@ class NodeVariances:
                 v = np.full_like(of_children, noise)
             siblings.insert(0, of_children)
             own.insert(0, v)
-        root = own[0] if 0 in variances else np.zeros((1, 1))  # a root that was not measured is known exactly
+        root = own[0] if 0 in variances else np.zeros((1, 1))  # without a variance, the root is known exactly
         return cls(shaped, own, siblings, root)
 
     def iterate_estimate_variances(
@@ -261,7 +261,8 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
 
     def compute_rounding_variance(step: Step, estimate: Reals, s: Reals) -> Reals:
         """Return what rounding and IntOpt's uneven shifts add to the variance of children, by pair of shapes below."""
-        # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
+        # Rounding has the variance 1/12. Least-squares values are rounded before IntOpt, so their sum differs from c by
+        # their rounding errors only; measured values are whole, and their sum differs by its own error and that of c.
         variance_of_sum = step.fan_out / 12 if refined else step.average_over_undivided_side(estimate + s)
         uneven = _compute_shift_error(step.fan_out, variance_of_sum)
         below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents

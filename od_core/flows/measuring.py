@@ -84,7 +84,7 @@ def measure(
 ) -> Iterator[Integers]:
     """Return the true counts of all children of ``parents``, plus noise: totals, or the trips in each category.
 
-    For a step of area totals, they are the trips from each zone, or those to each zone.
+    Without parents, the counts are those of the root or, for a step of area totals, of the zones of the step's side.
 
     The true trips are confidential. The result is public: an iterator of the level's noisy counts in tree order, in
     pieces. Together, they are the one vector query that the step is charged for. Raises OdError if the trips were not

@@ -114,6 +114,7 @@ def find_optimal_shares(
     grain = coarse or GRAIN
     for _ in range(_SEARCHES):
         best = min((_solve_real_shares(losses, start) for start in starts), key=lambda shares: losses(shares).max())
+        # Minus the derivatives by the shares, from those by their logarithms, whose steps are relative.
         slopes = -_compute_derivatives(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
         bound = _compute_lower_bound(losses(best), slopes, power)
         parts = _round_to_grain(best, grain)
@@ -188,7 +189,7 @@ def _round_to_grain(shares: Reals, grain: int) -> Integers:
         remainders = shares * grain - grains
         if missing > 0:
             grains[np.argmax(remainders)] += 1
-        else:
+        else:  # shares were raised to the smallest
             grains[np.argmin(np.where(grains > least, remainders, np.inf))] -= 1
         missing = grain - grains.sum()
     return grains

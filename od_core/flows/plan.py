@@ -142,7 +142,8 @@ class ReleasePlan(Plan):
             self.uncounted.check(self.unit)
         if self.bands is not None:
             self.bands.check(self.tree.depth)
-        if len(self.step_bands) < (1 if self.bands is None else 1 + len(self.bands.cuts)):
+        stated_bands = 1 if self.bands is None else 1 + len(self.bands.cuts)
+        if len(self.step_bands) < stated_bands:
             raise OdError(
                 "OD-BANDS",
                 "a band has no level that is measured, because each of its nodes has one child",
@@ -480,7 +481,7 @@ class ReleasePlan(Plan):
     def count_public_cells(self, step: TotalStep) -> int:
         """Return the number of public cells of a step, times the categories if it counts by a breakdown."""
         if isinstance(step, AreaTotalStep):
-            return (self.tree.origin, self.tree.destination)[step.side].size(self.tree.origin.depth)
+            return (self.tree.origin, self.tree.destination)[step.side].size(self.tree.origin.depth)  # of both
         cells = self.tree.cells(step.level)
         if isinstance(step, SegmentStep):
             cells *= len(find(self.breakdowns, step.breakdown).categories)

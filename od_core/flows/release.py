@@ -420,7 +420,8 @@ def _make_plan(geography: Geography | ReleasePlan, fault_threshold: Number | Non
     if given:
         message = f"a plan has all its options, so none is given beside it: {', '.join(given)}"
         raise OdError("OD-PLAN-GIVEN", message, next_step="give them to plan_release")
-    if geography.bands is not None or geography.acceptance != Acceptance(geography.acceptance.fault_threshold):
+    has_rules_of_projects = geography.acceptance != Acceptance(geography.acceptance.fault_threshold)
+    if geography.bands is not None or has_rules_of_projects:
         message = "the plan has bands, or categories of records, or refuses inputs without records: a project does that"
         raise OdError("OD-PLAN-GIVEN", message, next_step="leave these options of plan_release out")
     return geography

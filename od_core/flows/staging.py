@@ -47,7 +47,10 @@ class StagedRelease(StagedFiles):
         return self.folder / "flows.parquet"
 
     def begin_trip_counts(self) -> str:
-        """Return the name of a new folder in the store for true leaf counts, and remove all but the current one."""
+        """Return the name of a new folder in the store for true leaf counts, and remove all but the current one.
+
+        The name is recorded first, so that counts that are never saved are removed by the next call.
+        """
         current = self._read_current_counts()
         self._remove_other_counts(current)
         name = f"{_COUNTS}/{secrets.token_hex(6)}"

@@ -654,7 +654,7 @@ def _iterate_blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 
     Each range has about ``_BLOCK`` nodes of the last of these levels below it.
     """
-    ends = levels[0].offsets
+    ends = levels[0].offsets  # the nodes of the level at hand below divided node d are ends[d]:ends[d + 1]
     for above, level in pairwise(levels):
         ends = level.offsets[np.searchsorted(above.divided, ends)]
     starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], _BLOCK), side="right")) - 1
