@@ -178,7 +178,7 @@ def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
         if b"asset:" not in read_declaration_content(source.path):
             continue
         graph = definitions.resolve_asset_graph()
-        if graph.has(dg.AssetKey([*prefix, source.name, "bundle"])):  # unless it is left out already
+        if graph.has(dg.AssetKey([*prefix, source.graph, "bundle"])):  # unless it is left out already
             try:
                 refuse_wrong_upstream(read_series(source), graph)
             except OdError as error:

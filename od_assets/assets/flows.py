@@ -25,6 +25,7 @@ from od_assets.metadata import (
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
+from od_assets.series.partitions import PERIODS, SERIES, SINGLE
 from od_core.files.durable import compute_file_digest, write_durably
 from od_core.flows.derived_flows import MOST
 from od_core.flows.estimation.levels import combine_totals, estimate_pieces, make_published_root, refuse_beyond_memory
@@ -276,15 +277,15 @@ def _make_band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
             run_step(context, work, "measure", str(number))
-            results = list(_stage_band_estimates(work, number))
+            results = list(_stage_band_estimates(series, work, number))
         yield from results
 
     return band
 
 
-def _stage_band_estimates(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
-    """Stage the estimates of a measured band's levels, and yield one result for each of its assets."""
-    series, plan, staged, measurements = work.series, work.plan, work.staged, work.measurements
+def _stage_band_estimates(series: FlowSeries, work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
+    """Stage the estimates of a measured band's levels, and yield one result for each asset of the series."""
+    plan, staged, measurements = work.plan, work.staged, work.measurements
     parts = read_attempt(work)
     frontier = staged.read_estimate(plan.step_bands[number - 1][-1].level)
     band = Band.from_frontier(plan, number, frontier)
@@ -318,7 +319,7 @@ def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
             release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(make_flows_table(release), file))
-            balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
+            balance = od_warehouse.ledger.balance(work.series.domain.name, work.key.period)
         metadata = make_release_metadata(series.kind, release, balance)
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
@@ -338,14 +339,19 @@ def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     definition = make_asset_options(
         series, "assisted", make_table_metadata(*columns, sources=map_to_same_columns(bundle, columns))
     )
-    before = None
-    if isinstance(definition["partitions_def"], dg.TimeWindowPartitionsDefinition):
+    before: dg.PartitionMapping | None = None
+    if series.periods.every != SINGLE:
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
+        if series.shares_assets:
+            of_periods = dg.DimensionPartitionMapping(PERIODS, before)
+            of_series = dg.DimensionPartitionMapping(SERIES, dg.IdentityPartitionMapping())
+            before = dg.MultiPartitionMapping({PERIODS: of_periods, SERIES: of_series})
 
     @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=before)])
     def assisted_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with convert_errors_without_values(od_warehouse.confidential):
-            published = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
+            _, release = series.find_release(context.partition_key)
+            published = publish_assisted(od_warehouse.releases, release)
         sources = [source["release"] for source in published.certificate["sources"]]
         key, folder = published.key, published.folder
         context.log.info(f"Published {key} in {folder}, from {', '.join(sources)}. Nothing was charged.")

@@ -135,7 +135,7 @@ def make_asset_options(
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
         "group_name": name_asset_group(*series.path, facts["group"]),
-        "partitions_def": None if asset == "geography" else series.periods.make_partitions_definition(),
+        "partitions_def": series.make_partitions_definition() if asset != "geography" or series.shares_assets else None,
         "automation_condition": make_automation_condition(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
         "description": facts["is"].format(**words),
@@ -206,7 +206,8 @@ def make_source_assets(series: Series[P, G]) -> list[dg.AssetsDefinition]:
 
 def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
     """Return the asset of the public lists of areas or places, which waits for assets of the team that write them."""
-    columns = make_table_metadata(*series.listed_columns) | make_source_metadata(series.zone_list_paths)
+    paths = chain.from_iterable(row.zone_list_paths for row in series.rows)
+    columns = make_table_metadata(*series.listed_columns) | make_source_metadata(paths)
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
     @dg.asset(**make_asset_options(series, "geography", columns), deps=lists)
@@ -214,8 +215,9 @@ def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
         with convert_errors_without_values(od_warehouse.confidential):
             for key in lists:
                 refuse_unchecked(context, series, key, [find_newest_materialization(context.instance, key)])
-            listed = series.read_geography()
-            _write_lists(series, listed, od_warehouse.geographies)
+            row, _ = series.find_release(context.partition_key) if series.shares_assets else (series, None)
+            listed = row.read_geography()
+            _write_lists(row, listed, od_warehouse.geographies)
         return make_result(listed.digest, areas=listed.area_counts)
 
     return geography
@@ -238,7 +240,7 @@ def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.Asse
     """Return the asset of the copied records; on Spark, which reads them where they are, it copies none."""
     trips = find_trips_asset(series)
     are_here = series.records_are_here
-    declared = make_source_metadata([series.locate_records_source("{period}")])
+    declared = make_source_metadata(row.locate_records_source("{period}") for row in series.rows)
     copied = _map_copied_columns(series, geography, trips)
     records = declared | make_schema_metadata(make_records_schema(series.columns), copied)
     dependencies = []
@@ -254,13 +256,13 @@ def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.Asse
                 context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
                 return  # without a result, so that the steps below are skipped
             geography_of_codes = work.geography if series.replaces_codes and are_here else None
-            files = list_period_files(context, series, Period(work.key.period)) if are_here else []
+            files = list_period_files(context, work.series, Period(work.key.period)) if are_here else []
             # Stores the settings, or refuses other ones.
             with work.stage_records([file for file, _ in files]) as records:
                 if are_here:
-                    load_period(series, work.key.period, records, geography_of_codes, files)
-                    if list_period_files(context, series, Period(work.key.period)) != files:
-                        raise make_changed_file_error(series.locate_records_file(work.key.period))
+                    load_period(work.series, work.key.period, records, geography_of_codes, files)
+                    if list_period_files(context, work.series, Period(work.key.period)) != files:
+                        raise make_changed_file_error(work.series.locate_records_file(work.key.period))
         yield make_result(str(work.key))
 
     return raw_trips
@@ -290,7 +292,7 @@ def _make_table_asset(series: Series[P, G], bundle: dg.AssetKey, columns: Sequen
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with convert_errors_to_failures():
-            release = series.release_of(context.partition_key)
+            _, release = series.find_release(context.partition_key)
             folder = od_warehouse.find_bundle(str(release))
             path = locate_table(folder, f"{name}.parquet")
             version = read_checksums(folder)[path.relative_to(folder).as_posix()]
@@ -312,19 +314,19 @@ def make_publication_assets(
     @dg.asset(**make_asset_options(series, "bundle", make_table_metadata(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with choose_work_class(series).enter_step(context, od_warehouse, series) as work:
-            key = work.key
-            checks = run_all_checks(series, od_warehouse, key.period)
+            key, data_set = work.key, work.series.domain.name
+            checks = run_all_checks(work.series, od_warehouse, key.period)
             _refuse_failed_checks(checks, key)
             release = work.release
             place = od_warehouse.locate_release(key)
             work.hold_to_reading()
-            release_context = read_release_context(kind, place.ledger, key, series.domain.name, place.releases)
+            release_context = read_release_context(kind, place.ledger, key, data_set, place.releases)
             certificate = repair_release(place)
             if certificate is None:  # it is not published, or its certificate and tables are lost
-                draft = _draft_certificate(series, release, place, checks)
+                draft = _draft_certificate(work.series, release, place, checks)
                 tell = limit_message_rate(context.log.info)
                 certificate = publish_release(place, kind, release, draft, release_context, tell=tell)
-            balance = place.ledger.balance(series.domain.name, key.period)
+            balance = place.ledger.balance(data_set, key.period)
         spent = format_rounded_up(balance.charged[str(key)])
         cap = format_rounded_up(balance.cap)
         left = format_rounded_down(balance.left)

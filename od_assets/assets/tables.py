@@ -56,7 +56,7 @@ def _make_table_assets(
     @dg.asset(**counts_options, deps=inputs)
     def counts_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork.enter_step(context, od_warehouse, series) as work:
-            count = partial(series.count, work.staged.records, work.geography, work.key.period)
+            count = partial(work.series.count, work.staged.records, work.geography, work.key.period)
             work.count(count, work.staged.save_counted)
         return make_result(str(work.key))
 
@@ -72,7 +72,7 @@ def _make_table_assets(
         with TableWork.enter_step(context, od_warehouse, series) as work:
             release = work.estimate_release()
             path = work.staged.save_table(release)
-            balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
+            balance = od_warehouse.ledger.balance(work.series.domain.name, work.key.period)
         metadata = make_release_metadata(series.kind, release, balance)
         rows = pq.ParquetFile(path).metadata.num_rows
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=rows)

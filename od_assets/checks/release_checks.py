@@ -6,7 +6,7 @@ What each check requires is in ``requirements.yaml``.
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
@@ -186,9 +186,10 @@ class AssetChecks:
 
     def make_definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
-        periods, path = self.series.periods, [*self.series.path, *self.asset]
+        series, path = self.series, [*self.series.path, *self.asset]
         # All periods use the same areas.
-        partitions = None if self.asset == GEOGRAPHY else periods.make_partitions_definition()
+        is_of_all = self.asset == GEOGRAPHY and not series.shares_assets
+        partitions = None if is_of_all else series.make_partitions_definition()
         asset, name_prefix = dg.AssetKey(path), ""
         if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
             # Merged assets have the checks of all of them, so the prefix says which one a check is of.
@@ -210,8 +211,10 @@ class AssetChecks:
             context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse
         ) -> Iterator[dg.AssetCheckResult]:
             with convert_errors_without_values(od_warehouse.confidential):
-                period = periods.first if partitions is None else periods.parse_partition(context.partition_key)
-                counts = self.count_violations(od_warehouse, period.text)
+                row, key = series, series.key(series.periods.first.text)
+                if partitions is not None:
+                    row, key = series.find_release(context.partition_key)
+                counts = replace(self, series=row).count_violations(od_warehouse, key.period)
             for name, count in counts.items():
                 yield dg.AssetCheckResult(
                     check_name=name_prefix + name,
@@ -448,10 +451,11 @@ def make_daily_verification(series: Series[P, G]) -> tuple[dg.AssetChecksDefinit
         partition = context.run.tags.get(PARTITION_TAG)
         with convert_errors_without_values(od_warehouse.confidential):
             if partition is not None:
-                faulty = list(_iterate_bundle_changes(od_warehouse, series.release_of(partition)))
+                _, release = series.find_release(partition)
+                faulty = list(_iterate_bundle_changes(od_warehouse, release))
                 number = 1
             else:
-                rows = _verify_series(series, od_warehouse)
+                rows = [row for each in series.rows for row in _verify_series(each, od_warehouse)]
                 faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
                 number = len(rows)
         return dg.AssetCheckResult(

@@ -143,9 +143,9 @@ def list_publishing_asset_keys(project: Project) -> list[list[str]]:
     Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
     """
     declared = list_series(project)
-    keys = [[source.name, "bundle"] for source in declared]
-    keys += [[source.name, "assisted"] for source in declared if _is_assisted(source)]
-    return [[*read_key_prefix(project), *key] for key in keys]
+    keys = [(source.graph, "bundle") for source in declared]
+    keys += [(source.graph, "assisted") for source in declared if _is_assisted(source)]
+    return [[*read_key_prefix(project), *key] for key in dict.fromkeys(keys)]
 
 
 def _is_assisted(source: SeriesSource) -> bool:

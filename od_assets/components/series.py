@@ -22,6 +22,7 @@ from od_assets.sensors.automation import make_arrival_sensor, make_release_sched
 from od_assets.sensors.broken_declarations import BROKEN_ROWS, make_faults_sensor
 from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.reading import (
+    ROWS,
     draft_missing_warehouse,
     list_declared,
     read_row,
@@ -168,7 +169,10 @@ class OdStops(DeclaredSeries, StopsSeries):
 
 
 class OdReleases(Declared, SeriesTable):
-    """A release series for each row of a public table, such as one for each city. A broken row is left out."""
+    """A release series for each row of a public table, such as one for each city. A broken row is left out.
+
+    Each series has its own assets, or is a partition of assets that all share.
+    """
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
 
@@ -177,18 +181,29 @@ class OdReleases(Declared, SeriesTable):
 
         Raises OdError if the table cannot be read.
         """
-        table = self.with_project(Project.from_context(context))
+        table = self.with_project(Project.from_context(context)).require_valid()
         path = None if context is None else context.path / DECLARATION
         declared = list_declared(table.project)
         definitions, faults = list[dg.Definitions](), dict[str, OdError]()
+        rows: dict[str, Series[Any, Any]] = {}
         for number, name in enumerate(table.list_names(), 1):
             try:
                 refuse_doubles(name, declared, table.project)
-                definitions.append(build_sound_definitions(read_row(table, number, path)))
+                rows[name] = read_row(table, number, path)
             except OdError as error:
                 faults[name] = error
-                logging.getLogger(__name__).error("%s is left out, because its row is broken: %s", name, error)
+        series: dict[tuple[str, ...], Series[Any, Any]] = {(name,): row for name, row in rows.items()}
+        if rows and table.shares_assets:
+            first, *_ = rows.values()
+            series = {tuple(rows): first.with_rows([*rows.values()])}
+        for names, one in series.items():
+            try:
+                definitions.append(build_sound_definitions(one))
+            except OdError as error:
+                faults |= dict.fromkeys(names, error)
+        for name, fault in faults.items():
+            logging.getLogger(__name__).error("%s is left out, because its row is broken: %s", name, fault)
         if faults:
-            folder = "rows" if path is None else path.parent.name
+            folder = ROWS if path is None else path.parent.name
             definitions.append(dg.Definitions(sensors=[make_faults_sensor(f"{BROKEN_ROWS}{folder}", faults)]))
         return dg.Definitions.merge(*definitions)

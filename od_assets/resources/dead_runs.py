@@ -16,8 +16,8 @@ import dagster as dg
 from od_assets.compatibility import CHILD_PROCESS
 from od_assets.failures import convert_errors_to_failures
 from od_assets.project import find_current_project
-from od_assets.series.partitions import parse_partition_key
-from od_assets.series.reading import list_comparison_names, list_series_names
+from od_assets.series.partitions import parse_partition_key, split_partition_key
+from od_assets.series.reading import list_declared
 from od_assets.series.section import read_key_prefix
 from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import OdError
@@ -25,6 +25,8 @@ from od_core.privacy.accounting import format_rounded_up
 
 PROCESS_TAG, HOST_TAG, RUN_TAG = "od/process", "od/host", "od/run"
 RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
+TABLE_TAG = "od/table"
+"""Tag with the name of the table whose rows share their assets."""
 PERIOD_TAG, REVISION_TAG, EVERY_TAG, RHO_TAG = "od/period", "od/revision", "od/every", "od/rho"
 PARTITION_TAG = "dagster/partition"
 
@@ -113,12 +115,12 @@ def _is_self_marking(run: dg.DagsterRun) -> bool:
 
     Assets of the team may run before, and take long: a run that began with some of them may write its process later.
     """
-    if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
+    if {RELEASE_TAG, TABLE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
     try:
         prefix = "".join(read_key_prefix(find_current_project()))
         chosen = {name.removeprefix(f"{prefix}_") for name in list_selected_series(run, prefix)}
-        declared = {*list_series_names(), *list_comparison_names()}
+        declared = {source.graph for source in list_declared()}
         has_begun = run.status == dg.DagsterRunStatus.STARTED
         return not chosen.isdisjoint(declared) and (chosen <= declared or not has_begun)
     except OdError:  # this process has no current project, so it does not know the names
@@ -141,6 +143,11 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     """
     marks = {}
     selected_series = list_selected_series(run, prefix)
+    _, row = split_partition_key(run.tags.get(PARTITION_TAG, ""))
+    if row and len(selected_series) == 1:
+        marks[TABLE_TAG] = selected_series.pop()
+    if row:
+        selected_series = {"_".join(filter(None, (prefix, row)))}
     if RELEASE_TAG not in run.tags and len(selected_series) == 1:
         marks[RELEASE_TAG] = selected_series.pop()
     period = find_run_period(run.tags)
@@ -151,8 +158,16 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
 
 
 def make_run_tags(series: Series[P, G]) -> dict[str, str]:
-    """Return the tags of all runs of a release of a series."""
-    return {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every}
+    """Return the tags of all runs of a release of a series, or of the series that share their assets."""
+    tags = {EVERY_TAG: series.periods.every}
+    if not series.shares_assets:
+        tags |= {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision)}
+    return tags if series.graph == series.name and not series.shares_assets else tags | {TABLE_TAG: series.graph}
+
+
+def find_run_graph(tags: Mapping[str, str]) -> str:
+    """Return the name before those of the assets and the job of a run of a release with these tags."""
+    return tags.get(TABLE_TAG, tags[RELEASE_TAG])
 
 
 def find_run_period(tags: Mapping[str, str]) -> str | None:
@@ -162,7 +177,7 @@ def find_run_period(tags: Mapping[str, str]) -> str | None:
     """
     partition, length = tags.get(PARTITION_TAG), tags.get(EVERY_TAG)
     if partition is None or length is None:
-        return partition
+        return None if partition is None else split_partition_key(partition)[0]
     return parse_partition_key(partition, length).text
 
 

@@ -1,6 +1,6 @@
 """Load the tables of published bundles for assets downstream, which name them by asset key."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import dagster as dg
 import duckdb
 
 from od_assets.failures import convert_errors_to_failures
-from od_assets.series.partitions import SINGLE, list_partition_keys
+from od_assets.series.partitions import PERIODS, SERIES, SINGLE, list_partition_keys, split_partition_key
 from od_core.errors import OdError
 from od_core.files.duckdb_session import make_parquet_sql, quote_literal
 from od_core.periods import LENGTHS, Period
@@ -58,9 +58,10 @@ class PublishedTables(dg.ConfigurableIOManager):
     ) -> Any:
         """Return the published rows of a table as a type, or a pandas data frame: the file after a column ``period``.
 
-        Each partition is read from its newest revision. Of several, those that are not published are left out; without
-        ``partitions``, all published periods are read. ``every`` is the length of the series' periods, as in its
-        declaration; a series that had another length before has periods that begin with the same partition.
+        If several series share the asset, a column ``series`` follows. Each partition is read from its newest revision.
+        Of several, those that are not published are left out; without ``partitions``, all published periods are read.
+        ``every`` is the length of the series' periods, as in its declaration; a series that had another length before
+        has periods that begin with the same partition.
 
         Raises:
             OdError: no bundle of any of the partitions has such a table, no table can be loaded as that type, or the
@@ -70,33 +71,55 @@ class PublishedTables(dg.ConfigurableIOManager):
         type_name = _name_type(kind)
         step = "annotate the argument so"
         refuse_unknown("type of tables", type_name, tuple(_AS), code="OD-TABLE-TYPE", next_step=step)
-        asked = None if partitions is None else set(partitions)
-        files = self._find_files(name, asked, every)
+        files = self._find_files(_group_partitions(key, partitions), every)
         if not files:
-            which = f" of {', '.join(sorted(asked)[:3])}" if asked else ""
+            which = f" of {', '.join(sorted(partitions)[:3])}" if partitions else ""
             step = "release the period, or correct the key, which is the series and the file: us_flights_flows"
             raise OdError("OD-TABLE-UNPUBLISHED", f"no published bundle has the table {name}{which}", next_step=step)
-        if len({Period(period).length for period in files}) > 1:
-            message = f"{name} is published by periods of several lengths: {', '.join(sorted(files)[:3])}"
+        periods = sorted({period for _, period in files})
+        if len({Period(period).length for period in periods}) > 1:
+            message = f"{name} is published by periods of several lengths: {', '.join(periods[:3])}"
             step = "declare the asset with the partitions of its series, or pass the length of the periods as every"
             raise OdError("OD-TABLE-LENGTHS", message, next_step=step)
         each = (
-            f"SELECT {quote_literal(period)} AS {PERIOD.name}, * FROM {make_parquet_sql(file)}"  # noqa: S608  # quoted
-            for period, file in files.items()
+            f"SELECT {quote_literal(period)} AS {PERIOD.name}, "  # noqa: S608  # quoted
+            + (f"{quote_literal(series)} AS {SERIES}, " if series else "")
+            + f"* FROM {make_parquet_sql(file)}"
+            for (series, period), file in files.items()
         )
         return _AS[type_name](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
 
-    def _find_files(self, name: str, partitions: Set[str] | None, every: str | None) -> dict[str, Path]:
-        """Return the files of a published table by period; only those of some partitions, unless these are None."""
-        files: dict[str, Path] = {}
+    def _find_files(
+        self, asked: Mapping[tuple[str, str], Set[str] | None], every: str | None
+    ) -> dict[tuple[str, str], Path]:
+        """Return the files of published tables by the name of their series, as asked, and their period."""
+        files: dict[tuple[str, str], Path] = {}
         # The newest revision of a period is last.
         for release, folder in find_bundle_folders(Path(self.folder)).items():
-            table = f"{name.removeprefix(f'{release.release}_')}.parquet"
-            file = locate_table(folder, table)
-            is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
-            if is_named and (partitions is None or partitions & list_partition_keys(release.period, every)):
-                files[release.period] = file
+            for (name, series), periods in asked.items():
+                if name.startswith(f"{release.release}_"):
+                    table = f"{name.removeprefix(f'{release.release}_')}.parquet"
+                    file = locate_table(folder, table)
+                    is_asked = periods is None or periods & list_partition_keys(release.period, every)
+                    if is_asked and "/" not in table and file.is_file():
+                        files[series, release.period] = file
         return files
+
+
+def _group_partitions(key: dg.AssetKey, partitions: Sequence[str] | None) -> dict[tuple[str, str], set[str] | None]:
+    """Return the partition keys of the periods by the names of the tables of a key; None stands for all periods.
+
+    Of an asset that several series share, each has a table, and its stated name follows that of the table. For other
+    assets, no name follows.
+    """
+    if partitions is None:
+        return {("_".join(key.path), ""): None}
+    asked: dict[tuple[str, str], set[str] | None] = {}
+    for partition in partitions:
+        period, series = split_partition_key(partition)
+        path = [*key.path[:-1], f"{series}_{key.path[-1].rpartition('_')[2]}"] if series else key.path
+        asked["_".join(path), series] = (asked.get(("_".join(path), series)) or set()) | {period}
+    return asked
 
 
 def _name_type(annotation: Any) -> str:
@@ -109,8 +132,10 @@ def _name_type(annotation: Any) -> str:
 
 def _find_period_length(definition: dg.PartitionsDefinition, partition: str) -> str | None:
     """Return the length of the periods of a table's partitions, as in a declaration; None if no series has it."""
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        definition = next(part.partitions_def for part in definition.partitions_defs if part.name == PERIODS)
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return SINGLE
-    window = definition.time_window_for_partition_key(partition)
+    window = definition.time_window_for_partition_key(split_partition_key(partition)[0])
     first, end = window.start.date(), window.end.date()
     return next((length for length in LENGTHS if Period.from_day(first, length).end == end), None)

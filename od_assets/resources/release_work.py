@@ -76,17 +76,17 @@ class ReleaseWork(Generic[P, G]):
         warehouse.drawing.clear()
         retries = request_retry(context, lambda: bool(warehouse.drawing))
         with convert_errors_without_values(warehouse.confidential, retries):
-            work = cls.find_or_make(warehouse, series, series.release_of(context.partition_key))
+            work = cls.find_or_make(warehouse, *series.find_release(context.partition_key))
             with warehouse.ledger.one_look():
                 withdrawal = warehouse.ledger.find_withdrawal(work.key)
                 if withdrawal is not None:
                     raise withdrawal.make_withdrawn_error(work.key)
-                waits = warehouse.explain_wait_for_first_run(series, Period(work.key.period))
+                waits = warehouse.explain_wait_for_first_run(work.series, Period(work.key.period))
                 published = work.published
                 charges_before = len(warehouse.ledger.list_charges(work.key))
             if waits is not None and UNATTENDED & context.run.tags.keys():
                 raise OdError("OD-LEDGER-UNATTENDED", f"{work.key}: {waits}", next_step="run it by hand")
-            tags = make_run_tags(series)
+            tags = make_run_tags(work.series)
             if not tags.items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
             if published is not None:

@@ -120,7 +120,7 @@ def find_release_job(series: Series[P, G]) -> dg.JobDefinition:
         step = "declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse"
         raise OdError("OD-WAREHOUSE-ABSENT", message, next_step=step)
     try:
-        return definitions.resolve_job_def(f"{series.name}_release")
+        return definitions.resolve_job_def(f"{series.graph}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
         refuse_unloadable(series)
         raise make_unloadable_error(error) from None
@@ -160,11 +160,11 @@ def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quie
         run_id = str(uuid.uuid4())
         name = str(key)
         bar = show_progress(
-            instance, run_id, name, make_step_updater(name, series.name), len(job.nodes), transient=True
+            instance, run_id, name, make_step_updater(name, series.graph), len(job.nodes), transient=True
         )
         with nullcontext() if quiet else bar:
-            result = execute_job(job, instance, run_id, series.periods.format_partition(Period(period)))
-        failures = [] if result.success else describe_failures(result.all_events, series.name)
+            result = execute_job(job, instance, run_id, series.format_partition(Period(period)))
+        failures = [] if result.success else describe_failures(result.all_events, series.graph)
     if not result.success:
         is_public = ledger.is_published(key)
         lines = failures or ["the run did not start"]

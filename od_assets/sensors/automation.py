@@ -2,12 +2,14 @@
 
 import datetime
 import json
+from collections.abc import Iterator
 
 import dagster as dg
 
 from od_assets.compatibility import UnresolvedJob, make_owners_argument
 from od_assets.metadata import make_code_references
 from od_assets.resources.arrivals import Arrival, check_arrival, describe_rerelease
+from od_assets.resources.dead_runs import make_run_tags
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import G, P, Series
 from od_core.periods import Period
@@ -33,22 +35,31 @@ def make_release_schedule(series: Series[P, G], job: UnresolvedJob) -> dg.Schedu
         **make_owners_argument(series.owners),
         metadata=make_code_references(__file__),
     )
-    def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        tick = context.scheduled_execution_time
-        period = series.periods.find_last_ended_period(tick)
-        if period is None:
-            return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
+    def schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         warehouse = Warehouse.from_project(series.project)
-        published = warehouse.find_published_periods(series).get(period.text)
-        if published is not None:
-            return dg.SkipReason(f"{published} was published.")
-        arrival = check_arrival(series, period)
-        obstacle = _find_obstacle(series, period, arrival, warehouse)
-        if obstacle is not None:
-            return dg.SkipReason(f"{arrival.key} is waiting: {obstacle}.")
-        return _make_run_request(series, period, arrival, tick)
+        found = [_find_request_at_tick(row, context.scheduled_execution_time, warehouse) for row in series.rows]
+        requests = [request for request in found if isinstance(request, dg.RunRequest)]
+        reason = " ".join(obstacle for obstacle in found if isinstance(obstacle, str))
+        if requests and reason:
+            context.log.info(reason)
+        return requests or dg.SkipReason(reason)
 
     return schedule
+
+
+def _find_request_at_tick(series: Series[P, G], tick: datetime.datetime, warehouse: Warehouse) -> dg.RunRequest | str:
+    """Return the request of a run for the last period that ended before a tick, or why there is none."""
+    period = series.periods.find_last_ended_period(tick)
+    if period is None:
+        return f"No period of {series.name} ended right before this tick."
+    published = warehouse.find_published_periods(series).get(period.text)
+    if published is not None:
+        return f"{published} was published."
+    arrival = check_arrival(series, period)
+    obstacle = _find_obstacle(series, period, arrival, warehouse)
+    if obstacle is not None:
+        return f"{arrival.key} is waiting: {obstacle}."
+    return _make_run_request(series, period, arrival, tick)
 
 
 def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDefinition:
@@ -71,27 +82,19 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDe
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         warehouse = Warehouse.from_project(series.project)
-        published = warehouse.find_published_periods(series)
         requested = set(json.loads(context.cursor or "[]"))
         now = datetime.datetime.now(datetime.UTC)
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
-        for period in series.periods.list_ended_periods(now):
-            arrival = check_arrival(series, period, now)
-            if period.text in published:
-                reason_to_rerelease = describe_rerelease(series, arrival, published[period.text], warehouse)
-                if reason_to_rerelease is not None:
-                    messages.append(reason_to_rerelease)
-                continue
-            obstacle = _find_obstacle(series, period, arrival, warehouse)
-            if obstacle is not None:
-                messages.append(f"{arrival.key} is waiting: {obstacle}")
-                continue
-            request = _make_run_request(series, period, arrival, arrival.changed)
-            ready[str(request.run_key)] = request
-            if request.run_key in requested:
-                advice = "if its run failed, correct its file or run it by hand"
-                messages.append(f"{arrival.key} was requested; {advice}")
+        for row in series.rows:
+            for found in _iterate_arrivals(row, now, warehouse):
+                if isinstance(found, str):
+                    messages.append(found)
+                    continue
+                ready[str(found.run_key)] = found
+                if found.run_key in requested:
+                    advice = "if its run failed, correct its file or run it by hand"
+                    messages.append(f"{str(found.run_key).partition('@')[0]} was requested; {advice}")
         run_keys = [key for key in ready if key not in requested][:_MOST]
         reason = "; ".join(messages[-_MOST:]) or f"Every ended period of {series.name} is published."
         if run_keys and messages:
@@ -105,6 +108,25 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDe
     return arrivals
 
 
+def _iterate_arrivals(
+    series: Series[P, G], now: datetime.datetime, warehouse: Warehouse
+) -> Iterator[dg.RunRequest | str]:
+    """Yield the request of a run for each period that can be released, and for others why they cannot, oldest first."""
+    published = warehouse.find_published_periods(series)
+    for period in series.periods.list_ended_periods(now):
+        arrival = check_arrival(series, period, now)
+        if period.text in published:
+            reason_to_rerelease = describe_rerelease(series, arrival, published[period.text], warehouse)
+            if reason_to_rerelease is not None:
+                yield reason_to_rerelease
+            continue
+        obstacle = _find_obstacle(series, period, arrival, warehouse)
+        if obstacle is not None:
+            yield f"{arrival.key} is waiting: {obstacle}"
+        else:
+            yield _make_run_request(series, period, arrival, arrival.changed)
+
+
 def _find_obstacle(series: Series[P, G], period: Period, arrival: Arrival, warehouse: Warehouse) -> str | None:
     """Return why a period cannot be released yet, given the state of its file; None if it can."""
     return arrival.waits or warehouse.explain_wait_for_first_run(series, period)
@@ -115,4 +137,5 @@ def _make_run_request(
 ) -> dg.RunRequest:
     """Return the request of a run for a period, with a key that is the same until the file is changed again."""
     stamp = "" if since is None else since.isoformat()
-    return dg.RunRequest(run_key=f"{arrival.key}@{stamp}", partition_key=series.periods.format_partition(period))
+    partition, tags = series.format_partition(period), make_run_tags(series)
+    return dg.RunRequest(run_key=f"{arrival.key}@{stamp}", partition_key=partition, tags=tags)

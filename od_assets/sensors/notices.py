@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import dagster as dg
 
 from od_assets.failures import describe_failures
 from od_assets.metadata import make_code_references
-from od_assets.resources.dead_runs import RELEASE_TAG, find_run_period
+from od_assets.resources.dead_runs import RELEASE_TAG, find_run_graph, find_run_period
 from od_core.errors import OdError
 from od_core.extras import require
 
@@ -80,12 +80,12 @@ _DATA_VERSION = "dagster/data_version"
 def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceParam[Notices]) -> None:
     """Give one notice per failed run of a release; ignore other runs in the same Dagster instance."""
     run = context.dagster_run
-    if RELEASE_TAG not in run.tags or not is_declared_here(context.repository_def, run.tags[RELEASE_TAG]):
+    if RELEASE_TAG not in run.tags or not is_declared_here(context.repository_def, run.tags):
         return
     kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.STEP_FAILURE}
     entries = context.instance.all_logs(run.run_id, of_type=kinds)
     events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
-    causes = describe_failures(events, run.tags[RELEASE_TAG])
+    causes = describe_failures(events, find_run_graph(run.tags))
     if not causes:
         causes = [context.failure_event.message or "the run did not start"]
     notice = Failed(run.tags[RELEASE_TAG], find_run_period(run.tags), run.run_id, tuple(causes))
@@ -141,9 +141,12 @@ def _wrap_channel_errors() -> Iterator[None]:
         raise OdError("OD-NOTICE-UNSENT", message, next_step=step) from None
 
 
-def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) -> bool:
-    """Return whether the project of the sensor declares a series; several projects may share a Dagster instance."""
-    return repository is None or repository.has_job(f"{series}_release")
+def is_declared_here(repository: dg.RepositoryDefinition | None, tags: Mapping[str, str]) -> bool:
+    """Return whether the project of the sensor declares what a run with these tags releases.
+
+    Several projects may share a Dagster instance.
+    """
+    return repository is None or repository.has_job(f"{find_run_graph(tags)}_release")
 
 
 def _make_published_notice(record: Any) -> Published:
@@ -160,7 +163,8 @@ def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     key = materialization.asset_key
     if run is None:
         return False
-    is_of_series = key in (run.asset_selection or ()) or run.tags.get(RELEASE_TAG) == "_".join(key.path[:-1])
+    of_job = find_run_graph(run.tags) if RELEASE_TAG in run.tags else None
+    is_of_series = key in (run.asset_selection or ()) or of_job == "_".join(key.path[:-1])
     is_stated_as_ours = "release" in materialization.metadata and _DATA_VERSION in (materialization.tags or {})
     return is_of_series and is_stated_as_ours and materialization.partition is not None
 
@@ -249,7 +253,7 @@ def _send_events(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cu
     after = dg.RunStatusChangeRecordsFilter(kind, after_storage_id=cursor[0])
     for record in context.instance.fetch_run_status_changes(after, limit=100, ascending=True).records:
         run = context.instance.get_run_by_id(record.run_id)
-        if run is not None and RELEASE_TAG in run.tags and is_declared_here(repository, run.tags[RELEASE_TAG]):
+        if run is not None and RELEASE_TAG in run.tags and is_declared_here(repository, run.tags):
             for event in sender.make_events(context.instance, run, repository.asset_graph)[cursor[1] :]:
                 if time.monotonic() > until:
                     return "the evaluation took too long"

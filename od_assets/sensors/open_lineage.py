@@ -21,7 +21,7 @@ from openlineage.client import facet_v2 as facets
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
 from od_assets.metadata import CONFIDENTIAL_TAG, SOURCES
-from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG, REVISION_TAG
+from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG, REVISION_TAG, TABLE_TAG, find_run_graph
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class _Translation:
 
     def _make_job(self, step: str = "") -> Job:
         """Return the job of the run, which releases or verifies a series, or the job of a step of it."""
-        series = self.run.tags[RELEASE_TAG]
-        name = f"{series}_verify" if self.run.job_name == f"{series}_verify" else f"{series}_release"
+        graph = find_run_graph(self.run.tags)
+        name = f"{graph}_verify" if self.run.job_name == f"{graph}_verify" else f"{graph}_release"
         facet = facets.job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 
@@ -171,7 +171,9 @@ class _Translation:
             )
             for key in sorted(inputs.difference(written))
         ]
-        declared = [source for key in written for source in self._read_metadata(key).get(SOURCES, [])]
+        # Assets that several series share state the files of all.
+        stating = () if TABLE_TAG in self.run.tags else written
+        declared = [source for key in stating for source in self._read_metadata(key).get(SOURCES, [])]
         return [*assets, *(self._make_file_dataset(source) for source in declared)]
 
     def _make_assertions(self, step: str, key: dg.AssetKey) -> dict[str, facets.InputDatasetFacet]:

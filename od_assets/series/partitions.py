@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -12,6 +13,9 @@ from od_core.periods import LENGTHS, Length, Period, check_time_zone, compute_pe
 
 if TYPE_CHECKING:
     import dagster as dg
+
+PERIODS, SERIES = "period", "series"
+"""Names of the dimensions of partitions where several series share their assets."""
 
 SINGLE = "single"
 """Value of ``every`` for a series with one release, whose period may have any length."""
@@ -75,10 +79,16 @@ class SeriesPeriods:
         """Time zone in which Dagster's days begin: the stated one, otherwise UTC."""
         return self.time_zone or "UTC"
 
-    def make_partitions_definition(self) -> dg.PartitionsDefinition:
-        """Return the Dagster partitions. For a series without an end, they grow with every period that ends."""
+    def make_partitions_definition(self, series: Sequence[str] = ()) -> dg.PartitionsDefinition:
+        """Return the Dagster partitions. For a series without an end, they grow with every period that ends.
+
+        If several series share these periods and their assets, each is a partition beside the periods.
+        """
         import dagster as dg  # takes a second, and most commands need the periods alone
 
+        if series:
+            names = dg.StaticPartitionsDefinition(series)
+            return dg.MultiPartitionsDefinition({PERIODS: self.make_partitions_definition(), SERIES: names})
         length = self._length
         if length is None:
             return dg.StaticPartitionsDefinition([self.first.text])
@@ -90,9 +100,14 @@ class SeriesPeriods:
             timezone=self.dagster_time_zone,
         )
 
-    def format_partition(self, period: Period) -> str:
-        """Return Dagster's partition key of a period."""
-        return period.text if self._length is None else period.first.strftime(_KEYS[self._length])
+    def format_partition(self, period: Period, series: str | None = None) -> str:
+        """Return Dagster's partition key of a period, and of a series that shares its assets with others."""
+        key = period.text if self._length is None else period.first.strftime(_KEYS[self._length])
+        if series is None:
+            return key
+        import dagster as dg
+
+        return dg.MultiPartitionKey({PERIODS: key, SERIES: series})
 
     def parse_partition(self, partition: str) -> Period:
         """Return the period of Dagster's partition key."""
@@ -142,11 +157,18 @@ class SeriesPeriods:
 
 def parse_partition_key(partition: str, every: str) -> Period:
     """Return the period of Dagster's partition key; ``every`` is the length of the series' periods, or ``single``."""
+    partition, _ = split_partition_key(partition)
     length = _find_length(every)
     if length is None:
         return Period(partition)
     day = datetime.datetime.strptime(partition, _KEYS[length])  # dates only, without a time zone
     return Period.from_day(day.date(), length)
+
+
+def split_partition_key(partition: str) -> tuple[str, str]:
+    """Return the key of the period in Dagster's partition key, and the name of the series; empty if there is none."""
+    period, _, series = partition.partition("|")  # Dagster joins the keys in the order of the names of the dimensions
+    return period, series
 
 
 def list_partition_keys(period: str, every: str | None = None) -> set[str]:

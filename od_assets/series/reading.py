@@ -24,7 +24,7 @@ from od_assets.series.section import (
     read_component_type,
     read_yaml_documents,
 )
-from od_assets.series.series import Series
+from od_assets.series.series import Series, read_domain
 from od_assets.series.series_table import SeriesTable
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.errors import OdError, suggest_known_names
@@ -38,6 +38,9 @@ RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdCou
 
 COMPARISON, SITE, SERIES_TABLE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdReleases"))
 
+ROWS = "rows"
+"""Name of a table of series that is declared in no file."""
+
 COMPONENTS = (*RELEASES, SERIES_TABLE, COMPARISON, SITE, WAREHOUSE)
 """Types of all components of this package."""
 
@@ -49,11 +52,18 @@ class SeriesSource(NamedTuple):
         name: Stated name of the series, which is that of the folder of its declaration, or stands in its row.
         path: The file ``defs.yaml``.
         row: Number of its row in the table of the declaration, from 1; None if the file declares one series.
+        shares_assets: Whether it shares its assets with the other rows, which have the name of the folder.
     """
 
     name: str
     path: Path
     row: int | None = None
+    shares_assets: bool = False
+
+    @property
+    def graph(self) -> str:
+        """Stated name before those of the assets and the job that make the releases; see :attr:`Series.graph`."""
+        return self.path.parent.name if self.shares_assets else self.name
 
     def describe(self) -> str:
         """Return the file in words, with the row."""
@@ -63,19 +73,21 @@ class SeriesSource(NamedTuple):
 def list_series(project: Project | None = None, named: str | None = None) -> list[SeriesSource]:
     """Return where the release series of a project are declared, in the order of their files and rows.
 
-    By default, the project is the current one. Without the names that are asked for, files of other names are not read.
-    A table or a module that cannot be read has no series here; Dagster and :func:`find_series` state its fault.
+    By default, the project is the current one. If a name is asked for, files of other names are not read, and what is
+    listed has that name, or shares assets that do. A table or a module that cannot be read has no series here; Dagster
+    and :func:`find_series` state its fault.
     """
     found: list[SeriesSource] = []
     for path in list_declaration_files(project):
         component, name = read_component_type(path), path.parent.name
         with suppress(OdError):
             if component == SERIES_TABLE:
-                names = read_series_table(path, project).list_names()
-                found += [SeriesSource(own, path, number) for number, own in enumerate(names, 1)]
+                table = read_series_table(path, project)
+                names = enumerate(table.list_names(), 1)
+                found += [SeriesSource(own, path, number, table.shares_assets) for number, own in names]
             elif named in (None, name) and find_series_model(component, name, project) is not None:
                 found.append(SeriesSource(name, path))
-    return [source for source in found if named in (None, source.name)]
+    return [source for source in found if named in (None, source.name, source.graph)]
 
 
 def list_series_names(project: Project | None = None) -> tuple[str, ...]:
@@ -134,8 +146,9 @@ def find_series(name: str) -> SeriesSource:
     """
     sources = list_series(named=name)
     refuse_doubles(name, [*sources, *_list_comparisons()])
-    if sources:
-        return sources[0]
+    for source in sources:
+        if source.name == name:
+            return source
     for path in list_declaration_files():
         if path.parent.name == name or read_component_type(path) == SERIES_TABLE:
             refuse_unlisted(path)  # the series may be in a table that cannot be read
@@ -155,7 +168,8 @@ def _list_comparisons(project: Project | None = None) -> list[SeriesSource]:
 
 def refuse_doubles(name: str, declared: Sequence[SeriesSource], project: Project | None = None) -> None:
     """Raise OdError if several of the declarations of a project have a name."""
-    sources = [source for source in declared if source.name == name]
+    named = (source for source in declared if name in (source.name, source.graph))
+    sources = dict.fromkeys(source if source.name == name else SeriesSource(name, source.path) for source in named)
     if len(sources) > 1:
         defs = (project or find_current_project()).defs
         rows = ("" if source.row is None else f" (row {source.row})" for source in sources)
@@ -219,7 +233,26 @@ def read_row(table: SeriesTable, number: int, path: Path | None) -> Series[Any, 
         return None if path is None else find_field_line(path, ["attributes", "series", *field])
 
     declared = parse_declaration(table.fill_row(number), model, where, find_line)
-    return _require_valid(declared.with_project(table.project), where)
+    series = _require_valid(declared.with_project(table.project), where)
+    if not table.shares_assets:
+        return series
+    _refuse_other_assets(series, table, number, where)
+    return series.with_table(ROWS if path is None else path.parent.name)
+
+
+def _refuse_other_assets(series: Series[Any, Any], table: SeriesTable, number: int, where: str) -> None:
+    """Raise OdError if the data set of a row needs other assets than that of the first row whose file can be read."""
+    for earlier in range(1, number):
+        with suppress(OdError):
+            first = read_domain(table.project, table.fill_row(earlier)["domain"])
+            break
+    else:
+        return
+    own = read_domain(table.project, series.stated_domain)
+    for name in ("unit", "column", "neighbours", "time_zone"):
+        if getattr(own, name) != getattr(first, name):
+            message = f"{where}: data sets {first.name!r} and {own.name!r} differ in {name}, which their assets share"
+            raise _make_declaration_error(f"{message} (as: partitions)", where)
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:

@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, StrictBool, ValidationError, ValidationInfo, field_validator
 
 from od_assets.project import Project
-from od_assets.series.partitions import SINGLE, SeriesPeriods
+from od_assets.series.partitions import SINGLE, SeriesPeriods, split_partition_key
 from od_assets.series.section import (
     DECLARATION,
     Named,
@@ -431,6 +431,8 @@ class About(Section):
 
 
 if TYPE_CHECKING:
+    import dagster as dg
+
     Format = str
 else:
     Format = Literal[tuple(read_support().groups["formats"])]
@@ -484,6 +486,12 @@ class Series(Named, Generic[P, G]):
     stated_formats: tuple[Format, ...] | None = Field(None, alias="formats")
     detail: Literal["levels", "publication"] = "levels"
     checks: list[TeamCheck] = Field([])
+
+    _table: str = PrivateAttr("")
+    """Name of the table with whose rows the series shares its assets; empty if it has its own."""
+
+    _rows: tuple[Any, ...] = PrivateAttr(())
+    """Series that share the assets of this one; empty if it has its own."""
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
@@ -599,13 +607,53 @@ class Series(Named, Generic[P, G]):
         """Rules on which records are counted and which inputs are refused."""
         return Acceptance(self.fault_threshold, bool(self.record_format.categories), not self.trips.accept_empty)
 
+    @property
+    def graph(self) -> str:
+        """Name before those of the assets and the job that make the releases: of the series, or of its table."""
+        return "_".join([*self.prefix, self._table or self.stated_name])
+
+    @property
+    def rows(self) -> Sequence[Self]:
+        """The series whose releases the assets of this one make: itself, or several; see :meth:`with_rows`."""
+        return self._rows or (self,)
+
+    @property
+    def shares_assets(self) -> bool:
+        """Whether the assets make the releases of several series."""
+        return bool(self._rows)
+
+    def with_table(self, table: str) -> Self:
+        """Return the series as one that shares its assets with the other rows of a table, called by its name."""
+        series = self.with_project(self.project)
+        series._table = table
+        return series
+
+    def with_rows(self, rows: Sequence[Self]) -> Self:
+        """Return the series whose assets make the releases of all rows of a table, each of which is a partition.
+
+        It has the name of the table. What its assets show is the same for all rows, of which this series is one.
+        """
+        shared = self.model_copy(update={"stated_name": self._table}).with_project(self.project)
+        shared._rows = tuple(rows)
+        return shared
+
+    def make_partitions_definition(self) -> "dg.PartitionsDefinition":
+        """Return the Dagster partitions of the assets."""
+        return self.periods.make_partitions_definition([row.stated_name for row in self._rows])
+
+    def format_partition(self, period: Period) -> str:
+        """Return the key of the Dagster partition in which a period is released."""
+        return self.periods.format_partition(period, self.stated_name if self._table else None)
+
     def key(self, period: str) -> ReleaseKey:
         """Return the key of the release of a period."""
         return ReleaseKey(self.name, period, self.revision)
 
-    def release_of(self, partition: str) -> ReleaseKey:
-        """Return the key of the release of a Dagster partition."""
-        return self.key(self.periods.parse_partition(partition).text)
+    def find_release(self, partition: str) -> tuple[Self, ReleaseKey]:
+        """Return the series of a Dagster partition, which is one of :attr:`rows`, and the key of its release."""
+        _, name = split_partition_key(partition)
+        [row] = [row for row in self.rows if row.stated_name == name or not self._rows]
+        return row, row.key(row.periods.parse_partition(partition).text)
 
     @property
     def reading(self) -> dict[str, Any]:

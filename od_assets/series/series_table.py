@@ -2,16 +2,28 @@
 
 import csv
 import re
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, Self
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from od_assets.series.section import Declaration, substitute_environment_variables
 from od_core.errors import OdError, suggest_known_names
 
 _CELL = re.compile(r"\{\{ *row\.(\w+) *\}\}")
 """Pattern of a template that stands for the value of a column in the row of a series."""
+
+_OF_A_ROW = frozenset(
+    {"name", "domain", "privacy", "about", "bounds", "revision", "file", "files", "version", "complete"}
+)
+"""Sections, or ends of names, of attributes that do not decide which assets make a release and what these show."""
+
+_OF_A_SERIES = frozenset({"freshness", "asset"})
+"""Sections, or ends of names, of attributes that only a series with assets of its own can have.
+
+One row that is published in time would meet the deadline of all.
+"""
 
 _MOST_ROWS = 1000
 """Largest number of rows. Dagster loads the assets of all series together."""
@@ -22,7 +34,25 @@ class SeriesTable(Declaration):
 
     for_each: str
     component: str = "od_assets.components.OdRelease"
+    rows_are: Literal["series", "partitions"] = Field("series", alias="as")
     series: dict[str, Any]
+
+    def require_valid(self) -> Self:
+        """Return the declaration. Raises OdError if rows that share their assets may differ in what these show."""
+        for path, text in _iterate_texts(self.series) if self.shares_assets else ():
+            name = ".".join(path)
+            if _CELL.search(text) and not ({path[0], path[-1]} & _OF_A_ROW):
+                message = f"series.{name} is that of a row, but all rows share their assets (as: partitions)"
+                raise _make_table_error(message)
+            if {path[0], path[-1]} & _OF_A_SERIES:
+                message = f"series.{name} needs assets of each row, but all rows share them (as: partitions)"
+                raise _make_table_error(message)
+        return self
+
+    @property
+    def shares_assets(self) -> bool:
+        """Whether all rows are partitions of the same assets."""
+        return self.rows_are == "partitions"
 
     @field_validator("series", mode="before")
     @classmethod
@@ -86,6 +116,18 @@ class SeriesTable(Declaration):
         if not row[column].strip():
             raise _make_table_error(f"row {number} of {self.for_each} has no value of {column}")
         return row[column].strip()
+
+
+def _iterate_texts(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the texts in a value of a declaration, each with the names of its attribute and of those it is within."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _iterate_texts(part, (*path, str(name)))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _iterate_texts(part, path)
+    elif isinstance(value, str):
+        yield path, value
 
 
 def _make_table_error(message: str) -> OdError:
