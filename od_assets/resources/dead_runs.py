@@ -25,10 +25,11 @@ from od_core.privacy.accounting import format_rounded_up
 
 PROCESS_TAG, HOST_TAG, RUN_TAG = "od/process", "od/host", "od/run"
 RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
-TABLE_TAG = "od/table"
-"""Tag with the name of the table whose rows share their assets."""
 PERIOD_TAG, REVISION_TAG, EVERY_TAG, RHO_TAG = "od/period", "od/revision", "od/every", "od/rho"
 PARTITION_TAG = "dagster/partition"
+
+TABLE_TAG = "od/table"
+"""Tag with the name of a table whose rows share their assets, which its job states as the release of all its runs."""
 
 UNATTENDED = {"dagster/schedule_name", "dagster/sensor_name", "dagster/from_automation_condition"}
 """Tags of runs that a schedule, a sensor or an automation condition requested, of which each has one at least."""
@@ -115,7 +116,7 @@ def _is_self_marking(run: dg.DagsterRun) -> bool:
 
     Assets of the team may run before, and take long: a run that began with some of them may write its process later.
     """
-    if {RELEASE_TAG, TABLE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
+    if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
     try:
         prefix = "".join(read_key_prefix(find_current_project()))
@@ -143,13 +144,12 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     """
     marks = {}
     selected_series = list_selected_series(run, prefix)
-    _, row = split_partition_key(run.tags.get(PARTITION_TAG, ""))
-    if row and len(selected_series) == 1:
-        marks[TABLE_TAG] = selected_series.pop()
-    if row:
-        selected_series = {"_".join(filter(None, (prefix, row)))}
     if RELEASE_TAG not in run.tags and len(selected_series) == 1:
         marks[RELEASE_TAG] = selected_series.pop()
+    name = marks.get(RELEASE_TAG) or run.tags.get(RELEASE_TAG)
+    _, row = split_partition_key(run.tags.get(PARTITION_TAG, ""))
+    if row and name is not None and TABLE_TAG not in run.tags:
+        marks |= {TABLE_TAG: name, RELEASE_TAG: f"{prefix}_{row}" if prefix else row}
     period = find_run_period(run.tags)
     if EVERY_TAG in run.tags and period is not None:
         marks[PERIOD_TAG] = period
@@ -158,11 +158,9 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
 
 
 def make_run_tags(series: Series[P, G]) -> dict[str, str]:
-    """Return the tags of all runs of a release of a series, or of the series that share their assets."""
-    tags = {EVERY_TAG: series.periods.every}
-    if not series.shares_assets:
-        tags |= {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision)}
-    return tags if series.graph == series.name and not series.shares_assets else tags | {TABLE_TAG: series.graph}
+    """Return the tags of all runs of a release of a series."""
+    tags = {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every}
+    return tags if series.graph == series.name else tags | {TABLE_TAG: series.graph}
 
 
 def find_run_graph(tags: Mapping[str, str]) -> str:

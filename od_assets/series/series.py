@@ -631,9 +631,12 @@ class Series(Named, Generic[P, G]):
     def with_rows(self, rows: Sequence[Self]) -> Self:
         """Return the series whose assets make the releases of all rows of a table, each of which is a partition.
 
-        It has the name of the table. What its assets show is the same for all rows, of which this series is one.
+        It has the name of the table, and the earliest period of all. What its assets show is otherwise the same for all
+        rows, of which this series is one.
         """
-        shared = self.model_copy(update={"stated_name": self._table}).with_project(self.project)
+        earliest = min(rows, key=lambda row: row.periods.first.first)
+        changes = {"stated_name": self._table, "stated_periods": earliest.stated_periods}
+        shared = self.model_copy(update=changes).with_project(self.project)
         shared._rows = tuple(rows)
         return shared
 
@@ -650,10 +653,17 @@ class Series(Named, Generic[P, G]):
         return ReleaseKey(self.name, period, self.revision)
 
     def find_release(self, partition: str) -> tuple[Self, ReleaseKey]:
-        """Return the series of a Dagster partition, which is one of :attr:`rows`, and the key of its release."""
+        """Return the series of a Dagster partition, which is one of :attr:`rows`, and the key of its release.
+
+        Raises OdError if the series begins later than others with which it shares its assets.
+        """
         _, name = split_partition_key(partition)
         [row] = [row for row in self.rows if row.stated_name == name or not self._rows]
-        return row, row.key(row.periods.parse_partition(partition).text)
+        period = row.periods.parse_partition(partition)
+        if period.first < row.periods.first.first:
+            message = f"{period} is before {row.periods.first}, the first period of {row.name}"
+            raise OdError("OD-PERIOD", message, next_step="choose a later period")
+        return row, row.key(period.text)
 
     @property
     def reading(self) -> dict[str, Any]:

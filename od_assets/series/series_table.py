@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from od_assets.series.partitions import SINGLE
 from od_assets.series.section import Declaration, substitute_environment_variables
 from od_core.errors import OdError, suggest_known_names
 
@@ -15,7 +16,7 @@ _CELL = re.compile(r"\{\{ *row\.(\w+) *\}\}")
 """Pattern of a template that stands for the value of a column in the row of a series."""
 
 _OF_A_ROW = frozenset(
-    {"name", "domain", "privacy", "about", "bounds", "revision", "file", "files", "version", "complete"}
+    {"name", "domain", "privacy", "about", "bounds", "revision", "first", "file", "files", "version", "complete"}
 )
 """Sections, or ends of names, of attributes that do not decide which assets make a release and what these show."""
 
@@ -39,13 +40,16 @@ class SeriesTable(Declaration):
 
     def require_valid(self) -> Self:
         """Return the declaration. Raises OdError if rows that share their assets may differ in what these show."""
-        for path, text in _iterate_texts(self.series) if self.shares_assets else ():
-            name = ".".join(path)
-            if _CELL.search(text) and not ({path[0], path[-1]} & _OF_A_ROW):
-                message = f"series.{name} is that of a row, but all rows share their assets (as: partitions)"
-                raise _make_table_error(message)
+        texts = [*_iterate_texts(self.series)] if self.shares_assets else []
+        own = _OF_A_ROW - ({"first"} if (("periods", "every"), SINGLE) in texts else set())
+        for path, text in texts:
+            fault = None
+            if _CELL.search(text) and not ({path[0], path[-1]} & own):
+                fault = "is a value of the row"
             if {path[0], path[-1]} & _OF_A_SERIES:
-                message = f"series.{name} needs assets of each row, but all rows share them (as: partitions)"
+                fault = "needs assets of each row"
+            if fault is not None:
+                message = f"series.{'.'.join(path)} {fault}, but all rows share their assets (as: partitions)"
                 raise _make_table_error(message)
         return self
 

@@ -2,9 +2,6 @@
 
 import json
 import logging
-import sys
-from collections.abc import Callable
-from copy import deepcopy
 from fractions import Fraction
 from typing import Any
 
@@ -13,94 +10,33 @@ import pandas as pd
 import pytest
 
 from od_assets.code_location import load_definitions
-from od_assets.components.project import list_publishing_asset_keys, refuse_broken_declarations
+from od_assets.components.project import list_publishing_asset_keys
 from od_assets.project import find_current_project
-from od_assets.resources.dead_runs import find_dead_runs
 from od_assets.resources.published_tables import PublishedTables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.notices import Failed, Notices, Published, is_declared_here
 from od_assets.sensors.open_lineage import Sender
 from od_assets.series.reading import read_declared_series
 from od_core.errors import OdError
-from tests.od_assets.cli.commands import command, refusal, stated
-from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, SILENT, ZONES, Project, failure_text, public_bytes
-from tests.projects import declare, declare_domain, define_all
-
-CITIES, MONTHS = ("bergen", "oslo"), ("2001-01", "2001-02")
-
-SHARED = ATTRIBUTES | {
-    "name": "{{ row.city }}",
-    "domain": "{{ row.city }}",
-    "trips": ATTRIBUTES["trips"] | {"files": "{{ row.city }}/{period}.csv"},
-    "geography": ATTRIBUTES["geography"] | {"file": "{{ row.city }}/zones.csv"},
-    "privacy": {"epsilon": "{{ row.epsilon }}", "delta": "1e-8"},
-    "arrivals": {"settled_seconds": 0},
-    "detail": "publication",
-}
-"""Attributes of all cities, each of which is a data set of its own."""
-
-
-def add_city(project: Project, city: str, cap: str = "0.1", **domain: Any) -> None:
-    """Write the files of a city: its records, of which no other city has as many, its zones and its cap."""
-    folder = project.root / city
-    folder.mkdir()
-    ZONES.assign(zone=ZONES["zone"].str.replace("Z", city[0].upper())).to_csv(folder / "zones.csv", index=False)
-    number = 100 * len(city)
-    for month in MONTHS:
-        ends = {"origin": [f"{city[0].upper()}00"] * number, "destination": [f"{city[0].upper()}21"] * number}
-        pd.DataFrame({"date": f"{month}-03", **ends}).to_csv(folder / f"{month}.csv", index=False)
-    declare_domain(project.defs, DOMAIN | {"name": city, "cap": {"rho": cap, "reason": "first declaration"}, **domain})
-
-
-def declare_cities(project: Project, rows: str = "bergen,1\noslo,0.5\n", **changes: Any) -> None:
-    """Declare a row for each city."""
-    (project.root / "cities.csv").write_text(f"city,epsilon\n{rows}", encoding="utf-8")
-    attributes = {"for_each": "cities.csv", "as": "partitions", "series": deepcopy(SHARED) | changes}
-    declare(project.defs, "cities", "OdReleases", attributes)
-    declare(project.defs, "warehouse", "OdWarehouse", {})
+from tests.od_assets.cities import (
+    CITIES,
+    MONTHS,
+    SHARED,
+    add_city,
+    declare_cities,
+    declare_two,
+    forget_modules,
+    release,
+)
+from tests.od_assets.cli.commands import command, stated
+from tests.od_assets.conftest import SILENT, Project, failure_text, public_bytes
+from tests.projects import declare
 
 
 @pytest.fixture
-def forget(monkeypatch) -> Callable[[], None]:
-    """Return a function that forgets the modules of a project, as a code location does that is reloaded."""
-
-    def forget() -> None:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "declared"]:
-            monkeypatch.delitem(sys.modules, name)
-
-    return forget
-
-
-@pytest.fixture
-def cities(project, monkeypatch, forget) -> Project:
+def cities(project, monkeypatch) -> Project:
     """A project with two cities, whose definitions Dagster loads."""
-    for city in CITIES:
-        add_city(project, city)
-    declare_cities(project)
-    define_all(project.root)
-    forget()
-    monkeypatch.syspath_prepend(project.root)
-    return project
-
-
-def release(project: Project, city: str, month: str = "2001-01", **options: Any) -> dg.ExecuteInProcessResult:
-    """Run the job of all cities for one city and month."""
-    job = load_definitions().resolve_job_def("cities_release")
-    return project.execute(job, partition=f"{month}|{city}", **options)
-
-
-def test_all_cities_share_five_assets(cities):
-    definitions = load_definitions()
-    graph = definitions.resolve_asset_graph()
-    names = {key.to_user_string() for key in graph.materializable_asset_keys}
-    assert names == {f"cities/{name}" for name in ("geography", "raw_trips", "flows", "bundle")} | {"cities_flows"}
-    keys = {f"{month}|{city}" for city in CITIES for month in MONTHS}
-    for node in graph.asset_nodes:
-        assert {*node.partitions_def.get_partition_keys()} == keys
-        assert node.partitions_def.partition_dimension_names == ["period", "series"]
-    assert {job.name for job in definitions.jobs or []} == {"cities_release", "cities_verify"}
-    assert list_publishing_asset_keys(find_current_project()) == [["cities", "bundle"]]
-    refuse_broken_declarations()
+    return declare_two(project, monkeypatch)
 
 
 def test_each_city_is_released_and_charged_by_itself(cities):
@@ -197,12 +133,12 @@ def test_a_backfill_of_a_city_releases_all_of_its_months(cities):
     assert {str(state) for state in status.values()} == {"AssetPartitionStatus.MATERIALIZED"}
 
 
-def test_a_city_of_tomorrow_is_a_partition_once_the_project_is_loaded_again(cities, forget):
+def test_a_city_of_tomorrow_is_a_partition_once_the_project_is_loaded_again(cities, monkeypatch):
     assert release(cities, "bergen").success
     before = public_bytes(cities.var)
     add_city(cities, "voss")
     declare_cities(cities, "bergen,1\noslo,0.5\nvoss,2\n")
-    forget()
+    forget_modules(monkeypatch)
     assert release(cities, "voss").success
     assert before.items() <= public_bytes(cities.var).items()
     keys = {record.partition_key for record in _fetch_bundles(cities)}
@@ -214,61 +150,19 @@ def _fetch_bundles(project: Project) -> list[Any]:
     return [*project.instance.fetch_materializations(asked, limit=100).records]
 
 
-def test_a_broken_row_is_no_partition(cities, caplog):
-    declare_cities(cities, "bergen,1\noslo,-1\n")
-    definitions = load_definitions()
-    [partitions] = {node.partitions_def for node in definitions.resolve_asset_graph().asset_nodes}
-    assert {key.keys_by_dimension["series"] for key in partitions.get_partition_keys()} == {"bergen"}
-    assert "oslo is left out" in caplog.text
-    [sensor] = [sensor for sensor in definitions.sensors or [] if sensor.name == "broken_rows_of_cities"]
-    with pytest.raises(OdError, match=r"cities/defs\.yaml, row 2"), dg.build_sensor_context() as context:
-        sensor.evaluate_tick(context)
-    assert "cities/defs.yaml, row 2" in str(refusal("run", "oslo", "--period", "2001-01"))
+def test_a_city_that_joins_later_has_no_earlier_releases(cities):
+    declare_cities(cities, "bergen,1\noslo,0.5\n", periods={"first": "{{ row.first }}", "last": "2001-02"})
+    rows = "city,epsilon,first\noslo,0.5,2001-02\nbergen,1,2001-01\n"
+    (cities.root / "cities.csv").write_text(rows, encoding="utf-8")
+    refused = release(cities, "oslo")
+    assert "OD-PERIOD: 2001-01 is before 2001-02, the first period of oslo" in failure_text(refused)
+    assert release(cities, "oslo", "2001-02").success
     assert release(cities, "bergen").success
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"periods": {"first": "2001-01", "every": "{{ row.city }}"}}, "series.periods.every is that of a row"),
-        ({"owners": ["team:{{ row.city }}"]}, "series.owners is that of a row"),
-        ({"trips": SHARED["trips"] | {"columns": {"date": "{{ row.city }}"}}}, "series.trips.columns.date is that of"),
-        ({"trips": SHARED["trips"] | {"asset": "lake/trips"}}, "series.trips.asset needs assets of each row"),
-        ({"freshness": {"deadline": "0 6 2 * *", "within_days": 9}}, "series.freshness.deadline needs assets of each"),
-    ],
-)
-def test_what_the_assets_show_is_the_same_for_all_rows(cities, changes, fault):
-    declare_cities(cities, **changes)
-    with pytest.raises(OdError, match=fault.replace(".", r"\.")):
-        refuse_broken_declarations()
-    loaded = load_definitions()
-    assert [sensor.name for sensor in loaded.sensors or [] if "broken" in sensor.name] == ["broken_declarations"]
-
-
-@pytest.mark.parametrize(
-    "domain",
-    [
-        {"unit": "user", "column": "rider", "neighbours": "unbounded"},
-        {"neighbours": "unbounded"},
-        {"time_zone": "Europe/Oslo"},
-    ],
-)
-def test_a_row_whose_data_set_needs_other_assets_is_left_out(cities, domain):
-    add_city(cities, "voss", **domain)
-    declare_cities(cities, "bergen,1\nvoss,1\noslo,0.5\n")
-    with pytest.raises(OdError, match="row 2"):
-        refuse_broken_declarations()
-    [partitions] = {node.partitions_def for node in load_definitions().resolve_asset_graph().asset_nodes}
-    assert {key.keys_by_dimension["series"] for key in partitions.get_partition_keys()} == {*CITIES}
-
-
-def test_no_series_has_the_name_of_the_table(cities):
-    declare_cities(cities, "bergen,1\ncities,1\n")
-    add_city(cities, "cities")
-    with pytest.raises(OdError, match=r"cities is declared twice: in cities and cities \(row 2\)"):
-        read_declared_series("cities")
-    declare_cities(cities)
-    assert "there is no release 'cities'" in str(refusal("run", "cities", "--period", "2001-01"))
+    assert {row["release"] for row in stated("status")} == {
+        "bergen/2001-01/r1",
+        "bergen/2001-02/r1",
+        "oslo/2001-02/r1",
+    }
 
 
 def test_commands_take_the_name_of_a_row(cities):
@@ -361,30 +255,6 @@ def test_notices_name_the_city(cities):
         sensor(context)
     assert (kept.said[-1].series, kept.said[-1].period) == ("oslo", "2001-02")
     assert "OD-" in str(kept.said[-1])
-
-
-def test_a_run_of_chosen_assets_without_a_process_is_found(cities):
-    """It has no tags of a release yet: it was killed before its first step."""
-    instance = cities.instance
-    job = load_definitions().resolve_implicit_global_asset_job_def()
-    run = instance.create_run_for_job(
-        job,
-        asset_selection={dg.AssetKey(["cities", "bundle"])},
-        tags={"dagster/partition": "2001-01|oslo"},
-        status=dg.DagsterRunStatus.STARTING,
-    )
-    long_ago = pd.Timestamp("2001-01-01", tz="UTC").to_pydatetime()
-    _change_update_time(instance, run.run_id, long_ago)
-    assert [dead.run_id for dead in find_dead_runs(instance)] == [run.run_id]
-
-
-def _change_update_time(instance: dg.DagsterInstance, run_id: str, moment: Any) -> None:
-    import sqlalchemy
-    from dagster._core.storage.runs.schema import RunsTable
-
-    with instance.run_storage.connect() as connection:
-        changed = sqlalchemy.update(RunsTable).where(RunsTable.c.run_id == run_id)
-        connection.execute(changed.values(update_timestamp=moment))
 
 
 def test_assets_downstream_load_the_table_of_a_city_or_of_all(cities):
