@@ -169,10 +169,7 @@ class OdStops(DeclaredSeries, StopsSeries):
 
 
 class OdReleases(Declared, SeriesTable):
-    """A release series for each row of a public table, such as one for each city. A broken row is left out.
-
-    Each series has its own assets, or is a partition of assets that all share.
-    """
+    """A release series for each row of a public table, with own assets or as a partition. A broken row is left out."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
 

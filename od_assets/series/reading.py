@@ -251,8 +251,9 @@ def _refuse_other_assets(series: Series[Any, Any], table: SeriesTable, number: i
     own = read_domain(table.project, series.stated_domain)
     for name in ("unit", "column", "neighbours", "time_zone"):
         if getattr(own, name) != getattr(first, name):
-            message = f"{where}: data sets {first.name!r} and {own.name!r} differ in {name}, which their assets share"
-            raise _make_declaration_error(f"{message} (as: partitions)", where)
+            raise _make_declaration_error(
+                f"{where}: data sets {first.name} and {own.name} differ in {name}, but rows share their assets", where
+            )
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:

@@ -49,8 +49,7 @@ class SeriesTable(Declaration):
             if {path[0], path[-1]} & _OF_A_SERIES:
                 fault = "needs assets of each row"
             if fault is not None:
-                message = f"series.{'.'.join(path)} {fault}, but all rows share their assets (as: partitions)"
-                raise _make_table_error(message)
+                raise _make_table_error(f"series.{'.'.join(path)} {fault}, but rows share their assets")
         return self
 
     @property

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -29,7 +30,16 @@ from tests.od_assets.cities import (
     release,
 )
 from tests.od_assets.cli.commands import command, stated
-from tests.od_assets.conftest import SILENT, Project, failure_text, public_bytes
+from tests.od_assets.conftest import (
+    COUNT_ATTRIBUTES,
+    GROUP_ATTRIBUTES,
+    SILENT,
+    STOPS_ATTRIBUTES,
+    ZONES,
+    Project,
+    failure_text,
+    public_bytes,
+)
 from tests.projects import declare
 
 
@@ -406,3 +416,33 @@ def test_a_table_is_loaded_of_the_asked_partitions_alone(cities, partitions, exp
     assert {*tables.load(dg.AssetKey("bergen_flows")).period} == {*MONTHS}
     with pytest.raises(OdError, match=r"no published bundle has the table cities_flows of 2001-02\|oslo"):
         tables.load(dg.AssetKey("cities_flows"), ["2001-02|oslo"])
+
+
+@pytest.mark.parametrize("kind", ["OdCounts", "OdGroupSizes", "OdStops"])
+def test_rows_of_other_kinds_are_partitions(cities, kind):
+    shared = {name: SHARED[name] for name in ("name", "domain", "owners", "periods", "detail")}
+    of_kind = {"OdCounts": COUNT_ATTRIBUTES, "OdGroupSizes": GROUP_ATTRIBUTES, "OdStops": STOPS_ATTRIBUTES}[kind]
+    series = of_kind | shared | {"trips": of_kind["trips"] | {"files": "{{ row.city }}/{period}.csv"}}
+    zones = "{{ row.city }}/zones.csv"
+    if kind == "OdStops":
+        series["map"] = of_kind["map"] | {"file": zones}
+        for city in CITIES:
+            path = cities.root / city / "zones.csv"
+            degrees = {"longitude": np.linspace(5, 6, len(ZONES)), "latitude": np.linspace(59, 60, len(ZONES))}
+            pd.read_csv(path).assign(**degrees).to_csv(path, index=False)
+            for month in MONTHS:
+                file = cities.root / city / f"{month}.csv"
+                pd.read_csv(file).assign(stop=f"{city[0].upper()}10").to_csv(file, index=False)
+    else:
+        series["geography"] = of_kind["geography"] | {"file": zones}
+    series.pop("schedule", None)
+    attributes = {"for_each": "cities.csv", "as": "partitions", "component": f"od_assets.components.{kind}"}
+    declare(cities.defs, "cities", "OdReleases", attributes | {"series": series})
+    for city in CITIES:
+        result = release(cities, city)
+        assert result.success, failure_text(result)
+    assert [str(key) for key in Warehouse().ledger.list_published_releases()] == [
+        "bergen/2001-01/r1",
+        "oslo/2001-01/r1",
+    ]
+    assert all(row["verified"] for row in stated("verify"))

@@ -21,13 +21,17 @@ from tests.od_assets.cities import (
     declare_two,
 )
 from tests.od_assets.cli.commands import refusal
-from tests.od_assets.conftest import Project
+from tests.od_assets.conftest import DOMAIN, Project
+from tests.projects import declare_domain
 
 
 @pytest.fixture
 def cities(project, monkeypatch) -> Project:
     """A project with two cities, whose definitions Dagster loads."""
     return declare_two(project, monkeypatch)
+
+
+USERS = {"unit": "user", "column": "rider", "neighbours": "unbounded"}
 
 
 def test_all_cities_share_five_assets(cities):
@@ -78,17 +82,21 @@ def test_what_the_assets_show_is_the_same_for_all_rows(cities, changes, fault):
 
 
 @pytest.mark.parametrize(
-    "domain",
+    ("shared", "own"),
     [
-        {"unit": "user", "column": "rider", "neighbours": "unbounded"},
-        {"neighbours": "unbounded"},
-        {"time_zone": "Europe/Oslo"},
+        ({}, {"neighbours": "unbounded"}),
+        ({}, {"time_zone": "Europe/Oslo"}),
+        (USERS, {"column": "device"}),
+        (USERS, {"unit": "user_period"}),
     ],
 )
-def test_a_row_whose_data_set_needs_other_assets_is_left_out(cities, domain):
-    add_city(cities, "voss", **domain)
-    declare_cities(cities, "bergen,1\nvoss,1\noslo,0.5\n")
-    with pytest.raises(OdError, match="row 2"):
+def test_a_row_whose_data_set_needs_other_assets_is_left_out(cities, shared, own):
+    for city in CITIES:
+        declare_domain(cities.defs, DOMAIN | shared | {"name": city})
+    add_city(cities, "voss", **shared | own)
+    declare_cities(cities, "bergen,1\nvoss,1\noslo,0.5\n", bounds={"max_trips": 2} if shared else {})
+    differ = f"row 2: data sets bergen and voss differ in {next(iter(own))}, but rows share their assets"
+    with pytest.raises(OdError, match=differ):
         refuse_broken_declarations()
     [partitions] = {node.partitions_def for node in load_definitions().resolve_asset_graph().asset_nodes}
     assert {key.keys_by_dimension["series"] for key in partitions.get_partition_keys()} == {*CITIES}
