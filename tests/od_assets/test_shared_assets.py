@@ -9,7 +9,7 @@ import pytest
 from od_assets.code_location import load_definitions
 from od_assets.components.project import list_publishing_asset_keys, refuse_broken_declarations
 from od_assets.project import find_current_project
-from od_assets.resources.dead_runs import find_dead_runs
+from od_assets.resources.dead_runs import find_dead_runs, find_run_graph, find_run_period, mark_release
 from od_assets.series.reading import read_declared_series
 from od_core.errors import OdError
 from tests.od_assets.cities import (
@@ -22,7 +22,7 @@ from tests.od_assets.cities import (
 )
 from tests.od_assets.cli.commands import refusal
 from tests.od_assets.conftest import DOMAIN, Project
-from tests.projects import declare_domain
+from tests.projects import declare, declare_domain
 
 
 @pytest.fixture
@@ -133,3 +133,25 @@ def _change_update_time(instance: dg.DagsterInstance, run_id: str, moment: Any) 
     with instance.run_storage.connect() as connection:
         changed = sqlalchemy.update(RunsTable).where(RunsTable.c.run_id == run_id)
         connection.execute(changed.values(update_timestamp=moment))
+
+
+@pytest.mark.parametrize("prefix", ["", "acme"])
+@pytest.mark.parametrize("is_of_job", [True, False])
+def test_a_run_names_its_row_and_its_table_before_its_first_step(cities, prefix, is_of_job):
+    """A run that waits for the lock in vain has no step, and its notice is that of the row."""
+    declare(cities.defs, "warehouse", "OdWarehouse", {"key_prefix": prefix} if prefix else {})
+    definitions, instance = load_definitions(), cities.instance
+    bundle = dg.AssetKey([*filter(None, [prefix]), "cities", "bundle"])
+    begin = f"{prefix}_" if prefix else ""
+    job = definitions.resolve_implicit_global_asset_job_def()
+    if is_of_job:
+        job = definitions.resolve_job_def(f"{begin}cities_release")
+    tags = {**job.tags, "dagster/partition": "2001-01|oslo"}
+    run = instance.create_run_for_job(job, asset_selection=None if is_of_job else {bundle}, tags=tags)
+    mark_release(instance, run, prefix)
+    marked = instance.get_run_by_id(run.run_id).tags
+    assert (marked["od/release"], marked["od/table"]) == (f"{begin}oslo", f"{begin}cities")
+    assert find_run_graph(marked) == f"{begin}cities"
+    assert find_run_period(marked) == "2001-01"
+    mark_release(instance, instance.get_run_by_id(run.run_id), prefix)  # as a run that executes it again
+    assert instance.get_run_by_id(run.run_id).tags == marked | ({"od/period": "2001-01"} if is_of_job else {})
