@@ -40,6 +40,7 @@ from od_assets.resources.upstream import (
     refuse_unchecked,
 )
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.partitions import SERIES
 from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import STAYS_CHARGED, OdError
@@ -109,6 +110,8 @@ def _join_parquet_files(parts: Sequence[Path], target: Path) -> None:
 
 _STATED: dict[str, dict[str, Any]] = read_sibling_yaml(__file__, "assets.yaml")
 _LINEAGE = "dagster/column_lineage"
+
+_SERIES = Column(SERIES, "string", "Series", "Series of the row, as in the partition.")
 
 
 def make_asset_options(
@@ -284,7 +287,8 @@ def _map_copied_columns(series: Series[P, G], geography: dg.AssetKey, trips: dg.
 def _make_table_asset(series: Series[P, G], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
     """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
     name, stored = MAIN_TABLES[series.kind.contents]
-    described = make_table_metadata(PERIOD, *columns, sources=map_to_same_columns(bundle, columns))
+    parts = (PERIOD, _SERIES) if series.shares_assets else (PERIOD,)
+    described = make_table_metadata(*parts, *columns, sources=map_to_same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
     key = [*series.prefix, f"{series.stated_name}_{name}"]
     definition = make_asset_options(series, "published_table", described, key=key, file=f"{name}.parquet")

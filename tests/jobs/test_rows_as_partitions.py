@@ -296,6 +296,7 @@ def test_assets_downstream_load_the_table_of_a_city_or_of_all(cities):
     files = {city: cities.var / "releases" / city / "2001-01" / "r1/tables/flows.parquet" for city in CITIES}
     expected = {city: pd.read_parquet(file) for city, file in files.items()}
     assert {*loaded["city"].series} == {"oslo"}
+    assert [*loaded["city"]] == [column.name for column in table.metadata["dagster/column_schema"].columns]
     pd.testing.assert_frame_equal(
         loaded["city"].drop(columns=["period", "series"]), expected["oslo"], check_dtype=False
     )

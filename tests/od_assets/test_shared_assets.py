@@ -11,6 +11,7 @@ from od_assets.components.project import list_publishing_asset_keys, refuse_brok
 from od_assets.project import find_current_project
 from od_assets.resources.dead_runs import find_dead_runs, find_run_graph, find_run_period, mark_release
 from od_assets.series.reading import read_declared_series
+from od_assets.testing import dry_run
 from od_core.errors import OdError
 from tests.od_assets.cities import (
     CITIES,
@@ -133,6 +134,11 @@ def _change_update_time(instance: dg.DagsterInstance, run_id: str, moment: Any) 
     with instance.run_storage.connect() as connection:
         changed = sqlalchemy.update(RunsTable).where(RunsTable.c.run_id == run_id)
         connection.execute(changed.values(update_timestamp=moment))
+
+
+def test_a_dry_run_of_a_row_is_that_of_a_series_with_assets_of_its_own(cities):
+    made = dry_run("oslo", cities.root / "made", "2001-02", root=cities.root)
+    assert {name[0] for name in made.flows.origin if name[0] in "BO"} == {"O"}
 
 
 @pytest.mark.parametrize("prefix", ["", "acme"])
