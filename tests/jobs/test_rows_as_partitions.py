@@ -447,3 +447,19 @@ def test_rows_of_other_kinds_are_partitions(cities, kind):
         "oslo/2001-01/r1",
     ]
     assert all(row["verified"] for row in stated("verify"))
+
+
+def test_a_check_of_the_team_sees_the_flows_of_one_city(cities):
+    requires = "No city has more than 500 trips."
+    sql = "SELECT n FROM (SELECT sum(trips) AS n FROM flows) WHERE n > 500"
+    declare_cities(cities, checks=[{"name": "few_trips", "requires": requires, "sql": sql}])
+    held, published = release(cities, "bergen"), release(cities, "oslo")
+    assert not held.success
+    assert published.success, failure_text(published)
+    evaluations = [
+        evaluation
+        for result in (held, published)
+        for evaluation in result.get_asset_check_evaluations()
+        if "few_trips" in evaluation.check_name
+    ]
+    assert [(one.partition, one.passed) for one in evaluations] == [("2001-01|bergen", False), ("2001-01|oslo", True)]
