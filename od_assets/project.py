@@ -149,7 +149,10 @@ def _parse_toml(file: Path, _changed_at: int) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-PLACES = ("OD_PROJECT", "OD_VAR", "OD_LEDGER")
+ENVIRONMENT = "OD_ENVIRONMENT"
+"""Variable with the name of the environment, such as ``staging``, which the ledger enters and holds it to."""
+
+PLACES = ("OD_PROJECT", "OD_VAR", "OD_LEDGER", ENVIRONMENT)
 """Variables that say where a project writes and charges. The file ``.env`` may state them.
 
 See :func:`read_variable`.
@@ -180,7 +183,8 @@ def read_variable(name: str, folder: Path) -> str | None:
         source, step = "the environment", "state it in one of them only"
     else:
         return of_files[-1] if of_files else of_environment
-    message = f"{name} in {source} differs from {folder / '.env'}, so that one project would have two ledgers"
+    two = "environments" if name == ENVIRONMENT else "ledgers"
+    message = f"{name} in {source} differs from {folder / '.env'}, so that one project would have two {two}"
     raise OdError("OD-PROJECT-ENV", message, next_step=step)
 
 
@@ -197,11 +201,28 @@ def read_variables(folder: Path) -> dict[str, str]:
     return variables
 
 
+REPLACED: set[str] = set()
+"""Names of the variables of the environment whose values :func:`load_variables` has replaced by others."""
+
+
 def load_variables() -> None:
-    """Set the variables of ``.env`` of the current project, if there is one, in the environment, as ``dg`` does."""
+    """Set the variables of ``.env`` of the current project, if there is one, in the environment, as ``dg`` does.
+
+    The name of the environment replaces no other one, which :func:`read_variable` refuses.
+    """
     with suppress(OdError):  # a command that needs a project says that there is none
         stated = read_variables(find_current_project().folder)
-        os.environ.update({name: value for name, value in stated.items() if name not in PLACES})
+        REPLACED.clear()
+        set_here = {name: value for name, value in stated.items() if name not in PLACES}
+        REPLACED.update(name for name, value in set_here.items() if os.environ.get(name, value) != value)
+        os.environ.update(set_here)
+        if ENVIRONMENT in stated:
+            os.environ.setdefault(ENVIRONMENT, stated[ENVIRONMENT])
+
+
+def list_variable_files(folder: Path) -> list[Path]:
+    """Return the ``.env`` files that a project reads: of its ``dg`` workspace, and its own."""
+    return [place / ".env" for place in _list_variable_folders(folder) if os.path.lexists(place / ".env")]
 
 
 @cache

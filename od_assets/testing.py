@@ -9,17 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
 import dagster as dg
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from od_assets.code_location import VALIDATION, load_definitions, make_unloadable_error
 from od_assets.components.project import OdWarehouse, refuse_broken_declarations
@@ -28,6 +24,7 @@ from od_assets.failures import describe_failures
 from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute_job
+from od_assets.series.invented import invent_records, list_declared_files
 from od_assets.series.partitions import SINGLE
 from od_assets.series.reading import list_series_names, read_declared_series
 from od_assets.series.series import About, G, P, Periods, Series
@@ -36,8 +33,6 @@ from od_core.evaluation.forecast import RepeatableNoise
 from od_core.files.durable import make_folder, write_durably
 from od_core.noise.backends import BACKENDS, DRY_RUN
 from od_core.periods import Period
-
-_ROWS = 1000
 
 _TITLE = "Dry run of invented records, without a guarantee"
 
@@ -121,7 +116,7 @@ def _write_records(declared: Series[P, G], period: Period, records: pd.DataFrame
     if container == "lines":
         message = f"no file of reader {declared.trips.reader!r} is made up"
         raise _make_testing_error(message, "give the path of a file")
-    table = _make_up_records(declared, period) if records is None else records
+    table = invent_records(declared, period) if records is None else records
     ending = "csv" if container == "csv" else "parquet"
     file = Warehouse().confidential.make_subfolder("given") / f"{declared.name}-{period}.{ending}"
     write_durably(file, partial(table.to_csv if ending == "csv" else table.to_parquet, index=False))
@@ -164,9 +159,7 @@ def _find_declared_files() -> set[tuple[int, int]]:
     found = set[tuple[int, int]]()
     for name in list_series_names():
         with suppress(OdError):  # check_project reports a broken declaration
-            file = glob.escape(str(read_declared_series(name).locate_records_file("\0")))
-            stated = file.replace("\0", "[0-9][0-9][0-9][0-9]*")
-            found |= _list_inodes(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
+            found |= _list_inodes(list_declared_files(read_declared_series(name)))
     return found
 
 
@@ -180,52 +173,6 @@ def _list_inodes(places: Iterable[Path]) -> set[tuple[int, int]]:
                 state = path.stat()
                 identities.add((state.st_dev, state.st_ino))
     return identities
-
-
-def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
-    """Return made-up records of a period, with all columns that are read; the same at each call."""
-    columns = series.columns
-    generator = np.random.default_rng(0)
-    geography = series.read_geography()
-    seconds = generator.integers(0, period.days * 86_400, _ROWS)
-    times = pd.Series(np.datetime64(period.first, "s") + seconds.astype("timedelta64[s]"))
-    origins, destinations = series.list_allowed_codes(geography)
-    values: dict[Any, object] = {
-        name: generator.choice(destinations if code == "destination" else origins, _ROWS)
-        for code, name in columns.codes.items()
-    }
-    if columns.axes:
-        coordinates = (columns.origin, *columns.stops, columns.destination)  # longitude and latitude in turn
-        values = {}
-        for name, (least, most, _) in zip(coordinates, cycle(columns.axes), strict=False):
-            values[name] = generator.uniform(least, most, _ROWS)
-    numbers = generator.integers(1, 4, _ROWS)
-    values |= {columns.date: times, columns.trips: numbers, columns.weight: numbers}
-    values[columns.user] = _make_user_ids(series.unit.id_pattern or ".*", seconds % (_ROWS // 4))
-    for source, breakdown in zip(columns.segments, series.breakdowns, strict=True):
-        if source.derive == "number":
-            values[source.column] = generator.uniform(source.breaks[0] - 1, source.breaks[-1] + 1, _ROWS)
-        elif source.derive == "text":
-            texts = [text for text, _ in source.lookup] or breakdown.categories
-            values[source.column] = generator.choice(texts, _ROWS)
-        else:  # parts of times
-            values[source.column] = times
-    values |= {name: generator.choice(chosen, _ROWS) for name, chosen in series.record_format.categories}
-    if columns.size is not None:
-        groups = series.grouping.count_groups_per_area(geography, period.days)
-        values = {columns.origin: geography.zones, columns.size: 2, columns.trips: groups, columns.date: times[0]}
-    values.pop(None, None)  # what is not read
-    # Of several published names of a column, the first one is written.
-    return pd.DataFrame({name if isinstance(name, str) else name[0]: column for name, column in values.items()})
-
-
-def _make_user_ids(pattern: str, numbers: Iterable[int]) -> list[str]:
-    """Return numbers as user ids, padded with zeros so that all match a pattern. Raises OdError if no width does."""
-    for width in range(64):
-        ids = [f"{number:0{width}}" for number in numbers]
-        if pc.all(pc.match_substring_regex(pa.array(ids), f"^(?:{pattern})$")).as_py():
-            return ids
-    raise _make_testing_error(f"no digits match id_pattern {pattern!r}, so no user ids are made up", "give records")
 
 
 @contextmanager

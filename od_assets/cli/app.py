@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "forecast": releases.forecast,
     "decide": releases.decide,
     "init": releases.init,
+    "invent": releases.invent,
     "run": releases.run,
     "report": published.report,
     "status": releases.status,

@@ -44,23 +44,29 @@ from od_assets.failures import make_storage_error
 from od_assets.project import (
     CHECKOUT,
     DAGSTER_SETTINGS,
+    ENVIRONMENT,
     IS_CHECKOUT,
+    REPLACED,
     find_current_project,
     find_environment_home,
+    list_variable_files,
     locate_dagster_home,
     read_variable,
     read_variables,
 )
 from od_assets.resources.arrivals import check_arrival, hold_to_marker, list_record_files
 from od_assets.resources.dead_runs import PATIENCE, find_dead_runs
+from od_assets.resources.folders import Folders
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import choose_period_to_plan, choose_periods
 from od_assets.sensors.broken_declarations import BROKEN, BROKEN_ROWS
+from od_assets.series.invented import is_invented, list_declared_files
 from od_assets.series.reading import list_comparison_names, list_series_names, read_comparison, read_declared_series
 from od_assets.series.series import G, P, Series
 from od_assets.terminal import WRONG, console, move_detail_to_file
 from od_core import Breakdown, OdError, intopt
+from od_core.errors import format_one_line, remove_address_secrets
 from od_core.files import durable
 from od_core.files.duckdb_session import make_parquet_sql, open_scratch_database
 from od_core.kernels import make_cache_folder
@@ -335,15 +341,51 @@ def _is_open_to_others(path: Path) -> bool:
 
 
 def report_place_of_releases() -> Finding:
-    """Say where releases are written, and which of OD_VAR and OD_LEDGER are stated, in ``.env`` or the environment."""
+    """Say where releases are written, and which variables of that are stated, in ``.env`` or the environment."""
     project = find_current_project()
     variables_of_file = read_variables(project.folder)
     statements = []
-    for name in ("OD_VAR", "OD_LEDGER"):
+    for name in ("OD_VAR", "OD_LEDGER", ENVIRONMENT):
         if read_variable(name, project.folder):
             place = ".env" if name in variables_of_file else "the environment"
             statements.append(f"{name} is stated in {place}")
     return Finding(f"releases are written to {project.var}: {' and '.join(statements) or 'no variable is stated'}")
+
+
+def inspect_environment(folders: Folders) -> Finding:
+    """Say which environment and ledger this is, and check that the ledger is not that of another environment."""
+    file, server = folders.ledger_place
+    place = file if server is None else remove_address_secrets(server)
+
+    def describe_ledger() -> str:
+        folders.hold_to_environment()
+        return f"the ledger is {place}"
+
+    return run_inspection(f"environment {folders.environment or 'without a name (OD_ENVIRONMENT)'}", describe_ledger)
+
+
+def report_variables() -> Finding:
+    """Say which ``.env`` files were read, and which of their variables replace other values of the environment."""
+    files = list_variable_files(find_current_project().folder)
+    if not files:
+        return Finding("variables: there is no .env")
+    read = f"variables: read from {' and '.join(map(str, files))}"
+    if not REPLACED:
+        return Finding(read)
+    return Finding(f"{read}. The environment has other values of {', '.join(sorted(REPLACED))}: those of .env are used")
+
+
+def report_records(series: Series[P, G]) -> Finding:
+    """Say where the records of a series are, whether they are invented, and whether it is released automatically."""
+
+    def describe_source() -> str:
+        found = list_declared_files(series)
+        invented = sum(map(is_invented, found))
+        source = f"asset {series.trips.asset}, else " if series.trips.asset else ""
+        place = format_one_line(remove_address_secrets(series.trips.files))
+        return f"{source}{place}, {len(found)} found, {invented} of them invented; automation {series.automation}"
+
+    return run_inspection(f"records of {series.stated_name}", describe_source)
 
 
 def inspect_free_disk(var: Path) -> Finding:
@@ -645,10 +687,12 @@ def inspect_project(name: str | None = None, period: str | None = None) -> list[
 
 def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    place = report_place_of_releases()
+    place, environment, variables = report_place_of_releases(), inspect_environment(Warehouse()), report_variables()
     var = find_current_project().var
     return [
         place,
+        environment,
+        variables,
         inspect_python_version(),
         *inspect_packages(),
         inspect_kernels(make_cache_folder()),
@@ -674,7 +718,8 @@ def inspect_declaration(name: str, *, is_loaded: bool = False) -> list[Finding]:
         series = read_declared_series(name)
     except OdError as error:
         return [Finding.from_error(f"declaration {name}", error)]
-    findings = [Finding(f"declaration {name}, data set {series.domain.name}: {series.columns.row}")]
+    declared = Finding(f"declaration {name}, data set {series.domain.name}: {series.columns.row}")
+    findings = [declared, report_records(series)]
     try:
         geography = series.read_geography()
     except OdError as error:

@@ -218,6 +218,26 @@ def forecast(
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
+def invent(release: str, period: str | None = None, rows: int = 1000, seed: int = 0, to: Path | None = None) -> None:
+    """Write invented records of a period, made from public lists alone, for development and staging.
+
+    No record is read. The same seed makes the same records. A file is never replaced, nothing is written beside real
+    records, and the environment `production` is refused.
+    """
+    from od_assets.runs.period_status import choose_period_to_plan
+    from od_assets.series.invented import write_invented_records
+    from od_assets.series.reading import read_declared_series
+    from od_core.periods import Period
+
+    if project_folders().environment == "production":
+        message = "this is the environment production, whose records are real"
+        raise OdError("OD-INVENT", message, next_step="invent records in another environment")
+    series = read_declared_series(release)
+    chosen = choose_period_to_plan(series, period)
+    file = write_invented_records(series, Period(chosen), to, rows, seed)
+    console.print(f"Invented records of {series.stated_name} for {chosen}: {file}", soft_wrap=True)
+
+
 def decide(
     release: str,
     period: str | None = None,

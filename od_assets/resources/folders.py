@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from od_assets.project import find_current_project, read_variable
+from od_assets.project import ENVIRONMENT, find_current_project, read_variable
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
@@ -45,6 +45,11 @@ class Folders:
         The address is not a setting of the warehouse, because Dagster's UI shows settings, and it may have a password.
         """
         return self.var / "ledger.sqlite", read_variable("OD_LEDGER", self.project_folder) or None
+
+    @property
+    def environment(self) -> str | None:
+        """Name of this environment, such as ``staging``; None if ``OD_ENVIRONMENT`` does not state it."""
+        return read_variable(ENVIRONMENT, self.project_folder) or None
 
     @property
     def ledger_chain(self) -> Chain:
@@ -87,13 +92,19 @@ class Folders:
             return None
 
     def hold_to_declared(self, domain: PrivacyDomain) -> None:
-        """Raise OdError if the ledger would refuse a data set and its cap as they are declared now.
+        """Raise OdError if the ledger would refuse a data set and its cap as they are declared now, or the environment.
 
         No entry is added, and no ledger is created.
         """
+        self.hold_to_environment()
         if self.ledger_chain.exists():
             with self.ledger.trial():
                 self.ledger.declare(domain)
+
+    def hold_to_environment(self) -> None:
+        """Raise OdError if the ledger is that of another environment. No ledger is created."""
+        if self.ledger_chain.exists():
+            self.ledger.hold_to_environment(self.environment)
 
     def find_published_periods(self, series: Series[P, G]) -> dict[str, ReleaseKey]:
         """Return the key of the newest revision of each period of a series that was published, and perhaps withdrawn.

@@ -71,11 +71,13 @@ class ReleaseWork(Generic[P, G]):
 
         A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
         run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file. A run that
-        nobody started is refused while the ledger has no release of the data set.
+        nobody started is refused while the ledger has no release of the data set, and any run if the ledger is that of
+        another environment.
         """
         warehouse.drawing.clear()
         retries = request_retry(context, lambda: bool(warehouse.drawing))
         with convert_errors_without_values(warehouse.confidential, retries):
+            warehouse.hold_to_environment()
             work = cls.find_or_make(warehouse, *series.find_release(context.partition_key))
             with warehouse.ledger.one_look():
                 withdrawal = warehouse.ledger.find_withdrawal(work.key)

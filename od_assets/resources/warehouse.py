@@ -103,8 +103,9 @@ class Warehouse(dg.ConfigurableResource, Folders):
 
         Two projects of one instance with a data set of the same name would otherwise spend its budget twice. The
         instance stores the newest entry of the data set, which the ledger must have. Copies of a project with copies of
-        its instance do not know of each other.
+        its instance do not know of each other. Also raise OdError if the ledger is that of another environment.
         """
+        self.ledger.hold_to_environment(self.environment, data_set)
         if self._instance is None:
             return
         cursors = self._instance.daemon_cursor_storage

@@ -152,7 +152,7 @@ for ``data`` if it is not set, and ``{{ project_root }}`` or ``{{ context.projec
 
 
 def _complete_schema(schema: dict[str, Any], section: type[BaseModel]) -> None:
-    """Add to the JSON schema of a section what pydantic does not write: descriptions and nested sections."""
+    """Add to the JSON schema of a section what pydantic does not write: descriptions, templates and nested sections."""
     properties: dict[str, dict[str, Any]] = schema.setdefault("properties", {})
     for name, field in section.model_fields.items():
         key = field.alias or name
@@ -160,6 +160,8 @@ def _complete_schema(schema: dict[str, Any], section: type[BaseModel]) -> None:
             properties[key]["description"] = field.description
     for field_schema in properties.values():
         _compare_mappings_with_section(field_schema)
+        if "enum" in field_schema:  # a template may stand for one of the values
+            field_schema |= {"if": {"pattern": r"\{\{"}, "then": {}, "else": {"enum": field_schema.pop("enum")}}
 
 
 def _compare_mappings_with_section(field_schema: dict[str, Any]) -> None:

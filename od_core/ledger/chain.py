@@ -41,10 +41,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Charge
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
-WITHDRAWN = "WITHDRAWN"
-"""Kinds of entries: for a domain and its cap, the states of a level, and what became of a release in public."""
+WITHDRAWN, ENVIRONMENT = "WITHDRAWN", "ENVIRONMENT"
+"""Kinds of entries: for a domain and its cap, the states of a level, what became of a release in public, and for the
+environment that charges the ledger."""
 
-KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED, WITHDRAWN})
+KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED, WITHDRAWN, ENVIRONMENT})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
 
 

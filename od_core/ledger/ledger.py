@@ -38,6 +38,7 @@ from od_core.ledger.chain import (
     CAP,
     DOMAIN,
     DRAWING,
+    ENVIRONMENT,
     KINDS,
     MEASURED,
     PUBLISHED,
@@ -406,6 +407,24 @@ class Ledger:
         with self._open_transaction() as entries:
             _append_domain(entries, domain)
             _append_cap(entries, domain)
+
+    def hold_to_environment(self, name: str | None, domain: str | None = None) -> None:
+        """Raise OdError if the ledger has entered the name of another environment than that which would charge it.
+
+        Given the data set that it is about to charge, the first environment with a name is entered.
+        """
+        with self._open_read_only() as entries:
+            entered = entries.find_newest(ENVIRONMENT)
+        if entered is None:
+            if name is not None and domain is not None:
+                with self._open_transaction() as entries:
+                    entries.append(ENVIRONMENT, domain, content={"name": name})
+        elif entered["content"]["name"] != name:
+            owner = entered["content"]["name"]
+            here = "one without a name" if name is None else repr(name)
+            message = f"the ledger is that of environment {owner!r}, and this environment is {here}"
+            step = f"give this environment a ledger of its own, or state OD_ENVIRONMENT={owner} if it is that one"
+            raise OdError("OD-LEDGER-ENVIRONMENT", message, next_step=step)
 
     def read_declared_facts(self, domain: str) -> DomainFacts:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""

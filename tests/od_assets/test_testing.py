@@ -66,7 +66,7 @@ ISTAT = {"trips": {"files": "{period}.txt", "reader": "istat"}, "schedule": None
         ("OD-TESTING: .*dry_run is where the project releases", {}, {}, {}),
         ("OD-PERIOD: 2001-W05 is not a month", {"period": "2001-W05"}, {}, {}),
         ("OD-RELEASE-UNKNOWN: there is no release 'trip' .did you mean 'trips'", {"name": "trip"}, {}, {}),
-        ("OD-TESTING: no digits match id_pattern 'u.0-9.+'", {}, {}, YEARS),
+        ("OD-INVENT: no digits match id_pattern 'u.0-9.+'", {}, {}, YEARS),
         ("OD-TESTING: no file of reader 'istat' is made up .*next: give the path of a file", {}, ISTAT, {}),
     ],
 )

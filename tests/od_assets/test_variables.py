@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from od_assets.cli import app
-from od_assets.cli.diagnosis import report_place_of_releases
+from od_assets.cli.diagnosis import inspect_environment, report_place_of_releases, report_variables
 from od_assets.project import find_current_project, load_variables
 from od_assets.resources.folders import Folders
 from od_assets.resources.warehouse import Warehouse
@@ -24,7 +25,7 @@ def project(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "workspace" / "project"
     make_dg_project(folder)
     (tmp_path / "workspace" / "dg.toml").write_text('directory_type = "workspace"\n[workspace]\n', encoding="utf-8")
-    for name in ("OD_VAR", "OD_LEDGER", "OD_PROJECT"):
+    for name in ("OD_VAR", "OD_LEDGER", "OD_PROJECT", "OD_ENVIRONMENT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(folder)
     return folder
@@ -201,3 +202,43 @@ def test_every_door_uses_one_ledger_or_is_refused(project, given, doors):
     for door, found in used.items():
         expected = own if given is None or door.endswith("in the project") else {"refused"}
         assert found == ({"refused"} if door == "dagster elsewhere" else expected), door
+
+
+def test_the_name_of_the_environment_is_read_from_the_file_and_no_second_one_is_taken(project, monkeypatch):
+    monkeypatch.setenv("OD_ENVIRONMENT", "")
+    monkeypatch.delenv("OD_ENVIRONMENT")  # what is loaded is restored
+    write(project, "OD_ENVIRONMENT=staging")
+    assert Folders().environment == "staging"
+    load_variables()
+    assert os.environ["OD_ENVIRONMENT"] == "staging"  # for templates of declarations, as in commands of Dagster
+    monkeypatch.setenv("OD_ENVIRONMENT", "production")
+    load_variables()
+    with pytest.raises(OdError, match=r"OD-PROJECT-ENV: OD_ENVIRONMENT in the environment .* two environments"):
+        assert Folders().environment
+
+
+def test_doctor_names_the_file_and_the_variables_that_it_replaces_without_values(project, monkeypatch):
+    assert report_variables().what == "variables: there is no .env"
+    write(project, "LAKE=of-file\nSAME=of-both\nNEW=of-file")
+    for name, value in (("LAKE", "of-shell"), ("SAME", "of-both")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NEW", "")
+    monkeypatch.delenv("NEW")
+    load_variables()
+    said = f"variables: read from {project / '.env'}. The environment has other values of LAKE: those of .env are used"
+    assert report_variables().what == said
+    assert os.environ["LAKE"] == "of-file"  # as Dagster has it
+    load_variables()
+    assert report_variables().what == f"variables: read from {project / '.env'}"
+
+
+def test_doctor_names_the_environment_and_its_ledger_without_role_and_password(project, monkeypatch):
+    assert inspect_environment(Folders()).what == (
+        f"environment without a name (OD_ENVIRONMENT): the ledger is {project / 'var' / 'ledger.sqlite'}"
+    )
+    monkeypatch.setenv("OD_ENVIRONMENT", "staging")
+    monkeypatch.setenv("OD_LEDGER", ADDRESS)
+    found = inspect_environment(Folders())
+    assert "hunter" not in str(found.facts())
+    monkeypatch.setattr(Folders, "ledger_chain", SimpleNamespace(exists=lambda: False))
+    assert inspect_environment(Folders()).what == "environment staging: the ledger is postgresql://host/data"

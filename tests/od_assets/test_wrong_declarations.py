@@ -322,6 +322,9 @@ def test_the_schema_for_dg_tells_sections_from_other_values(component):
     assert not [field for field in fields if any("$ref" in part for part in field.get("anyOf", ()))]
     errors = Draft202012Validator(schema).iter_errors({"periods": {"last": "2001-02"}})
     assert "'first' is a required property" in [e.message for e in errors if [*e.absolute_path] == ["periods"]]
+    for value, faults in (("{{ env('A', 'stopped') }}", 0), ("running", 0), ("walking", 1)):
+        errors = Draft202012Validator(schema).iter_errors({"automation": value})
+        assert sum([*e.absolute_path] == ["automation"] for e in errors) == faults
 
 
 def fields(section: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

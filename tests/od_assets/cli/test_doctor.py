@@ -37,11 +37,12 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared):
     assert whole[0].what.endswith(": one row per trip")
     assert [one.what.partition(":")[0] for one in whole] == [
         "declaration trips, data set trips",
+        "records of trips",
         "geography of trips",
         "plan of trips",
         "assets and schedules of trips",
     ]
-    assert whole[1].what.endswith("3 region, 6 zone")
+    assert whole[2].what.endswith("3 region, 6 zone")
     assert not project.var.exists()
 
 
@@ -51,10 +52,10 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared):
         ({"colour": "red"}, 0, "OD-CONFIG"),
         ({"domain": "rides"}, 0, "there is no privacy domain"),
         ({"domain_section": {"unit": "household"}}, 0, "OD-UNIT-UNKNOWN"),
-        ({"geography": {"file": "zones.csv", "levels": ["country", "zone"]}}, 2, "OD-GEOGRAPHY-COLUMN"),
-        ({"geography": {"file": "none.csv", "levels": ["region", "zone"]}}, 2, "OD-FILE-MISSING"),
-        ({"privacy": {"epsilon": "9", "delta": "1e-8"}}, 3, "OD-LEDGER-CAP"),
-        ({"owners": ["me"]}, 3, "Invalid owner"),
+        ({"geography": {"file": "zones.csv", "levels": ["country", "zone"]}}, 3, "OD-GEOGRAPHY-COLUMN"),
+        ({"geography": {"file": "none.csv", "levels": ["region", "zone"]}}, 3, "OD-FILE-MISSING"),
+        ({"privacy": {"epsilon": "9", "delta": "1e-8"}}, 4, "OD-LEDGER-CAP"),
+        ({"owners": ["me"]}, 4, "Invalid owner"),
         ({"schedule": "every monday"}, 0, "no cron line"),
         ({"freshness": {"deadline": "0 12 * * 5", "within_days": 8}}, 0, "OD-FRESHNESS"),
     ],
