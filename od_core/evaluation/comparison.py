@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -160,21 +161,22 @@ def compare(
     context = get_context("spawn")
     ended = context.Event()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(ended,)) as pool:
-        waiting = {pool.submit(_make_run, run, folder, data_sets[run.data_set]): run for run in runs}
+        runs_of_futures = {pool.submit(_make_run, run, folder, data_sets[run.data_set]): run for run in runs}
         try:
-            for done in as_completed(waiting):
-                made = done.result()
+            for future in as_completed(runs_of_futures):
+                was_made = future.result()
                 if progress is not None:
-                    progress(waiting[done], made)
+                    progress(runs_of_futures[future], was_made)
         finally:
             ended.set()  # the pool cannot cancel the runs that it holds ready for its workers
             pool.shutdown(cancel_futures=True)
 
 
 def _begin_worker(ended: Event) -> None:
-    """Limit this worker process to one thread, and end it when the parent process ends or is killed.
+    """Limit this worker process to one thread, and let it end when the parent process ends or is killed.
 
-    An interrupt from the keyboard reaches it too. It finishes its run, and the parent process begins no other one.
+    This process ignores an interrupt from the keyboard and finishes its run. The parent process, which gets the
+    interrupt too, then sets ``ended``, so that this process makes no further run.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OD_THREADS"] = "1"
@@ -200,13 +202,16 @@ _compiled: set[str] = set()
 """Digests of the plans that this process has run, and for which code and noise tables are therefore ready."""
 
 
-def _make_run(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
-    """Make a run in a worker process and write its file. Return False if it is written already, or nobody needs it."""
+def _make_run(run: Run, folder: Path, make_data_set: Callable[[], KnownFlows]) -> bool:
+    """Make a run in a worker process, and write its file.
+
+    Return False if the file exists for the same plan and data, or if the parent process needs no further run.
+    """
     if any(event.is_set() for event in _ended):
         return False
     if run.data_set not in _loaded:
         _loaded.clear()  # free memory before the next one is made
-        _loaded[run.data_set] = make()
+        _loaded[run.data_set] = make_data_set()
     data, path = _loaded[run.data_set], run.locate_result_file(folder)
     plan = None
     record: dict[str, object] = {
@@ -250,7 +255,8 @@ def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, object]:
     release = run_plan(plan, data.trips, noise, MemoryMeasurements())
     seconds = time.perf_counter() - start
     true = sum_trips_by_zone(plan.tree, make_leaf_nodes(plan.tree, data.trips))
-    own = sum_trips_by_zone(plan.tree, release.leaves)
+    released = sum_trips_by_zone(plan.tree, release.leaves)
+    area_errors = compute_area_total_errors(true, released)
     return {
         "mechanism": plan.mechanism.name,
         "rho": None if plan.has_threshold else str(plan.spent.rho),
@@ -258,7 +264,7 @@ def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, object]:
         "threads": choose_thread_count(),
         "seconds": seconds,
         "peak_memory_gigabytes": read_peak_memory_gigabytes() if resets else None,
-        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in compute_area_total_errors(true, own)},
+        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in area_errors},
         "levels": data.truth.compute_errors(release.leaves),
     }
 
@@ -272,7 +278,11 @@ def read_peak_memory_gigabytes() -> float | None:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 / 1e9 for line in lines if line.startswith("VmHWM")), None)
+    for line in lines:
+        if line.startswith("VmHWM"):
+            _, kibibytes, _ = line.split()
+            return int(kibibytes) * 1024 / 1e9
+    return None
 
 
 def reset_peak_memory() -> bool:
@@ -360,13 +370,17 @@ def read_refusals(folder: Path) -> pd.DataFrame:
 
 
 def _read_run_files(folder: Path) -> list[dict[str, Any]]:
-    """Return all run files, sorted: known data sets and contenders are in the order of their lists, before others."""
+    """Return the records of all run files, sorted by data set, contender, epsilon and number.
+
+    Known data sets and contenders are in the order of their lists. Others follow, by name.
+    """
 
     def make_sort_key(record: Mapping[str, Any]) -> tuple[object, ...]:
         positions = []
         for name, known in _KNOWN.items():
             value = record[name]
-            positions.append((known.index(value) if value in known else len(known), value))
+            position = known.index(value) if value in known else len(known)
+            positions.append((position, value))
         return (*positions, Fraction(record["epsilon"]), record["number"])
 
     records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
@@ -409,7 +423,11 @@ def read_published_results() -> list[dict[str, Any]]:
 
 
 def _make_case_tables(rows: pd.DataFrame) -> dict[str, object]:
-    """Return the contenders, and the lines of the two tables, of one data set and epsilon."""
+    """Return the facts of the two tables of one data set and epsilon, whose results are ``rows``.
+
+    ``contenders`` are the labels. Each line of ``errors`` has a level, and its largest error with each contender. Each
+    line of ``leaves`` has a contender, its ``LEAVES`` at the lowest level, its number of runs and its rho.
+    """
     contenders = list(dict.fromkeys(rows["contender"]))
     errors = []
     for level, rows_of_level in rows.groupby("level"):
@@ -425,14 +443,14 @@ def _make_case_tables(rows: pd.DataFrame) -> dict[str, object]:
 def _format_spread(row: pd.Series, figure: str) -> str:
     """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
     values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
-    if pd.isna(values[0]):
+    if any(pd.isna(value) for value in values):
         return NOTHING
     median, least, most = (f"{100 * value:.1f}" if figure in PERCENT else _format_number(value) for value in values)
     return median if median == least == most else f"{median} ({least}-{most})"
 
 
 def _format_number(value: float) -> str:
-    """Return a number as text: rounded to an integer if whole or at least 100, else with three significant digits."""
+    """Return a number of at least 0 as text: whole if it is whole or at least 100, else with 3 significant digits."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -519,11 +537,11 @@ def make_figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     """
     rows = table[table["data_set"] == data_set]
     least, most = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
-    reach = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # whole decades, since only these have labels
+    whole_decades = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # since only decades have labels
     panels: list[tuple[str, Panel]] = [
         (TITLES[metric], partial(_draw_metric_by_level, metric)) for metric in (ERROR, DISCOVERIES)
     ]
-    panels.append(("", partial(_draw_times_by_contender, reach)))
+    panels.append(("", partial(_draw_times_by_contender, whole_decades)))
     return _draw_panels_by_epsilon([(title, rows, panel) for title, panel in panels])
 
 
@@ -546,8 +564,9 @@ def make_figure_6(table: pd.DataFrame) -> Figure:
     from matplotlib.figure import Figure
 
     names = [name for name in SYNTHETIC if name in set(table["data_set"])]
-    styles, columns = _choose_styles(table[table["data_set"].isin(names)]), min(3, len(names))
-    lines = -(-len(names) // columns)
+    styles = _choose_styles(table[table["data_set"].isin(names)])
+    columns = min(3, len(names))
+    lines = math.ceil(len(names) / columns)
     figure = Figure(figsize=(max(2.8 * columns + 0.5, LEAST_WIDTH), 2.2 * lines + 0.8), layout="constrained")
     grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
     for axes in grid.flat[len(names) :]:
@@ -557,10 +576,10 @@ def make_figure_6(table: pd.DataFrame) -> Figure:
         rows = table[table["data_set"] == name]
         epsilons = sorted(set(rows["epsilon"]), key=Fraction)
         for label, shift in _iterate_shifts(styles):
-            some = rows[rows["contender"] == label].drop_duplicates("epsilon")
-            if len(some):
-                place = some["epsilon"].map(epsilons.index) + 1.5 * shift
-                _draw_marks(axes, styles[label], some, SECONDS, place, linestyle="none")
+            times = rows[rows["contender"] == label].drop_duplicates("epsilon")  # each level states the same time
+            if len(times):
+                places = times["epsilon"].map(epsilons.index) + 1.5 * shift
+                _draw_marks(axes, styles[label], times, SECONDS, places, linestyle="none")
         axes.set_yscale("log")
         axes.set_xticks(range(len(epsilons)), [f"ε = {epsilon}" for epsilon in epsilons])
         axes.grid(visible=False, axis="x")
@@ -571,7 +590,7 @@ def make_figure_6(table: pd.DataFrame) -> Figure:
 
 
 def _draw_panels_by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
-    """Return a figure with one row of panels per (title, table, panel function), and one column per epsilon."""
+    """Return a figure with one row of panels per (title, results, panel function), and one column per epsilon."""
     from matplotlib.figure import Figure
 
     styles = _choose_styles(pd.concat([rows for _, rows, _ in lines]))
@@ -585,36 +604,42 @@ def _draw_panels_by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) ->
     for axes, epsilon in zip(grid[0], epsilons, strict=True):
         axes.set_title(f"ε = {epsilon}")
     for above, below in zip(grid[:-1].flat, grid[1:].flat, strict=True):
-        if above.get_xlabel() == below.get_xlabel():
+        if above.get_xlabel() == below.get_xlabel():  # the lowest of equal axes has the label for all
             above.set_xlabel("")
     _draw_legend(figure, styles)
     return figure
 
 
 def _draw_metric_by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Draw a metric by level on ``axes``. The scale of the largest error is linear up to 1 trip, then logarithmic."""
+    """Draw ``metric`` (largest error or false discovery rate) by level, with the bounds of the largest errors.
+
+    ``rows`` are the results of one data set and epsilon. The scale of the largest error is linear up to 1 trip, and
+    then logarithmic.
+    """
     for label, shift in _iterate_shifts(styles):
-        some = rows[rows["contender"] == label].sort_values("level")
-        if len(some):
-            _draw_marks(axes, styles[label], some, metric, some["level"] + shift)
-        if len(some) and metric == ERROR and label in BOUNDED:
-            bounds = some.dropna(subset="bound")
-            axes.plot(bounds["level"], bounds["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1)
+        results = rows[rows["contender"] == label].sort_values("level")
+        if len(results):
+            _draw_marks(axes, styles[label], results, metric, results["level"] + shift)
+        if len(results) and metric == ERROR and label in BOUNDED:
+            bounds = results.dropna(subset="bound")
+            colour, _ = styles[label]
+            axes.plot(bounds["level"], bounds["bound"], linestyle="--", color=colour, linewidth=0.9, zorder=1)
     if metric == ERROR:
         axes.set_yscale("symlog", linthresh=1)
     axes.autoscale(axis="y")  # to the data of this panel, too: the panel before has fixed the scale that they share
     axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # do not cut off marks at 0
     last = int(rows["level"].max()) if len(rows) else 0
-    axes.set_xticks(range(0, last + 1, 4 if last > 8 else 1))
+    levels_per_tick = 4 if last > 8 else 1
+    axes.set_xticks(range(0, last + 1, levels_per_tick))
     axes.set_xlabel("level of the flow tree")
 
 
 def _draw_times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Draw the times of releases at one epsilon, one row per mechanism; ``reach`` is the range of the time axis."""
+    """Draw the times of releases at one epsilon, one line per mechanism; ``reach`` is the range of the time axis."""
     for place, (label, style) in enumerate(styles.items()):
-        some = rows[rows["contender"] == label].head(1)
-        if len(some):
-            _draw_marks(axes, style, some, SECONDS, [place], across=True)
+        times = rows[rows["contender"] == label].head(1)  # each level states the same time
+        if len(times):
+            _draw_marks(axes, style, times, SECONDS, [place], across=True)
     labels = [label.replace(", ", ",\n") if len(label) > 20 else label for label in styles]
     axes.set_yticks(range(len(styles)), labels, fontsize=6.5, linespacing=1)
     axes.set_ylim(len(styles) - 0.5, -0.5)
@@ -645,7 +670,8 @@ def _draw_marks(
     factor = 100 if metric == DISCOVERIES else 1  # shares are drawn in percent
     median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
     bars = np.array([median - least, most - median])
-    look = {"color": style[0], "marker": style[1], **line, **MARKS}
+    colour, marker = style
+    look = {"color": colour, "marker": marker, **line, **MARKS}
     if across:
         axes.errorbar(median, places, xerr=bars, **look)
     else:
@@ -653,10 +679,11 @@ def _draw_marks(
 
 
 def _iterate_shifts(styles: Styles) -> Iterator[tuple[str, float]]:
-    """Yield the label and the horizontal offset of each mechanism, so that bars do not cover each other."""
+    """Yield each mechanism's label and horizontal offset, in units of the axis, which keeps bars apart."""
+    distance = 0.08
     middle = (len(styles) - 1) / 2
     for place, label in enumerate(styles):
-        yield label, (place - middle) * 0.08
+        yield label, (place - middle) * distance
 
 
 def _draw_legend(figure: Figure, styles: Styles) -> None:
@@ -667,7 +694,8 @@ def _draw_legend(figure: Figure, styles: Styles) -> None:
         Line2D([], [], color=colour, marker=marker, markersize=5, linewidth=1, label=label)
         for label, (colour, marker) in styles.items()
     ]
-    if any(line.get_linestyle() == "--" and np.size(line.get_xdata()) for axes in figure.axes for line in axes.lines):
+    lines = [line for axes in figure.axes for line in axes.lines]
+    if any(line.get_linestyle() == "--" and np.size(line.get_xdata()) for line in lines):  # only bounds are dashed
         handles.append(Line2D([], [], color="#222222", linestyle="--", linewidth=1.1, label=BOUND_LABEL))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, int(figure.get_figwidth() // LEGEND_ENTRY)))
 
@@ -676,4 +704,5 @@ def _choose_styles(rows: pd.DataFrame) -> Styles:
     """Return colour and mark of every mechanism in the rows, by label: those in ``STYLES`` first, then all others."""
     labels = list(dict.fromkeys(rows["contender"]))
     known = {label: style for label, style in STYLES.items() if label in labels}
-    return known | dict(zip([label for label in labels if label not in STYLES], cycle(OTHER_STYLES), strict=False))
+    other_labels = [label for label in labels if label not in STYLES]
+    return known | dict(zip(other_labels, cycle(OTHER_STYLES), strict=False))

@@ -38,9 +38,9 @@ class Option:
     Attributes:
         choice, note: the choice in words, and what else to know.
         plan: its plan; None if the library has no such release.
-        errors: mean absolute error of the simulated flows that have trips, at the first and at the last of
-            ``compared_levels``, and of the trips from and to each zone, if there are two sides; empty if none was
-            simulated.
+        errors: mean absolute errors in trips, from simulations, of the flows with trips at the first and at the last of
+            the plan's ``compared_levels``; if there are two sides, then of the trips from and to each zone. Empty if
+            nothing was simulated.
     """
 
     choice: str
@@ -50,18 +50,19 @@ class Option:
 
     @cached_property
     def within(self) -> tuple[float, ...]:
-        """See :attr:`od_core.privacy.plan.Plan.compared_widths`."""
+        """Widths of the noise by which options are compared, ``Plan.compared_widths``; empty without a plan."""
         return () if self.plan is None else self.plan.compared_widths
 
     @cached_property
     def guess(self) -> int:
-        """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
+        """Largest number of 100 cases in which the best guess about a privacy unit is right; 100 without a plan."""
         return 100 if self.plan is None else bound_right_guesses_of_100(Guarantee.from_spent(self.plan.spent))
 
     def with_simulated_errors(self, table: KnownFlows, runs: int) -> Option:
-        """Return the option of flows with the errors of simulated ones, unless the noise is too wide to be drawn.
+        """Return the option with the errors of ``runs`` simulated releases; unchanged without a plan.
 
-        Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.
+        The plan must be of flows. If its noise is too wide to be drawn, the option is unchanged, too. Raises OdError as
+        :func:`od_core.evaluation.forecast.forecast` does for any other reason.
         """
         plan: Any = self.plan
         if plan is None:
@@ -72,13 +73,14 @@ class Option:
             if error.code != TOO_WIDE:
                 raise
             return self
-        errors = errors[~errors["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
+        without_trips = CLASS_NAMES[0]
+        errors = errors[~errors["size_class"].isin([ALL_SIZES, without_trips])]
         if "breakdown" in errors:
             errors = errors[errors["breakdown"] == TOTALS]
         levels = [*plan.compared_levels]
         first_level, last_level = levels[0], levels[-1]
         groups = [errors[errors["level"] == level] for level in sorted({first_level, last_level})]
-        if not plan.tree.has_one_side:  # the trips from and to each zone follow the levels
+        if not plan.tree.has_one_side:  # a forecast numbers the trips from and to each zone after the last level
             groups.append(errors[errors["level"] > last_level])
         means = [float(np.average(rows["mean_abs_error"], weights=rows["cells"])) for rows in groups if len(rows)]
         return replace(self, errors=tuple(means))
@@ -104,28 +106,29 @@ def iterate_options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject |
     for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
         if decision in ("unit", "m") and not plan.protects_trips_alone:
             cases.append((choice, partial(plan.replan, unit, budget), note))
-    for choice, make, note in (*cases, *plan.iterate_variants()):
+    for choice, make_plan, note in (*cases, *plan.iterate_variants()):
         try:
-            made = make()
-            notes = [text for text in (note, made.detail_noise().note) if text]
-            yield Option(choice, made, "; ".join(notes))
+            other_plan = make_plan()
+            notes = [text for text in (note, other_plan.detail_noise().note) if text]
+            yield Option(choice, other_plan, "; ".join(notes))
         except OdError as error:  # the library has no such release
             yield Option(choice, None, f"not defined: {error.message}")
 
 
 def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, object]]:
-    """Yield three flows of a public table at each compared level: the largest, the median, and one between.
+    """Yield up to three flows of a public table at each compared level: of large, of upper and of median size.
 
-    They are between different areas where there are such flows. Each has the names of the ``levels`` and ``areas`` of
-    its ends, its ``trips`` in the table, and ``within``: half its 90 % interval at most, in trips; None without one.
-    Raises OdError if the table has other areas.
+    Of the flows with trips, these are the largest, the one that a tenth exceed, and the median. At a level with flows
+    between different areas, the three are among those. Each flow is a dictionary of the names of its ``levels``, the
+    names of its ``areas``, its ``trips`` in the table, and ``within``: the largest half width of its 90 % interval, in
+    trips, or None if the release has no intervals. Raises OdError if the table has other areas.
     """
     tree = plan.tree
     sums = [*sum_trips_by_level(tree, make_leaf_nodes(tree, arrange_counts_for_plan(table, plan)))]
     for level in plan.compared_levels:
         ranks, trips = sums[level]
-        first = tree.find_leaf_pairs(ranks)  # the first leaf pair of each node
-        nodes = tree.find_ancestors(Nodes(tree.depth, first.origin, first.destination, trips), level)
+        first_pairs = tree.find_leaf_pairs(ranks)  # of each node, whose rank is that of its first leaf pair
+        nodes = tree.find_ancestors(Nodes(tree.depth, first_pairs.origin, first_pairs.destination, trips), level)
         descending = np.argsort(-trips, kind="stable")
         is_between = tree.same_geography & (nodes.origin != nodes.destination)
         if is_between.any():
@@ -135,28 +138,31 @@ def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[
         sides = [*zip(tree.listed_sides, tree.level_pair(level), (nodes.origin, nodes.destination), strict=False)]
         levels = " to ".join(dict.fromkeys(side.level_names[side_level] for side, side_level, _ in sides))
         width = None if plan.has_threshold else plan.half_widths[level]
-        for node in dict.fromkeys(descending[[0, len(descending) // 10, len(descending) // 2]].tolist()):
+        chosen = descending[[0, len(descending) // 10, len(descending) // 2]]
+        for node in dict.fromkeys(chosen.tolist()):  # of few flows, two of the three are the same one
             areas = [side.labels[side_level][numbers[node]] for side, side_level, numbers in sides]
             yield {"levels": levels, "areas": areas, "trips": int(trips[node]), "within": width}
 
 
 def compute_risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
-    """Return in how many of 100 cases the best guess between two equally likely cases is right at most.
+    """Return the largest numbers of 100 cases in which an attacker guesses right which of two equal chances is true.
 
-    By name: ``release``, about one privacy unit, from one release; ``cap``, from everything that the cap allows; and
-    about a ``person`` with many trips, or a user in all ``periods`` of a year, or in a ``year`` with its own bound.
+    The names are ``release``: about one privacy unit, from one release; ``cap``: from everything that the cap allows;
+    and, as the privacy unit is, one of ``person``: about a person with many trips; ``periods``: about a user in many
+    periods of a year; and ``year``: about a user in all releases of the year of ``period``, if the unit is of a year.
     """
     spent, unit = plan.spent, plan.unit
     release = Guarantee.from_spent(spent)
-    found: dict[str, Guarantee | None] = {"release": release}
+    guarantees: dict[str, Guarantee | None] = {"release": release}
     if not unit.is_of_users:
-        found["person"] = release.scale_to_units(TRIPS_OF_A_PERSON)
+        guarantees["person"] = release.scale_to_units(TRIPS_OF_A_PERSON)
     elif unit.span == "elementary period":
-        found["periods"] = release.scale_to_periods(PERIODS_OF_A_YEAR)
+        guarantees["periods"] = release.scale_to_periods(PERIODS_OF_A_YEAR)
     elif unit.is_of_year:
-        found["year"] = Guarantee.from_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
-    found["cap"] = Guarantee.from_cap(domain.cap, release)
-    return {name: bound_right_guesses_of_100(each) for name, each in found.items()}
+        rho_of_year = plan.rho_of_year(spent, len(domain.periods_of_year(period)))
+        guarantees["year"] = Guarantee.from_rho(rho_of_year, spent.delta)
+    guarantees["cap"] = Guarantee.from_cap(domain.cap, release)
+    return {name: bound_right_guesses_of_100(guarantee) for name, guarantee in guarantees.items()}
 
 
 def render_decision_page(
@@ -165,10 +171,11 @@ def render_decision_page(
     """Return the decision page as one HTML file that needs no network. The same arguments give the same bytes.
 
     Args:
-        series: the declared series; the template ``decision.html`` lists what it takes from it, and further ``facts``.
+        series: the declared series. The template ``decision.html`` lists the attributes that it reads.
         plan: the plan of the decision.
         compared: the decision, and then the options that it refuses.
-        periods: the declared periods.
+        periods: the declared periods; at least one.
+        facts: further values, which the template ``decision.html`` lists.
     """
     subject = Subject.from_plan(plan, series.about_facts)
     values = {

@@ -63,6 +63,9 @@ COLUMNS = (
     *("mean_abs_error", "root_mean_square_error", "relative_error", "share_released", "largest_bias"),
 )
 
+SUMS = ("cells", "absolute errors", "squared errors", "trips", "cells with a released number above 0")
+"""What is summed over the cells of a size class."""
+
 PAIRS_OF_A_ZONE = 10
 TRIPS_OF_A_ZONE = 1000
 
@@ -102,17 +105,17 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     names_of_totals = [(tree.origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, tree.destination.level_names[-1])]
     level_names = [*tree.level_names, *names_of_totals[: len(true_totals)]]
     biases = []
-    sums = {name: np.zeros((len(level_names), 5, len(SIZE_CLASSES))) for name in truths}
+    sums = {name: np.zeros((len(level_names), len(SUMS), len(SIZE_CLASSES))) for name in truths}
     for release in simulate_releases(plan, trips, runs, 0):
         for name, truth in truths.items():
             for level, released in enumerate(sum_trips_by_level(tree, release.leaves, release.segments.get(name))):
                 cells = tree.cells(level) * truth.categories
                 sums[name][level] += _sum_by_size_class(truth.levels[level], released, cells)
-        own_totals = sum_trips_by_zone(tree, release.leaves)
-        for level, side in enumerate(true_totals, tree.depth + 1):
-            zones = np.arange(len(true_totals[side]))
-            sums[TOTALS][level] += _sum_by_size_class((zones, true_totals[side]), (zones, own_totals[side]), len(zones))
-        biases.append([row["largest_bias"] for row in compute_area_total_errors(true_totals, own_totals)])
+        released_totals = sum_trips_by_zone(tree, release.leaves)
+        for level, (side, true) in enumerate(true_totals.items(), tree.depth + 1):
+            zones = np.arange(len(true))
+            sums[TOTALS][level] += _sum_by_size_class((zones, true), (zones, released_totals[side]), len(zones))
+        biases.append([row["largest_bias"] for row in compute_area_total_errors(true_totals, released_totals)])
     errors = []
     for name, sums_of_levels in sums.items():
         for level, (origin_level, destination_level) in enumerate(level_names):
@@ -120,11 +123,13 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
             errors.append(
                 rows.assign(level=level, origin_level=origin_level, destination_level=destination_level, breakdown=name)
             )
-    found = pd.concat(errors, ignore_index=True)
-    is_total = (found["level"] > tree.depth) & (found["size_class"] == ALL_SIZES)
-    found.loc[is_total, "largest_bias"] = np.mean(biases, axis=0)
-    columns = [*COLUMNS[:3], *(["breakdown"] if plan.breakdowns else []), *COLUMNS[3:]]
-    return found[columns]
+    errors_of_all = pd.concat(errors, ignore_index=True)
+    is_total = (errors_of_all["level"] > tree.depth) & (errors_of_all["size_class"] == ALL_SIZES)
+    errors_of_all.loc[is_total, "largest_bias"] = np.mean(biases, axis=0)  # of both sides, in the order of the levels
+    columns = [*COLUMNS]
+    if plan.breakdowns:
+        columns.insert(columns.index("size_class"), "breakdown")
+    return errors_of_all[columns]
 
 
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
@@ -172,15 +177,20 @@ def make_synthetic_table(geography: Geography, destination_geography: Geography 
 
 
 def _draw_flows_by_size(tree: FlowTree) -> KnownFlows:
-    """Return synthetic flows in proportion to random sizes of their origin and of their destination."""
+    """Return synthetic flows in proportion to random sizes of their origin and of their destination.
+
+    There are ``PAIRS_OF_A_ZONE`` pairs per zone of the larger side, or fewer if too few distinct pairs are drawn or
+    exist, and ``TRIPS_OF_A_ZONE`` trips per zone of the larger side.
+    """
     origins, destinations = len(tree.origin.zones), len(tree.destination.zones)
     most = max(origins, destinations)
     pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
+    draws = 4 * pairs  # some pairs are drawn several times
     generator = make_generator(SEED)
     origin_sizes = draw_pareto_numbers(generator, origins, 1.2)
     destination_sizes = draw_pareto_numbers(generator, destinations, 1.2)
-    drawn_origins = generator.choice(origins, 4 * pairs, p=origin_sizes / origin_sizes.sum())
-    drawn_destinations = generator.choice(destinations, 4 * pairs, p=destination_sizes / destination_sizes.sum())
+    drawn_origins = generator.choice(origins, draws, p=origin_sizes / origin_sizes.sum())
+    drawn_destinations = generator.choice(destinations, draws, p=destination_sizes / destination_sizes.sum())
     cells = np.unique(drawn_origins.astype(np.int64) * destinations + drawn_destinations)
     chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))
     origin, destination = (zone.astype(np.int32) for zone in np.divmod(chosen, destinations))
@@ -190,22 +200,25 @@ def _draw_flows_by_size(tree: FlowTree) -> KnownFlows:
 
 
 def _sum_by_size_class(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
-    """Return five sums for each size class of one level; shape (5, classes).
+    """Return the ``SUMS`` of each size class of one level; shape (sums, classes).
 
-    They are the number of cells, the absolute errors, the squared errors, the trips, and the number of cells with a
-    released number above 0. ``cells`` is the number of all cells of the level.
+    The class of a cell follows from its true trips. ``cells`` is the number of all cells of the level.
     """
     trips, released_trips = align_trips(true, released)
     size_class = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
     error = np.abs(released_trips - trips).astype(np.float64)
     values_of_cells = (np.ones(len(trips)), error, error**2, trips, released_trips > 0)
     sums = np.array([np.bincount(size_class, values, minlength=len(SIZE_CLASSES)) for values in values_of_cells])
-    sums[0, 0] += cells - len(trips)  # cells that have trips in neither table
+    cells_of_classes = sums[0]
+    cells_of_classes[0] += cells - len(trips)  # the class of 0 trips also has the cells with no trips in either table
     return sums
 
 
 def _compute_class_errors(sums: NDArray[np.float64]) -> pd.DataFrame:
-    """Return the errors of one level from its sums, first for all cells and then for each size class that has cells."""
+    """Return the errors of one level from its ``SUMS``, first for all cells and then for each size class with cells.
+
+    ``sums`` has the shape (sums, classes), and may be means over several runs.
+    """
     cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = pd.DataFrame(
@@ -229,17 +242,17 @@ def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     """Return the trip counts of a table, in the order of the plan's flow tree.
 
     The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
-    always gives the same categories. Pairs that the plan states cannot have trips have none. Raises OdError if the
-    table is over another geography.
+    always gives the same categories. Trips of pairs that cannot have trips according to the plan are left out. Raises
+    OdError if the table is over another geography.
     """
-    tree, own_tree = plan.tree, table.tree
-    if (tree.origin.digest, tree.destination.digest) != (own_tree.origin.digest, own_tree.destination.digest):
+    tree, table_tree = plan.tree, table.tree
+    if (tree.origin.digest, tree.destination.digest) != (table_tree.origin.digest, table_tree.destination.digest):
         message = f"the table {table.name!r} does not have the areas of the plan"
         step = "give a table with the same zone lists, or a synthetic table"
         raise OdError("OD-FORECAST-GEOGRAPHY", message, next_step=step)
     trips = table.trips
-    if tree.order != own_tree.order:
-        leaves = make_leaf_nodes(own_tree, trips)
+    if tree.order != table_tree.order:
+        leaves = make_leaf_nodes(table_tree, trips)
         trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
     if tree.possible is not None:
         is_possible = tree.are_possible(trips.rank)
@@ -266,17 +279,17 @@ class RepeatableNoise:
         self._numbers = numbers
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Return draws from the discrete Gaussian distribution; shape (size,)."""
+        """Return discrete Gaussian draws for ``size`` cells of a level from the cell ``first``; shape (size,)."""
         return simulate_draws(DiscreteGaussian(variance), _Words(*self._numbers, level, first), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Return draws from the discrete Laplace distribution; shape (size,)."""
+        """Return discrete Laplace draws, the same at every call; shape (size,)."""
         return simulate_draws(DiscreteLaplace(scale), _Words(*self._numbers), size)
 
     def draw_laplace_at(self, scale: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
-        """Return draws from the discrete Laplace distribution that depend on the position of the cells, as others do.
+        """Return discrete Laplace draws for ``size`` cells of a level from the cell ``first``; shape (size,).
 
-        Without it, all levels, and all pieces of a level, would have the same noise.
+        With :meth:`draw_laplace`, all levels, and all pieces of a level, would have the same noise.
         """
         return simulate_draws(DiscreteLaplace(scale), _Words(*self._numbers, level, first), size)
 
@@ -294,10 +307,9 @@ class _Words:
 def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
     """Yield ``runs`` releases of a plan, each with its own noise.
 
-    The trip counts are those of :func:`arrange_counts_for_plan`. Known totals of the plan are of other trips, and are
-    left out. Simulations with the same ``number`` have the same
-    noise. If it is None, the noise is new at every call. Raises OdError if the variance of the noise is too large for
-    the backend ``table``.
+    ``trips`` are those of :func:`arrange_counts_for_plan`. The plan's known totals are of other trips, and are left
+    out. The same ``number`` gives the same noise; None gives new noise at every call. Raises OdError if the variance of
+    the noise is too large for the backend ``table``.
     """
     noise = resolve_noise_source(NOISE)
     if max(step.variance_bound for step in plan.charged_steps) > BACKENDS[NOISE].largest_variance:
@@ -307,9 +319,10 @@ def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: i
             " largest that a forecast draws",
             next_step="request a larger epsilon",
         )
-    alone = replace(plan, known=())
+    without_known = replace(plan, known=())
     for run in range(runs):
-        yield run_plan(alone, trips, noise if number is None else RepeatableNoise(number, run), MemoryMeasurements())
+        noise_of_run = noise if number is None else RepeatableNoise(number, run)
+        yield run_plan(without_known, trips, noise_of_run, MemoryMeasurements())
 
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
@@ -326,23 +339,25 @@ def with_budget(plan: ReleasePlan, budget: Budget, segments: Segments | None = N
 Mask = NDArray[np.bool_]
 
 Users = tuple[float, Sequence[tuple[int, int]]]
-"""The share of users who travel alike, of any sum, and numbers of pairs of zones with a user's trips of each pair."""
+"""Users who travel alike: their share, and tuples (pairs, trips) of a number of pairs of zones and the trips of each.
+
+The shares of all users may have any sum."""
 
 
 def parse_users(text: str) -> Users:
     """Return the users that a text describes.
 
-    ``60: 2x9 4x1`` are a share of 60 with 9 trips for each of 2 pairs of zones, such as to and from work, and 1 for
-    each of 4 others. Raises OdError if the text has another form.
+    ``60: 2x9 4x1`` are users with a share of 60, each with 9 trips of each of 2 pairs of zones, such as to and from
+    work, and 1 trip of each of 4 other pairs. Raises OdError if the text has another form.
     """
     share, _, travel = text.partition(":")
     matches = [re.fullmatch(r"([1-9]\d{0,2})x([1-9]\d{0,2})", part) for part in travel.split()]
-    pairs = [(int(match[1]), int(match[2])) for match in matches if match]
+    travel_of_user = [(int(match[1]), int(match[2])) for match in matches if match]
     is_share = re.fullmatch(r"\d{1,9}(\.\d{1,9})?", share) and float(share) != 0
-    if not is_share or not pairs or len(pairs) < len(matches):
+    if not is_share or not travel_of_user or len(travel_of_user) < len(matches):
         step = "give a share of the users, and their pairs of zones x trips, such as '60: 2x9 4x1'"
         raise OdError("OD-BOUNDS-USERS", f"{text!r} does not describe users", next_step=step)
-    return float(share), pairs
+    return float(share), travel_of_user
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -358,35 +373,40 @@ class UserTrips:
 
     @classmethod
     def simulate(cls, known: KnownFlows, plan: ReleasePlan, users: Sequence[Users]) -> UserTrips:
-        """Make up users with about as many trips in all as known flows, always the same.
+        """Make up users who have about as many trips in all as known flows. The same arguments give the same users.
 
-        The pairs of a user are drawn with the chances of the flows, each by itself, so a few are drawn twice. Raises
-        OdError if there are no flows, or they are over another geography.
+        Each pair of a user is drawn independently, with a chance in proportion to its flow, so a few pairs of a user
+        are equal. Raises OdError if there are no flows, or they are over another geography.
         """
         trips, generator = arrange_counts_for_plan(known, plan), make_generator(SEED)
         if not trips.total:
             raise OdError("OD-BOUNDS-USERS", f"{known.name} has no trips", next_step="give a table with trips")
-        shares = np.cumsum([share for share, _ in users])
-        mean_trips = sum(share * pairs * of_pair for share, travel in users for pairs, of_pair in travel) / shares[-1]
-        number_of_users = max(round(trips.total / mean_trips), 1)
-        ends = np.rint(shares / shares[-1] * number_of_users).astype(np.int64)  # of the users who travel alike
+        cumulative_shares = np.cumsum([share for share, _ in users])
+        sum_of_shares = cumulative_shares[-1]
+        weighted = (share * pairs * trips_of_pair for share, travel in users for pairs, trips_of_pair in travel)
+        number_of_users = max(round(trips.total / (sum(weighted) / sum_of_shares)), 1)
+        ends = np.rint(cumulative_shares / sum_of_shares * number_of_users).astype(
+            np.int64
+        )  # of users who travel alike
         rank, user = list[Integers](), list[Integers]()
         first = 0
         for (_, travel), end in zip(users, ends, strict=True):
-            for pairs, of_pair in travel:
+            for pairs, trips_of_pair in travel:
                 drawn_trips = generator.integers(0, trips.total, (end - first) * pairs)
                 leaf = np.searchsorted(trips.before, drawn_trips, side="right") - 1
-                rank.append(np.repeat(trips.rank[leaf], of_pair))
-                user.append(np.repeat(np.arange(first, end), pairs * of_pair))
+                rank.append(np.repeat(trips.rank[leaf], trips_of_pair))
+                user.append(np.repeat(np.arange(first, end), pairs * trips_of_pair))
             first = end
         return cls(plan.tree, np.concatenate(rank), np.concatenate(user))
 
     def mark_counted_trips(
         self, max_trips: int, max_trips_pair: int | None = None, left: Integers | None = None
     ) -> Mask:
-        """Return which trips a release counts, in a random order in place of the keyed one; shape (trips,).
+        """Return which trips a release counts; shape (trips,).
 
-        ``left`` is the largest number of trips that the year allows each user; shape (users,).
+        Of each user, a release counts at most ``max_trips`` trips, and of each pair of a user at most
+        ``max_trips_pair``. They are the first trips in a random order, which stands for the keyed order of a release.
+        ``left`` is the number of trips that the year's bound still allows each user; shape (users,). None is no bound.
         """
         counted = np.ones(len(self.rank), dtype=np.bool_)
         if max_trips_pair is not None:
@@ -397,62 +417,73 @@ class UserTrips:
     def mark_trips_within_bounds(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
         """Return which trips the bounds of a unit leave; shape (trips,).
 
-        Under a unit of a year, a user makes these trips in each of ``periods`` periods of a year, and the trips are
-        those of an average one: as many users are in their first period as in any other one.
+        If the unit is of a year, each user is taken to make these trips in each of ``periods`` periods of the year. The
+        result is that of an average period: each user is in a random one of the periods, with equal numbers of users in
+        each, and has used the year's bound in the periods before.
         """
-        counted = self.mark_counted_trips(*unit.bounds)
+        max_trips, max_trips_pair = unit.bounds
+        counted = self.mark_counted_trips(max_trips, max_trips_pair)
         if unit.max_trips_year is None:
             return counted
         trips_of_user = np.bincount(self.user[counted], minlength=int(self.user.max()) + 1)
         periods_before = make_generator(SEED).permutation(len(trips_of_user)) % periods
         left = np.maximum(unit.max_trips_year - trips_of_user * periods_before, 0)
-        return self.mark_counted_trips(*unit.bounds, left)
+        return self.mark_counted_trips(max_trips, max_trips_pair, left)
 
     def count_flows(self, chosen: Mask) -> KnownFlows:
-        """Return the flows of chosen trips; shape (trips,)."""
+        """Return the flows of the trips that the mask ``chosen`` marks; shape (trips,)."""
         trips = TripCounts.from_ranks(self.rank[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
         return KnownFlows("trips of users", "synthetic", self.tree, trips)
 
     def make_flows_within(self, max_trips_pair: int | None) -> KnownFlows:
-        """Return the flows of the trips that a pair cap alone leaves; of all trips without one."""
+        """Return the flows of the trips that a bound of the trips of each pair alone leaves; of all trips if None."""
         if max_trips_pair not in self._flows_within:
-            self._flows_within[max_trips_pair] = self.count_flows(
-                self.mark_counted_trips(len(self.rank), max_trips_pair)
-            )
+            without_bound = len(self.rank)  # no user has more trips
+            counted = self.mark_counted_trips(without_bound, max_trips_pair)
+            self._flows_within[max_trips_pair] = self.count_flows(counted)
         return self._flows_within[max_trips_pair]
 
     @cached_property
     def _flows_within(self) -> dict[int | None, KnownFlows]:
-        """Flows that :meth:`make_flows_within` returned, since many bounds have the same pair cap."""
+        """Flows that :meth:`make_flows_within` returned, by its argument, which many candidate bounds share."""
         return {}
 
     @cached_property
     def _grouped(self) -> dict[str, tuple[Integers, Integers]]:
-        """Trips in the order of groups, which are users (``user``) or a user's pairs (``pair``), at random in a group.
+        """Orders of the trips by group, where a group is a user (``user``) or a pair of a user (``pair``).
 
-        With each is the position of the first trip of its group in this order; shape (trips,) each.
+        Each value has two arrays of shape (trips,): the trips in the order of their groups, at random within a group;
+        and, for each position in this order, that of the first trip of the same group.
         """
         random = make_generator(SEED).permutation(len(self.rank))
         grouped = {}
         for name, keys in {"user": (self.user,), "pair": (self.user, self.rank)}.items():
             order = np.lexsort((random, *keys))
-            is_first = np.zeros(len(order), dtype=np.bool_)
+            is_first = np.zeros(len(order), dtype=np.bool_)  # the first of all trips has the position 0 below anyway
             for key in keys:
                 is_first[1:] |= key[order[1:]] != key[order[:-1]]
             grouped[name] = order, np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
         return grouped
 
-    def _count_trips_before(self, among: Mask, group: str) -> Integers:
-        """Return how many of the trips ``among`` some come before each trip in its group; shape (trips,)."""
+    def _count_trips_before(self, marked: Mask, group: str) -> Integers:
+        """Return, for each trip, the number of marked trips before it in its group; shape (trips,).
+
+        ``group`` is a name of :attr:`_grouped`, whose order this is.
+        """
         order, first = self._grouped[group]
-        before = np.cumsum(among[order], dtype=np.int64) - among[order]  # in the order of the groups
+        before = np.cumsum(marked[order], dtype=np.int64) - marked[order]  # in the order of the groups
         before_in_group = np.empty(len(order), dtype=np.int64)
         before_in_group[order] = before - before[first]
         return before_in_group
 
 
 def iterate_candidate_contribution_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
-    """Yield a unit with half, once and twice its m, some c and, if there is one, its M and one that never binds."""
+    """Yield the unit of a user with other contribution bounds.
+
+    The bound m of a user's trips is half of the declared one, the declared one or twice it. The bound c of the trips of
+    a pair is absent, 1, 2 or 5. The bound M of a year, if the unit has one, is the declared one or m * ``periods``,
+    which never binds.
+    """
     declared, declared_yearly = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
         yearly_bounds: list[int | None] = [None]
@@ -465,9 +496,10 @@ def iterate_candidate_contribution_bounds(unit: PrivacyUnit, periods: int = 1) -
 
 
 def with_contribution_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> ReleasePlan:
-    """Return a plan with other bounds that costs a user the same: a release, or ``periods`` releases of a year.
+    """Return a plan with the contribution bounds of ``unit`` and the same cost for a user.
 
-    With Laplace noise, that is the same epsilon at each level; otherwise, the same rho.
+    The cost is that of a release or, if the unit is of a year, that of the ``periods`` releases of a year. With Laplace
+    noise, the plan keeps the epsilon of each level; otherwise, it keeps rho.
     """
     bounded = replace(plan, unit=unit, bands=None)
     if plan.mechanism.has_laplace_noise:
@@ -496,7 +528,8 @@ def simulate_errors_of_contribution_bounds(
 ) -> ErrorsOfBounds:
     """Simulate releases of the trips within the contribution bounds of a plan, and return their errors as shares.
 
-    ``within_bounds`` marks the trips within the bounds m, c and M; shape (trips,).
+    ``trips`` are all trips of the users, and ``within_bounds`` marks those within the bounds m, c and M; shape
+    (trips,). The mean is over ``runs`` releases.
     """
     all_flows, flows_within_c = trips.make_flows_within(None), trips.make_flows_within(plan.unit.max_trips_pair)
     released_trips = arrange_counts_for_plan(trips.count_flows(within_bounds), plan)
@@ -506,6 +539,7 @@ def simulate_errors_of_contribution_bounds(
     for release in simulate_releases(plan, released_trips, runs, 0):
         for sums, flows in ((error_of_all, all_flows), (error_within_c, flows_within_c)):
             sums += cells * [row["mean_abs_error"] for row in flows.truth.compute_errors(release.leaves)]
+    # The nodes of an unmeasured level have one child each, and the noise of the next measured level.
     steps = [next(step for step in plan.totals if step.level >= level) for level in levels]
     m, c = plan.unit.bounds
     return {

@@ -50,27 +50,32 @@ def make_digit_geography(fan_outs: Sequence[Integers]) -> Geography:
 
 
 def make_italian_codes(province_counts: Integers, town_counts: Integers) -> list[list[str]]:
-    """Return the codes of regions, provinces and towns as in Italy: a town's code begins with its province's.
+    """Return the codes of regions, of provinces and of towns as in Italy.
 
-    ``province_counts`` has the number of provinces of each region, and ``town_counts`` that of the towns of each
-    province.
+    The code of a town begins with that of its province. Regions and provinces are numbered without regard to each
+    other. ``province_counts`` has the number of provinces of each region, and ``town_counts`` the number of towns of
+    each province.
     """
-    regions = make_numbered_codes([""], [len(province_counts)], 2)
-    provinces = make_numbered_codes([""], [len(town_counts)], 3)
-    return [regions, provinces, make_numbered_codes(provinces, town_counts, 3)]
+    regions = make_numbered_codes([""], [len(province_counts)], width=2)
+    provinces = make_numbered_codes([""], [len(town_counts)], width=3)
+    return [regions, provinces, make_numbered_codes(provinces, town_counts, width=3)]
 
 
 def make_numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Integers, width: int) -> list[str]:
     """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
-    return [
-        f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
-    ]
+    codes = []
+    for prefix, count in zip(prefixes, counts, strict=True):
+        codes += [f"{prefix}{number:0{width}d}" for number in range(1, count + 1)]
+    return codes
 
 
 def make_geography_from_codes(
     levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Integers]
 ) -> Geography:
-    """Return a geography with the names of its levels, and the codes and fan-outs of each level."""
+    """Return a geography with the given names of levels and codes of areas, for each level below the whole space.
+
+    ``fan_outs`` has the number of children of each area, in one array per level, from the whole space down.
+    """
     parents = [np.repeat(np.arange(len(counts), dtype=np.int32), counts) for counts in fan_outs]
     return Geography(tuple(levels), ((WHOLE_SPACE,), *map(tuple, codes)), (np.empty(0, dtype=np.int32), *parents))
 
@@ -144,8 +149,9 @@ def make_italy_flows(seed: int, *, scale: float = 1.0, pairs: int = 650_000, tri
     probabilities, and the destination within reach by size. Each distinct pair gets one trip. The remaining trips are
     assigned to the pairs by gravity too, with heavy tails.
 
-    ``scale``, above 0 and at most 10, is a factor of the numbers of zones, pairs with trips (each zone with itself is
-    one) and trips. The logarithm of the number of areas of each level changes by the same factor. At most a quarter of
+    ``scale``, above 0 and at most 10, multiplies the number of zones, of pairs with trips and of trips. Each zone with
+    itself is a pair with trips. The logarithms of the numbers of areas of all levels change by one factor. At most a
+    quarter of
     all pairs have trips. Raises OdError if the scale is out of range, there are fewer trips than pairs, or too few or
     too many pairs for the zones.
     """
@@ -155,10 +161,9 @@ def make_italy_flows(seed: int, *, scale: float = 1.0, pairs: int = 650_000, tri
     geography = make_geography_from_codes(
         ["region", "province", "town"], make_italian_codes(province_counts, town_counts), fan_outs
     )
-    reach = {2: 0.5, 1: 0.3, 0: 0.2}
-    return draw_gravity_flows(
-        generator, "italy", geography, town_size, reach, *scale_table_size(geography, scale, pairs, trips)
-    )
+    reach = {2: 0.5, 1: 0.3, 0: 0.2}  # within a province, a region and the country; towns pair with themselves anyway
+    scaled_pairs, scaled_trips = scale_table_size(geography, scale, pairs, trips)
+    return draw_gravity_flows(generator, "italy", geography, town_size, reach, pairs=scaled_pairs, trips=scaled_trips)
 
 
 def make_gravity_flows(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
@@ -172,18 +177,18 @@ def make_gravity_flows(seed: int, geography: Geography, *, pairs: int, trips: in
     generator = make_generator(seed)
     size = draw_pareto_numbers(generator, len(geography.zones), 1.2)
     reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
-    return draw_gravity_flows(
-        generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1)
-    )
+    town = max(geography.depth - 1, 1)
+    return draw_gravity_flows(generator, "gravity", geography, size, reach, pairs=pairs, trips=trips, town=town)
 
 
 def _draw_pareto_flows(
     generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
 ) -> SyntheticFlows:
-    """Return Pareto flows of exponent 1 on a random share ``filled`` of the pairs, rescaled from 1 up and rounded down.
+    """Return flows on a random share ``filled`` of the pairs, with Pareto-distributed trips of exponent 1.
 
-    The scale is the largest at which the flows sum to at most ``trips``. The published data sets are identified by that
-    sum. ``kind`` is the first word of the data set's name.
+    A flow is 1 + factor * (Pareto number - 1), rounded down. The factor is the largest for which the flows sum to at
+    most ``trips``, because the published data sets are identified by that sum. ``kind`` is the first word of the data
+    set's name.
     """
     zones = len(geography.zones)
     pairs = int(filled * zones**2)
@@ -192,16 +197,18 @@ def _draw_pareto_flows(
         raise _make_synthetic_data_error(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
     above_least = draw_pareto_numbers(generator, pairs, 1.0) - 1
-    most = (trips - pairs + 1) / above_least.max()
-    factor = _find_largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= trips - pairs))
+    further_trips = trips - pairs
+    most = (further_trips + 1) / above_least.max()  # with this factor, one flow alone has more than the further trips
+    factor = _find_largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= further_trips))
     flow = 1 + np.floor(above_least * factor).astype(np.int64)
-    return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_split_pairs(chosen, zones), flow)
+    origin, destination = _split_pairs(chosen, zones)
+    return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, origin, destination, flow)
 
 
 def _find_largest_factor(most: float, fits: Callable[[float], bool]) -> float:
-    """Return the largest factor up to ``most`` that fits, by bisection."""
+    """Return the largest factor up to ``most`` that fits, by bisection. Every factor below one that fits must fit."""
     least = 0.0
-    for _ in range(100):
+    for _ in range(100):  # more halvings than a float has binary digits
         factor = (least + most) / 2
         if fits(factor):
             least = factor
@@ -211,22 +218,31 @@ def _find_largest_factor(most: float, fits: Callable[[float], bool]) -> float:
 
 
 def compute_scaling_power(zones: int, scale: float) -> float:
-    """Return the power p with ``zones**p = scale * zones``, to which the numbers of all areas are raised."""
+    """Return the power p with ``zones**p = scale * zones``, to which the numbers of areas of all levels are raised.
+
+    Raises OdError if ``scale`` is out of range for the number of zones.
+    """
     if not 0 < scale <= 10 or scale * zones < 2:
         raise _make_synthetic_data_error(f"the scale {scale} leaves no zones or is above 10")
     return math.log(scale * zones) / math.log(zones)
 
 
 def scale_table_size(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
-    """Return the numbers of pairs and trips for a geography that is already scaled by ``scale``."""
-    return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
+    """Return the scaled numbers of pairs and of trips; at most a quarter of the pairs of the scaled geography."""
+    most_pairs = len(geography.zones) ** 2 // 4
+    return min(round(pairs * scale), most_pairs), round(trips * scale)
 
 
 def draw_italian_towns(generator: np.random.Generator, power: float) -> tuple[Integers, Integers, Reals]:
-    """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
+    """Return the number of provinces per region, the number of towns per province, and the sizes of the towns.
+
+    At a ``power`` of 1, these are 20 regions, 110 provinces and 8,092 towns, with at most 11 provinces in a region and
+    190 towns in a province. All these numbers are raised to the power.
+    """
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
-    province_counts = split_total(generator.gamma(4.0, size=regions), provinces, round(11**power))
-    town_counts = split_total(generator.gamma(3.0, size=provinces), towns, round(190**power))
+    most_provinces, most_towns = round(11**power), round(190**power)
+    province_counts = split_total(generator.gamma(4.0, size=regions), provinces, most_provinces)
+    town_counts = split_total(generator.gamma(3.0, size=provinces), towns, most_towns)
     return province_counts, town_counts, draw_pareto_numbers(generator, towns, 1.2)
 
 
@@ -240,10 +256,10 @@ def split_total(weights: Reals, total: int, most: int) -> Integers:
     def scale_weights(factor: float) -> Integers:
         return np.clip(weights * factor, 1, most).astype(np.int64)
 
-    parts = scale_weights(
-        _find_largest_factor(2 * total / weights.min(), lambda factor: bool(scale_weights(factor).sum() <= total))
-    )
-    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
+    most_factor = 2 * total / weights.min()  # with this factor, every part is ``most``
+    parts = scale_weights(_find_largest_factor(most_factor, lambda factor: bool(scale_weights(factor).sum() <= total)))
+    missing = total - parts.sum()  # equal weights would reach their next number together, and so exceed the total
+    parts[np.flatnonzero(parts < most)[:missing]] += 1
     return parts
 
 
@@ -262,51 +278,67 @@ def draw_gravity_flows(
     ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
 
     Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
-    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
-    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
+    by the size of their smallest common area down to the level ``town``, at least 1. For pairs of different towns, this
+    is multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
     """
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
         rule = "there must be more pairs than zones, at most half of all pairs, and at least one trip for each"
         raise _make_synthetic_data_error(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
-    pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
-    while len(pair) < pairs:
-        drawn = [
-            _draw_pairs(generator, geography, level, size**0.8, round((1.2 * (pairs - len(pair)) + zones) * chance))
-            for level, chance in reach.items()
-        ]
-        pair = np.unique(np.concatenate((pair, *drawn)))
-    inner = np.flatnonzero(pair % (zones + 1) != 0)
-    pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
-    origin, destination = _split_pairs(pair, zones)
+    origin, destination = _draw_distinct_pairs(generator, geography, size, reach, pairs)
     weight = np.full(pairs, 1 / size.sum())
     for level in range(1, town + 1):
         area = geography.ancestors(level)
-        both = area[origin] == area[destination]
-        weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
+        is_within_area = area[origin] == area[destination]
+        weight[is_within_area] = 1 / np.bincount(area, size)[area[origin[is_within_area]]]
     weight *= size[origin]
     weight *= size[destination]
-    own, other = np.flatnonzero(both), np.flatnonzero(~both)  # pairs within a town, and of different towns
-    weight[other] *= draw_pareto_numbers(generator, len(other), 1.2)
+    within_town, between_towns = np.flatnonzero(is_within_area), np.flatnonzero(~is_within_area)  # at the last level
+    weight[between_towns] *= draw_pareto_numbers(generator, len(between_towns), 1.2)
     further_trips = trips - pairs
-    further_own = further_trips
-    if len(other):
-        further_own = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), further_trips)
+    further_within = further_trips
+    if len(between_towns):
+        further_within = min(max(round(OWN_TOWN_SHARE * trips) - len(within_town), 0), further_trips)
     counts = np.ones(pairs, dtype=np.int64)
-    for group, further in ((own, further_own), (other, further_trips - further_own)):
+    for group, further in ((within_town, further_within), (between_towns, further_trips - further_within)):
         if len(group):
             counts[group] += generator.multinomial(further, weight[group] / weight[group].sum())
     return SyntheticFlows(name, geography, origin, destination, counts)
 
 
+def _draw_distinct_pairs(
+    generator: np.random.Generator, geography: Geography, size: Reals, reach: dict[int, float], pairs: int
+) -> tuple[Numbers, Numbers]:
+    """Return the origins and destinations of ``pairs`` distinct pairs, sorted; shape (pairs,) each.
+
+    Each zone is paired with itself. The other pairs are drawn by :func:`_draw_pairs`, as ``reach`` says.
+    """
+    zones = len(size)
+    pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
+    while len(pair) < pairs:
+        to_draw = 1.2 * (pairs - len(pair)) + zones  # more than are missing, because some are drawn twice
+        drawn = [
+            _draw_pairs(generator, geography, level, size**0.8, round(to_draw * share))
+            for level, share in reach.items()
+        ]
+        pair = np.unique(np.concatenate((pair, *drawn)))
+    removable = np.flatnonzero(pair % (zones + 1) != 0)  # not a zone with itself
+    excess = generator.choice(removable, len(pair) - pairs, replace=False, shuffle=False)
+    return _split_pairs(np.delete(pair, excess), zones)
+
+
 def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Integers:
-    """Return ``count`` random pairs as origin * zones + destination, drawn by size within the areas of a level."""
+    """Return ``count`` random pairs as origin * zones + destination; shape (count,).
+
+    The origin is drawn by size from all zones, and the destination by size from the origin's area of ``level``.
+    """
     origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
     area = geography.ancestors(level)[origin]
     first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
     size_before = np.concatenate(([0.0], np.cumsum(size)))  # of each zone, and in total
     drawn = size_before[first] + generator.random(count) * (size_before[end] - size_before[first])
-    destination = np.clip(np.searchsorted(size_before, drawn, side="right") - 1, first, end - 1)
+    containing = np.searchsorted(size_before, drawn, side="right") - 1
+    destination = np.clip(containing, first, end - 1)  # a rounding error does not leave the area
     pair: Integers = origin.astype(np.int64) * len(size) + destination
     return pair
 
@@ -430,7 +462,7 @@ def list_synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
     """
     sparse, half = Fraction(1, 100), Fraction(1, 2)
     random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
-    made: dict[str, Callable[[], SyntheticFlows]] = {
+    makers: dict[str, Callable[[], SyntheticFlows]] = {
         "binary complete": partial(make_binary_flows, SEED, trips=1_051_271),
         "binary dense": partial(make_binary_flows, SEED, filled=half, trips=734_688),
         "binary sparse": partial(make_binary_flows, SEED, filled=sparse, trips=23_302),
@@ -439,12 +471,12 @@ def list_synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
         "random sparse": partial(make_random_tree_flows, SEED, filled=sparse, trips=67_840),
         "italy": partial(make_italy_flows, SEED),
     }
-    return {name: partial(make_known_flows, name, make) for name, make in made.items()}
+    return {name: partial(make_known_flows, name, make_flows) for name, make_flows in makers.items()}
 
 
-def make_known_flows(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
+def make_known_flows(name: str, make_flows: Callable[[], SyntheticFlows]) -> KnownFlows:
     """Make synthetic flows, and return them as known flows with a name."""
-    return KnownFlows.from_synthetic_flows(replace(make(), name=name))
+    return KnownFlows.from_synthetic_flows(replace(make_flows(), name=name))
 
 
 _ANY_PERIOD = "2000"
@@ -461,10 +493,11 @@ def read_known_flows(
     *,
     one_row_a_trip: bool = False,
 ) -> KnownFlows:
-    """Count the records of a public or synthetic file as a release does, without reading all into memory.
+    """Count the records of a public or synthetic file as a release does, without reading all records into memory.
 
-    ``flows`` is a Parquet or CSV file with one row per flow or trip. All rows count; dates and users are not checked.
-    ``levels`` are the columns of the public zone list that are levels, coarse to fine.
+    ``flows`` is a Parquet or CSV file with one row per flow or, if ``one_row_a_trip``, per trip. All rows count; dates
+    and users are not checked. ``zones`` is the file of the public zone list, and ``levels`` are its columns that are
+    levels, coarse to fine.
 
     Raises:
         OdError: the marking is missing or unknown, files are missing or faulty, or too many trips have zones that the

@@ -49,12 +49,16 @@ class Truth(Confidential):
     @classmethod
     def from_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
         """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
-        trips = None if breakdown is None else tabulate_trips_by_category(counts, breakdown)
-        levels = tuple(sum_trips_by_level(tree, make_leaf_nodes(tree, counts), trips))
-        return cls(tree, levels, 1 if trips is None else trips.shape[1])
+        segments = None if breakdown is None else tabulate_trips_by_category(counts, breakdown)
+        levels = tuple(sum_trips_by_level(tree, make_leaf_nodes(tree, counts), segments))
+        return cls(tree, levels, 1 if segments is None else segments.shape[1])
 
     def compute_errors(self, leaves: Nodes, segments: Integers | None = None) -> list[dict[str, float]]:
-        """Return the errors of released leaves: one row per level, as in :func:`od_core.evaluate`."""
+        """Return the errors of released leaves: one row per level, with the names of :func:`compute_level_errors`.
+
+        If these true flows are by category, ``segments`` must have the released trips of each leaf by the same
+        categories; shape (leaves, categories).
+        """
         rows = []
         for level, released in enumerate(sum_trips_by_level(self.tree, leaves, segments)):
             cells = self.tree.cells(level) * self.categories
@@ -63,7 +67,7 @@ class Truth(Confidential):
 
 
 def make_leaf_nodes(tree: FlowTree, counts: TripCounts) -> Nodes:
-    """Return the leaf nodes with trips."""
+    """Return the leaf nodes with trips, in tree order."""
     pairs = tree.find_leaf_pairs(counts.rank)
     return Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
 
@@ -72,30 +76,30 @@ def tabulate_trips_by_category(counts: TripCounts, breakdown: str) -> Integers:
     """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
     categories = counts.by_segment[breakdown]
     trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
-    for k, category in enumerate(categories):
+    for k, category in enumerate(categories):  # a leaf with trips of a category has trips, so its rank is found
         trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
     return trips
 
 
 def sum_trips_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = None) -> Iterator[Level]:
-    """Yield the sums of the trips of leaves in tree order at each level, 0 (root) to T.
+    """Yield, for each level from 0 (root) to T, the sums of the trips of leaves. The leaves must be in tree order.
 
-    ``segments`` are the trips of each leaf by the categories of a breakdown, to sum them instead; shape (leaves,
-    categories).
+    If ``segments`` has the trips of each leaf by the categories of a breakdown, shape (leaves, categories), the sums
+    are by category. Cells whose trips sum to 0 are left out.
     """
     trips = leaves.trips if segments is None else segments
     categories = np.arange(1 if segments is None else segments.shape[1])
     rank_of_leaves = tree.compute_first_ranks(leaves)
     for level in range(tree.depth + 1):
-        rank = tree.compute_first_ranks(tree.find_ancestors(leaves, level))
-        first = np.searchsorted(rank_of_leaves, rank)  # the leaves of a node are consecutive
-        keys = (rank[:, np.newaxis] * len(categories) + categories).ravel()
-        sums = np.add.reduceat(trips, first, axis=0).ravel()
+        rank_of_nodes = tree.compute_first_ranks(tree.find_ancestors(leaves, level))  # each node once
+        first_leaves = np.searchsorted(rank_of_leaves, rank_of_nodes)  # the leaves below a node are consecutive
+        keys = (rank_of_nodes[:, np.newaxis] * len(categories) + categories).ravel()
+        sums = np.add.reduceat(trips, first_leaves, axis=0).ravel()
         yield keys[sums != 0], sums[sums != 0]
 
 
 def align_trips(true: Level, released: Level) -> tuple[Integers, Integers]:
-    """Return the true and the released trips of all cells that have one of them; shape (cells,) each."""
+    """Return the true and the released trips of all cells with true or released trips; shape (cells,) each."""
     (true_keys, true_trips), (released_keys, released_trips) = true, released
     keys = np.union1d(true_keys, released_keys)
     aligned_true, aligned_released = np.zeros((2, len(keys)), dtype=np.int64)
@@ -105,7 +109,10 @@ def align_trips(true: Level, released: Level) -> tuple[Integers, Integers]:
 
 
 def compute_level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
-    """Return the errors of one level with ``cells`` public pairs, by name."""
+    """Return the errors of one level by name, as :func:`evaluate` explains them.
+
+    ``cells`` is the number of all public cells of the level, also of those without trips, whose errors are 0.
+    """
     true_trips, released_trips = align_trips(true, released)
     errors = np.abs(released_trips - true_trips)
     is_true, is_released = true_trips > 0, released_trips > 0
@@ -177,16 +184,19 @@ def bound_largest_errors(plan: ReleasePlan, trips: int) -> list[float] | None:
 
 
 def accumulate_error_bounds(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
-    """Return the bounds of :func:`compute_top_down_bounds` from the largest noise of each step; shape (steps,).
+    """Return the bounds of :func:`compute_top_down_bounds` at levels 0 to T.
 
-    The nodes of a level that is not measured have one child each, so their errors are those of the level below.
+    ``maxima`` has, for each step from the top, a bound of its largest absolute noise, m_k; shape (steps,).
     """
     measures_root = plan.find_level_above(plan.steps[0]) is None
     bounds = [] if measures_root else [0.0]
     error = 0.0
     for step, maximum in zip(plan.steps, maxima, strict=True):
-        error += maximum if plan.find_level_above(step) is None else 2 * maximum
-        bounds += [error] * (step.level + 1 - len(bounds))
+        is_root = plan.find_level_above(step) is None
+        error += maximum if is_root else 2 * maximum
+        # The nodes of an unmeasured level have one child each, so their errors are those of this next measured level.
+        unmeasured_and_own = step.level + 1 - len(bounds)
+        bounds += [error] * unmeasured_and_own
     return bounds
 
 
@@ -234,15 +244,20 @@ def compute_stability_bounds(
     ``scale`` is that of the discrete Laplace noise, ``threshold`` the smallest noisy value that is released, at least
     1, and ``trips`` is n, if it is public.
     """
-    limit = tree.cells(tree.depth) if trips is None else min(tree.cells(tree.depth), trips)
+    most_positive = tree.cells(tree.depth) if trips is None else min(tree.cells(tree.depth), trips)
     ratio = math.exp(-1 / float(scale))
-    reached = math.ceil(float(scale) * math.log(2 * max(limit, 1) / ((1 + ratio) * float(beta))))
-    leaf_error = max(reached, 1) - 1 + threshold - 1
-    return [float(min(find_most_leaf_pairs(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
+    exceeding_noise = math.ceil(float(scale) * math.log(2 * max(most_positive, 1) / ((1 + ratio) * float(beta))))
+    largest_noise = max(exceeding_noise, 1) - 1  # the tail formula holds from t = 1
+    leaf_error = largest_noise + threshold - 1
+    most_below = [min(find_most_leaf_pairs(tree, level), most_positive) for level in range(tree.depth + 1)]
+    return [float(leaves * leaf_error) for leaves in most_below]
 
 
 def _compute_noise_bound(cells: int, variance: Fraction, beta: Fraction) -> float:
-    """Return a bound that the absolute sub-Gaussian noise of no cell exceeds, with probability 1 - ``beta``."""
+    """Return a bound that the absolute noise of none of ``cells`` cells exceeds, with probability 1 - ``beta``.
+
+    The noise is sub-Gaussian with the parameter ``variance``. The bound, in trips, is from a union bound.
+    """
     return math.sqrt(2 * float(variance) * math.log(2 * cells / float(beta)))
 
 
@@ -296,15 +311,22 @@ def evaluate(
 
 
 def _count_true_trips(release: Release, flows: TableOrFile, by: Sequence[Breakdown] = (), **reading: Any) -> TripCounts:
-    """Count the trips from which a release was made, without the bounds of its privacy unit."""
+    """Count the trips from which a release was made, without the bounds of its privacy unit.
+
+    ``by`` lists breakdowns by which the trips are counted, too. ``reading`` is passed on to :func:`count_trips`, and
+    says how to read ``flows``.
+    """
     plan, unit = release.plan, release.plan.unit
+    names_without_trips = [breakdown.name for breakdown in plan.breakdowns]
+    if unit.column is not None:
+        names_without_trips.append(unit.column)
     return count_trips(
         flows,
         plan.tree,
         unit=TRIP if unit.max_weight is None else replace(unit, max_weight=LARGEST_WEIGHT),
         fault_threshold=Fraction(1),
         breakdowns=by,
-        unread=[*(breakdown.name for breakdown in plan.breakdowns), *filter(None, [unit.column])],
+        unread=names_without_trips,
         **reading,
     )
 
@@ -348,7 +370,8 @@ def compute_area_total_errors(true: Mapping[str, Integers], released: Mapping[st
     """
     rows = []
     for side, totals in true.items():
-        largest = np.argsort(-totals, kind="stable")[: min(LARGEST, np.count_nonzero(totals))]
+        measured_zones = min(LARGEST, np.count_nonzero(totals))  # a bias relative to 0 trips is not defined
+        largest = np.argsort(-totals, kind="stable")[:measured_zones]
         bias = float(np.mean(released[side][largest] / totals[largest] - 1)) if len(largest) else 0.0
         error = math.sqrt(np.mean((released[side] - totals) ** 2.0))
         rows.append({"side": side, "root_mean_square_error": error, "largest_bias": bias})
@@ -356,12 +379,13 @@ def compute_area_total_errors(true: Mapping[str, Integers], released: Mapping[st
 
 
 def sum_trips_by_zone(tree: FlowTree, leaves: Nodes) -> dict[str, Integers]:
-    """Return the trips of leaves that begin, and that end, in each zone, by side; shape (zones,) each.
+    """Return the trips that begin in each zone (``origin``) and that end there (``destination``); shape (zones,) each.
 
-    Of counts by one hierarchy, there are those of the origins alone.
+    If the tree counts by one hierarchy, the result has the side ``origin`` alone.
     """
-    sides = zip(("origin", "destination"), tree.listed_sides, strict=False)
-    totals = {side: np.zeros(len(geography.zones), dtype=np.int64) for side, geography in sides}
-    for side, trips in totals.items():
-        np.add.at(trips, getattr(leaves, side), leaves.trips)
+    zones_of_sides = {"origin": leaves.origin, "destination": leaves.destination}
+    totals = {}
+    for (side, zones), geography in zip(zones_of_sides.items(), tree.listed_sides, strict=False):
+        totals[side] = np.zeros(len(geography.zones), dtype=np.int64)
+        np.add.at(totals[side], zones, leaves.trips)
     return totals

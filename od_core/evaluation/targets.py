@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
+from operator import itemgetter
 from statistics import NormalDist
 
 import numpy as np
@@ -122,8 +123,9 @@ class Target:
         Raises OdError if it would be above 100 % of a flow.
         """
         scaled = float(self.within) * factor
-        digits = 2 - math.floor(math.log10(scaled))  # decimal places of three significant digits
-        return replace(self, within=Fraction(math.ceil(scaled * 10**digits - 1e-9), 1) / Fraction(10) ** digits)
+        decimal_places = 2 - math.floor(math.log10(scaled))  # for three significant digits
+        units = math.ceil(scaled * 10**decimal_places - 1e-9)  # a rounding error alone does not add a unit
+        return replace(self, within=units / Fraction(10) ** decimal_places)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,7 +148,10 @@ class TargetClass:
 
     @classmethod
     def select_flows(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
-        """Select the flows of a table that have the size of a target. Arguments: :func:`sum_positive_trips`."""
+        """Select the flows of a table that have at least the size of a target.
+
+        ``leaves`` and ``segments`` are the table's, as for :func:`sum_positive_trips`.
+        """
         keys, trips = sum_positive_trips(target.quantity, tree, leaves, segments)
         chosen = trips >= target.least
         if not chosen.any():
@@ -156,12 +161,13 @@ class TargetClass:
                 f" {int(trips.max(initial=0)):,}",
                 next_step="choose a smaller size, or a table of the size of the release",
             )
-        keys, breakdown = keys[chosen], target.quantity.breakdown
-        pairs = keys // (1 if breakdown is None else len(breakdown.categories))
-        cells: Cells = pairs, pairs
+        breakdown = target.quantity.breakdown
+        categories = 1 if breakdown is None else len(breakdown.categories)
+        positions = keys[chosen] // categories  # of pairs of areas, or of areas
+        cells: Cells = positions, positions
         if target.quantity.part == "all":
-            cells = np.divmod(pairs, tree.destination.size(target.quantity.destination_level))
-        return cls(target, keys, trips[chosen], cells)
+            cells = np.divmod(positions, tree.destination.size(target.quantity.destination_level))
+        return cls(target, keys[chosen], trips[chosen], cells)
 
     @cached_property
     def limits(self) -> Reals:
@@ -183,28 +189,33 @@ class TargetClass:
     def compute_ratio(
         self, tree: FlowTree, leaves: Nodes, segments: Integers | None, generator: np.random.Generator | None = None
     ) -> float:
-        """Return the smallest factor of the limits for which a release meets the target. Up to 1, it does meet it.
+        """Return the smallest factor of the limits for which a release meets the target.
 
-        A ``generator`` adds uniform numbers between -1/2 and 1/2 to the whole errors, for what rounding removed. So the
-        factor has no steps, and it is at most 1 for the same releases. For the others, see
-        :func:`sum_positive_trips`.
+        The release meets the target if the factor is at most 1. ``leaves`` and ``segments`` are the release's, as for
+        :func:`sum_positive_trips`. If there is a ``generator``, its uniform numbers between -1/2 and 1/2 are added to
+        the whole errors, in place of what rounding removed. This makes the factor continuous, and does not change which
+        releases have a factor of at most 1, because the limits are whole numbers and a half.
         """
         keys, trips = sum_positive_trips(self.target.quantity, tree, leaves, segments)
-        errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
+        released = pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy()
+        errors = (released - self.sizes).astype(np.float64)
         if generator is not None:
             errors += generator.uniform(-0.5, 0.5, len(errors))
         ratios = np.abs(errors) / self.limits
-        return float(np.partition(ratios, self.needed - 1)[self.needed - 1])
+        last_needed = self.needed - 1
+        return float(np.partition(ratios, last_needed)[last_needed])
 
 
 def sum_positive_trips(
     quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Integers | None
 ) -> tuple[Integers, Integers]:
-    """Return the sums of trips of a quantity that are above 0 in a table or release, after their keys, which ascend.
+    """Return the keys and the trips of all flows of a quantity that are above 0 in a table or release; shape (flows,).
 
-    ``leaves`` are in tree order, and ``segments`` are their trips by category, if the quantity has a breakdown; shape
-    (leaves, categories). The key of a pair of areas is its position among all pairs, and that of an area is its number.
-    For categories, it is multiplied by their number, and the position of the category is added.
+    The keys ascend. The position of a flow is that of its pair of areas among all pairs, or the number of its area if
+    the quantity is of areas. The key is position * K + k for category k of K; without a breakdown, it is the position.
+
+    ``leaves`` are those of the table or release, in tree order. ``segments`` are their trips by the categories of the
+    quantity's breakdown, shape (leaves, categories), and are not read if it has none.
     """
     by_category = leaves.trips[:, np.newaxis] if segments is None or quantity.breakdown is None else segments
     origin_level, destination_level = quantity.origin_level, quantity.destination_level
@@ -221,9 +232,10 @@ def sum_positive_trips(
 
 
 def _sum_by_area(part: str, origin: Numbers, destination: Numbers, trips: Integers, areas: int) -> Integers:
-    """Return the trips within each area, from it (``outflow``) or to it (``inflow``); shape (areas, categories).
+    """Return the trips of one part of each area's flows; shape (areas, categories).
 
-    ``trips`` are those of pairs of areas of one level; shape (pairs, categories).
+    A trip from an area to itself is part ``within`` of this area. Any other trip is part ``outflow`` of its origin and
+    part ``inflow`` of its destination. ``trips`` are those of pairs of areas of one level; shape (pairs, categories).
     """
     is_counted = (origin == destination) == (part == "within")
     area = destination if part == "inflow" else origin
@@ -305,7 +317,13 @@ class TargetBudget:
 
 @dataclass(frozen=True, eq=False)
 class _Solution:
-    """The best shares for some targets, what each target needs with them, shape (targets,), and each one's chance."""
+    """The best shares for some targets.
+
+    Attributes:
+        optimum: the shares, with the budget that they need.
+        needed: budget that each target needs with these shares; shape (targets,).
+        chance: probability with which each target is met with its budget.
+    """
 
     optimum: OptimalShares
     needed: Reals
@@ -313,6 +331,7 @@ class _Solution:
 
     @property
     def amount(self) -> float:
+        """Budget that all these targets need: rho or, with Laplace noise, epsilon."""
         return self.optimum.largest
 
     @property
@@ -323,7 +342,13 @@ class _Solution:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """The flows to which targets apply, with factors of the budget that each needs by the model; shape (targets,)."""
+    """The targets for which the best shares are to be found.
+
+    Attributes:
+        model: variances of the released numbers.
+        classes: the flows to which each target applies.
+        corrections: factor of the budget that each target needs by the model, found by simulation; shape (targets,).
+    """
 
     model: VarianceModel
     classes: tuple[TargetClass, ...]
@@ -341,29 +366,34 @@ class _Problem:
         return [self.model.make_cell_variance_function(flows.target.quantity, flows.cells) for flows in self.classes]
 
     def solve(self, chosen: Sequence[int]) -> _Solution:
-        """Return the best shares for some of the targets.
+        """Return the best shares for some of the targets, given by their numbers; at least one.
 
-        The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
+        The probability of failure, 1 - CHANCE, is divided equally among the targets that bind. How many bind depends on
+        the solution, so their number is increased until the solution has at most that many.
         """
         for binding in range(1, len(chosen) + 1):
-            chance = 1 - (1 - CHANCE) / binding
-            shares, *others = self.model.starts
-            for _ in range(_ROUNDS):
-                weights = {}  # of the variances, whose weighted sum is the rho, or squared epsilon, of a target
-                for j in chosen:
-                    weights_of_model = compute_variance_weights(self.classes[j], self.variances[j](shares), chance)
-                    weights[j] = self.corrections[j] ** self.model.power * weights_of_model
-
-                def compute_needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
-                    needed = np.array([self.variances[j](shares) @ own for j, own in weights.items()])
-                    return needed ** (1 / self.model.power)
-
-                optimum = find_optimal_shares(compute_needed, [shares, *others], 1)
-                shares = np.array(optimum.shares, dtype=np.float64)
-            found = _Solution(optimum, compute_needed(shares), chance)
-            if found.binds.sum() <= binding:
+            solution = self._solve_with_chance(chosen, 1 - (1 - CHANCE) / binding)
+            if solution.binds.sum() <= binding:
                 break
-        return found
+        return solution
+
+    def _solve_with_chance(self, chosen: Sequence[int], chance: float) -> _Solution:
+        """Return the best shares with which each of the chosen targets is met with the probability ``chance``."""
+        shares, *further_starts = self.model.starts
+        for _ in range(_ROUNDS):
+            weights = {}  # of the variances, whose weighted sum is the rho, or squared epsilon, of a target
+            for target in chosen:
+                variances = self.variances[target](shares)
+                weights_of_model = compute_variance_weights(self.classes[target], variances, chance)
+                weights[target] = self.corrections[target] ** self.model.power * weights_of_model
+
+            def compute_needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
+                needed = [self.variances[target](shares) @ of_target for target, of_target in weights.items()]
+                return np.array(needed) ** (1 / self.model.power)
+
+            optimum = find_optimal_shares(compute_needed, [shares, *further_starts], power=1)
+            shares = np.array(optimum.shares, dtype=np.float64)
+        return _Solution(optimum, compute_needed(shares), chance)
 
     def solve_all(self) -> _Solution:
         """Return the best shares for all targets."""
@@ -372,10 +402,12 @@ class _Problem:
     def with_corrections(self, found: _Solution, ratios: Reals) -> _Problem:
         """Return the problem with corrections such that simulated releases meet each target as often as required.
 
-        ``ratios`` are those of releases with a solution for all targets; shape (runs, targets).
+        ``ratios`` are those of :func:`compute_target_ratios` for releases with ``found``, the solution for all targets;
+        shape (runs, targets). An error is proportional to rho^(-1/2), or to 1 / epsilon with Laplace noise, and so the
+        budget to ratio^2, or to the ratio.
         """
-        real = found.amount * np.quantile(ratios, found.chance, axis=0) ** (2 / self.model.power)
-        return replace(self, corrections=self.corrections * real / found.needed)
+        needed_by_simulation = found.amount * np.quantile(ratios, found.chance, axis=0) ** (2 / self.model.power)
+        return replace(self, corrections=self.corrections * needed_by_simulation / found.needed)
 
 
 _SEGMENT_GRAIN = 20
@@ -409,10 +441,11 @@ def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float
         return compute_tail_probability(within_limits, flows.needed) - chance
 
     low = high = -2 * math.log(float(np.median(limits_at_rho_1)))  # where the median limit is s = 1
+    step = 2  # a factor of e^2 of rho, and so of e of each s
     while compute_excess(low) > 0:
-        low -= 2
+        low -= step
     while compute_excess(high) < 0:
-        high += 2
+        high += step
     rho = math.exp(float(scipy.optimize.brentq(compute_excess, low, high, xtol=1e-9)))
     scaled = limits_at_rho_1 * math.sqrt(rho)
     pivotal = _compute_pivotal_weights(scipy.special.erf(scaled), flows.needed)
@@ -423,13 +456,16 @@ def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float
 def _compute_pivotal_weights(probabilities: Reals, least: int) -> Reals:
     """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
 
-    It decides if ``least - 1`` of the others happen. Above ``_MOST_PIVOTAL`` events, the normal distribution is used.
+    An event decides if exactly ``least - 1`` of the other events happen. ``probabilities`` and the result have the
+    shape (events,). The result is exact for up to ``_MOST_PIVOTAL`` events. For more, it is from the normal
+    distribution, without its constant factor, and with the variance of all events in place of that of the others.
     """
     if len(probabilities) <= _MOST_PIVOTAL:
-        others = [np.delete(probabilities, k) for k in range(len(probabilities))]
-        return np.array([_compute_event_distribution(chances)[least - 1] for chances in others])
+        other_events = [np.delete(probabilities, event) for event in range(len(probabilities))]
+        return np.array([_compute_event_distribution(others)[least - 1] for others in other_events])
     spread = np.sqrt((probabilities * (1 - probabilities)).sum())
-    distance = (least - 1 - (probabilities.sum() - probabilities)) / spread
+    mean_of_others = probabilities.sum() - probabilities
+    distance = (least - 1 - mean_of_others) / spread
     density: Reals = np.exp(-(distance**2) / 2)
     return density
 
@@ -441,7 +477,9 @@ def compute_tail_probability(probabilities: Reals, least: int) -> float:
     """
     if len(probabilities) > _MOST_EVENTS:
         spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
-        return NormalDist().cdf((float(probabilities.sum()) - (least - 0.5)) / max(spread, 1e-12))
+        halfway_below_least = least - 0.5  # numbers of events are whole
+        least_spread = 1e-12  # where all events are certain
+        return NormalDist().cdf((float(probabilities.sum()) - halfway_below_least) / max(spread, least_spread))
     return float(_compute_event_distribution(probabilities)[least:].sum())
 
 
@@ -449,7 +487,7 @@ def _compute_event_distribution(probabilities: Reals) -> Reals:
     """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,)."""
     distribution = np.zeros(len(probabilities) + 1)
     distribution[0] = 1.0
-    for probability in probabilities.tolist():
+    for probability in probabilities.tolist():  # each event shifts by one the number that happen, or leaves it
         distribution[1:] = distribution[1:] * (1 - probability) + distribution[:-1] * probability
         distribution[0] *= 1 - probability
     return distribution
@@ -487,10 +525,11 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
     share_of_levels = float(compute_table_share(plan.uncounted) * (1 - (plan.area_totals or 0)))  # of the budget
 
-    def simulate_ratios(found: _Solution, number: int) -> Reals:
-        shares = model.fill_level_shares(found.optimum.shares)
-        tried = with_amount(plan, found.amount / share_of_levels, shares, segments)
-        releases = simulate_releases(tried, trips, runs, number)
+    def simulate_ratios(solution: _Solution, number: int) -> Reals:
+        """Return the ratios of the targets in releases with a solution; shape (runs, targets)."""
+        shares = model.fill_level_shares(solution.optimum.shares)
+        plan_of_solution = with_amount(plan, solution.amount / share_of_levels, shares, segments)
+        releases = simulate_releases(plan_of_solution, trips, runs, number)
         try:
             return np.array([compute_target_ratios(classes, release, generator) for release in releases])
         except OdError as error:
@@ -523,27 +562,30 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
 def _correct_by_simulation(
     problem: _Problem, found: _Solution, simulate_ratios: Callable[[_Solution, int], Reals]
 ) -> tuple[_Problem, _Solution, float]:
-    """Return a problem with corrections, its solution, and the factor of the budget that simulations of it show.
+    """Return a problem with corrections, its solution, and the factor of the solution's budget that simulations show.
 
     A correction can make things worse: if flows that are cut at zero cause the errors of a target, another share for
-    its level does not help. So the solution is that of the last correction, unless one before needs clearly less.
-    ``simulate_ratios`` returns the ratios of releases with a solution, and with noise that follows from a number.
+    its level does not help. So the solution is that of the last correction, unless an earlier one needs clearly less.
+
+    ``found`` is the solution of ``problem``. ``simulate_ratios`` returns the ratios of the targets in releases with a
+    solution, shape (runs, targets). The noise of the releases follows from the number that it takes.
     """
 
     def simulate(number: int) -> tuple[Reals, float]:
+        """Return the ratios in releases with ``found``, and the factor with which all targets are met often enough."""
         ratios = simulate_ratios(found, number)
         return ratios, float(np.quantile(ratios.max(axis=1), CHANCE)) ** (2 / problem.model.power)
 
-    tried = []
+    earlier = []
     for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
         ratios, factor = simulate(number)
-        tried.append((found.amount * factor, problem, found))
+        earlier.append((found.amount * factor, problem, found))
         problem = problem.with_corrections(found, ratios)
         found = problem.solve_all()
     _, factor = simulate(_CORRECTIONS)
-    least = min(tried, key=lambda each: each[0])
-    if least[0] < _CLEARLY_LESS * found.amount * factor:
-        _, problem, found = least
+    least_amount, problem_of_least, found_of_least = min(earlier, key=itemgetter(0))
+    if least_amount < _CLEARLY_LESS * found.amount * factor:
+        problem, found = problem_of_least, found_of_least
         _, factor = simulate(_CORRECTIONS + 1)
     return problem, found, factor
 
@@ -551,14 +593,14 @@ def _correct_by_simulation(
 def with_amount(
     plan: ReleasePlan, amount: float, shares: tuple[Fraction, ...], segments: Segments | None = None
 ) -> ReleasePlan:
-    """Return a plan with a rho or, with Laplace noise, an epsilon; see :func:`with_budget`."""
+    """Return a plan with the budget ``amount`` (rho or, with Laplace noise, epsilon); see :func:`with_budget`."""
     if plan.mechanism.has_laplace_noise:
         return with_budget(plan, Budget(amount, shares=shares), segments)
     return with_budget(plan, Budget(rho=amount, delta=plan.budget.delta, shares=shares), segments)
 
 
 def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> None:
-    """Raise OdError if there is no target, if a target is stated twice, or if all of its numbers are exact."""
+    """Raise OdError if there is no target, if a target is stated twice, or if all numbers of a target are exact."""
     if not targets:
         raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
     for number, target in enumerate(targets):
@@ -572,22 +614,30 @@ def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> Non
 
 
 def _find_best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
-    """Return the breakdowns with the share, in twentieths, of the least budget, taken as having one minimum."""
+    """Return the breakdowns with the share of the budget for which the targets need least.
+
+    The share is a multiple of 1 / ``_SEGMENT_GRAIN`` between 0 and 1. It is found by bisection: the needed budget is
+    taken to fall up to the best share, and then to rise.
+    """
 
     @cache
-    def compute_amount(twentieths: int) -> float:
-        tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
-        return _Problem.from_plan(plan, tried, classes).solve_all().amount
+    def compute_amount(parts: int) -> float:
+        segments_with_share = replace(segments, share=Fraction(parts, _SEGMENT_GRAIN))
+        return _Problem.from_plan(plan, segments_with_share, classes).solve_all().amount
 
-    def is_least_before_next(twentieths: int) -> bool:
-        return compute_amount(twentieths) <= compute_amount(twentieths + 1)
+    def does_next_need_no_less(parts: int) -> bool:
+        return compute_amount(parts) <= compute_amount(parts + 1)
 
-    best = 1 + bisect_left(range(1, _SEGMENT_GRAIN - 1), True, key=is_least_before_next)
-    return replace(segments, share=Fraction(best, _SEGMENT_GRAIN))
+    candidates = range(1, _SEGMENT_GRAIN)
+    index = bisect_left(candidates[:-1], True, key=does_next_need_no_less)
+    return replace(segments, share=Fraction(candidates[index], _SEGMENT_GRAIN))
 
 
 def _compute_target_costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
-    """Return the cost of each target, whose amounts are multiplied by ``scale`` as that of the release is."""
+    """Return the cost of each target, given the solution ``found`` for all targets.
+
+    ``scale`` turns the budget of a solution into that of a release, which also pays for other measurements.
+    """
     costs = []
     for number, flows in enumerate(problem.classes):
         others = [other for other in range(len(problem.classes)) if other != number]
@@ -607,7 +657,7 @@ def _compute_target_costs(problem: _Problem, found: _Solution, scale: float) -> 
 
 
 def select_target_classes(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
-    """Return the flows of a table to which each target applies."""
+    """Return the flows of a table to which each target applies; ``trips`` are the table's in the plan's tree order."""
     leaves = make_leaf_nodes(plan.tree, trips)
     by_category = {breakdown.name: tabulate_trips_by_category(trips, breakdown.name) for breakdown in plan.breakdowns}
     return tuple(
