@@ -42,13 +42,22 @@ class DomainFacts(TypedDict):
 
 @dataclass(frozen=True)
 class _Charges:
-    """Equal reservations of one release, each with the same charge to the same elementary periods."""
+    """Equal reservations of one release.
+
+    Attributes:
+        charge: charge of each reservation.
+        noise: facts of the step that is charged, for a unit of a year; otherwise empty.
+        number: number of the reservations.
+        release: key of the release as text; None if the releases are not read.
+        redrawn: whether they are for levels that are drawn again, because an earlier draw was lost.
+        periods: elementary periods that each reservation charges.
+    """
 
     charge: Charge
-    noise: Mapping[str, Any]  # facts of the step that is charged, for a unit of a year
+    noise: Mapping[str, Any]
     number: int
-    release: str | None  # key as text; None if the releases are not read
-    redrawn: bool  # because an earlier draw was lost
+    release: str | None
+    redrawn: bool
     periods: Sequence[str]
 
 
@@ -151,24 +160,24 @@ def compute_balances(
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     declared: DomainFacts = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
-    read_periods = None  # the elementary periods whose charges matter
+    read_periods = None  # all
     if periods is not None:
         read_periods = frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
-    found_charges = _read_charges(entries, declared, domain, read_periods, until, by_release=by_release)
-    positions_of = _index_charges_by_period(found_charges)
+    all_charges = _read_charges(entries, declared, domain, read_periods, until, by_release=by_release)
+    positions_of = _index_charges_by_period(all_charges)
     periods = sorted(positions_of) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
-    result = []
+    balances = []
     for name, parts in _group_periods_by_cap(declared, periods).items():
-        positions = {position for part in parts for position in positions_of.get(part, ())}
-        charges_of_cap = [found_charges[position] for position in sorted(positions)]
-        charged, of_part = _sum_charges(declared, parts, charges_of_cap)
-        with_request = charged
+        positions = {position for part in parts for position in positions_of.get(part, ())}  # each charge once
+        charges_of_cap = [all_charges[position] for position in sorted(positions)]
+        reserved, rho_of_part = _sum_charges(declared, parts, charges_of_cap)
+        with_request = reserved
         if requested:
-            with_request, _of_part = _sum_charges(declared, parts, [*charges_of_cap, *requested])
+            with_request, _ = _sum_charges(declared, parts, [*charges_of_cap, *requested])
         measure = cap.choose_measure(with_request)
-        spent = charged.select_amount(measure)
-        result.append(
+        spent = reserved.select_amount(measure)
+        balances.append(
             Balance(
                 domain,
                 name,
@@ -178,26 +187,26 @@ def compute_balances(
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
                 asked=with_request.select_amount(measure) - spent,
                 measure=measure,
-                parts=of_part if "year" in declared else {},
+                parts=rho_of_part if "year" in declared else {},
                 of=parts,
             )
         )
-    return result
+    return balances
 
 
-def _index_charges_by_period(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
+def _index_charges_by_period(all_charges: Sequence[_Charges]) -> Mapping[str, list[int]]:
     """Return the positions of the charges to each elementary period, by its text."""
     positions_of = defaultdict[str, list[int]](list)
-    for position, charges in enumerate(found):
+    for position, charges in enumerate(all_charges):
         for period in charges.periods:
             positions_of[period].append(position)
     return positions_of
 
 
-def _sum_by_release(found: Sequence[_Charges], measure: Measure) -> dict[str, Fraction]:
-    """Return the amount of the charges of each release, by its key as text."""
+def _sum_by_release(all_charges: Sequence[_Charges], measure: Measure) -> dict[str, Fraction]:
+    """Return the amount of the charges of each release, by its key as text; empty if the releases were not read."""
     amount_of = defaultdict[str, Fraction](Fraction)
-    for charges in found:
+    for charges in all_charges:
         if charges.release is not None:
             amount_of[charges.release] += charges.number * charges.charge.select_amount(measure)
     return amount_of
@@ -212,22 +221,27 @@ def _read_charges(
     *,
     by_release: bool,
 ) -> list[_Charges]:
-    """Return the reservations that can charge some elementary periods, oldest first; all if ``periods`` is None.
+    """Return the reservations that charge one of some elementary periods, oldest first; all if ``periods`` is None.
 
-    Entries of other periods are not read, and the database counts equal charges. Only a unit of a year needs contents.
+    The database counts equal reservations, and returns them as one. So only columns that are needed are read: the
+    release if ``by_release``, and the content for a unit of a year.
     """
     is_of_all_time = RECORDS_OF[declared["unit"]].is_of_all_time
-    # The sum keeps SQLite from reading all entries in the order of their numbers.
+    # "number + 0" keeps SQLite from reading all entries in the order of their numbers.
     where, values = "kind = ? AND domain = ? AND number + 0 <= ?", (RESERVED, domain, until)
-    columns = ["rho", "epsilon", "delta", "draw", *(["release"] if by_release else [])]
-    if not is_of_all_time:  # it has one period, which all releases charge
+    columns = ["rho", "epsilon", "delta", "draw"]
+    if by_release:
+        columns.append("release")
+    if not is_of_all_time:  # a unit of all time has one period, which all releases charge
         columns.append("period")
         if periods is not None:
-            texts = [group["period"] for group in entries.group_by("period", where, *values)]
-            charging = [text for text in texts if not periods.isdisjoint(find_charged_periods(declared, text))]
+            release_periods = [group["period"] for group in entries.group_by("period", where, *values)]
+            charging = [
+                text for text in release_periods if not periods.isdisjoint(find_charged_periods(declared, text))
+            ]
             if not charging:
                 return []
-            if len(charging) < len(texts):
+            if len(charging) < len(release_periods):
                 where, values = f"{where} AND period IN ({', '.join('?' * len(charging))})", (*values, *charging)
     if "year" in declared:
         columns.append("content")
@@ -271,32 +285,30 @@ def _sum_charges(
 ) -> tuple[ChargeSum, dict[str, Fraction]]:
     """Return the sums of charges that count against one cap, and the rho of each elementary period that they charge.
 
-    ``parts`` are the elementary periods whose charges count against the cap. The charges of a year add up to less.
+    ``parts`` are the elementary periods whose charges count against the cap. Under a unit of a year, the rho of the sum
+    is that of :func:`bound_rho_of_year`, which is less than the sum of the rho of its periods.
     """
-    number_of = [(charge.charge, charge.number) for charge in charges]
-    by_part: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
-    for charge in charges:
-        for part in parts.intersection(charge.periods):
-            by_part[part].append((charge.noise, charge.number * charge.charge.as_rho))
-    sums: dict[str, Fraction] = {}
-    for part, charged in by_part.items():
-        sums[part] = sum((rho for _noise, rho in charged), start=Fraction(0))
-    of_part = {part: rho for part, rho in sums.items() if rho}
+    numbers = [(equal.charge, equal.number) for equal in charges]
+    charged_in: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
+    for equal in charges:
+        for part in parts.intersection(equal.periods):
+            charged_in[part].append((equal.noise, equal.number * equal.charge.as_rho))
+    sums = {part: sum((rho for _, rho in charged), start=Fraction(0)) for part, charged in charged_in.items()}
+    rho_of_part = {part: rho for part, rho in sums.items() if rho}
     rho = sum(sums.values(), start=Fraction(0))
     if "year" in declared:
         bounds = declared["max_trips"], declared["max_trips_year"], declared.get("max_trips_pair")
-        rho = bound_rho_of_year(by_part.values(), *bounds)
-    return ChargeSum.from_charges(number_of, rho), of_part
+        rho = bound_rho_of_year(charged_in.values(), *bounds)
+    return ChargeSum.from_charges(numbers, rho), rho_of_part
 
 
 def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Asked, *, lost_draw: bool = False) -> None:
-    """Raise OdError if the cap does not allow charges in each of the elementary periods.
+    """Raise OdError if the cap does not allow the requested charges in each of the elementary periods.
 
-    The message states the cap, and what is spent and remains of it, of the period with the least remaining part.
-    ``lost_draw`` states whether they are for drawing a lost level again; it only changes the message.
+    The message states the cap, and the spent and the remaining amount, of the period with the least remaining part.
+    ``lost_draw`` states whether the charges are for drawing a lost level again, which changes the message alone.
     """
-    found = compute_balances(entries, domain, periods, asked, by_release=False)
-    balance = find_least_balance(found)
+    balance = find_least_balance(compute_balances(entries, domain, periods, asked, by_release=False))
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(

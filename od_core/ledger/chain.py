@@ -71,7 +71,7 @@ _AMOUNTS = ("rho", "epsilon", "delta")
 
 
 class Entry(TypedDict):
-    """An entry of a ledger, by column. What only entries of releases or of charges have is None in all others."""
+    """An entry of a ledger, by column. Entries that are not of a release, level or charge have None in its columns."""
 
     number: int
     at: str
@@ -168,7 +168,7 @@ class Entries:
         charge: Charge | None = None,
         content: Mapping[str, object] | None = None,
     ) -> None:
-        """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
+        """Add an entry after the last one, with the present time and the entry's hash, and set :attr:`added`."""
         last = NO_ENTRY
         for row in self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1"):
             last = EntryName(row["number"], row["hash"])
@@ -205,7 +205,7 @@ class Entries:
         return map(dict, rows)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        """Add an entry as it is, and set :attr:`added`."""
+        """Add an entry whose columns are all given, also its number and hash, and set :attr:`added`."""
         values = ", ".join("?" * len(entry))
         self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
         self.added = EntryName(entry["number"], entry["hash"])
@@ -225,9 +225,9 @@ class Entries:
     def verify(self, since: EntryName = NO_ENTRY) -> EntryName:
         """Verify the chain of hashes, and return the name of the last entry.
 
-        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` is an entry up
-        to which the chain is verified already; if there is none, the whole chain is verified. Raises OdError if the
-        chain is broken, or a later version of this package added a kind of its own.
+        ``since`` is an entry up to which the chain is verified already. If the ledger has no such entry, the whole
+        chain is verified, and so are the indexes: a damaged index would hide charges. Raises OdError if the chain is
+        broken, or a later version of this package added a kind of its own.
         """
         last = since if since == NO_ENTRY or self.has(since) else NO_ENTRY
         if last == NO_ENTRY and not self._indexes_hold():
@@ -333,9 +333,9 @@ class Chain(ABC):
 
     @abstractmethod
     def _read_circumstances(self) -> object:
-        """Return what the connection of :meth:`keep_open` depends on, such as the thread, as a value to compare.
+        """Return a value that stays equal while the connection of :meth:`keep_open` can be used, such as the thread.
 
-        Where the value differs from that at the opening, each transaction opens a connection of its own.
+        If the value differs from that at the opening, each transaction opens a connection of its own.
         """
 
     def _find_shared_connection(self) -> Any:
@@ -383,10 +383,10 @@ class Chain(ABC):
     def open_transaction(self, *, whole: bool = False) -> Iterator[Entries]:
         """Open a transaction, and commit it when the context ends without an exception. Then update the head.
 
-        The first transaction of this object verifies the whole chain, and each other one the entries since then, or the
-        whole chain again if ``whole``. So nothing is charged or drawn with a ledger of which another process has
-        changed an entry before. Raises OdError if the ledger cannot be used now, is damaged, or lacks the entry that
-        the head names; or a release was charged, and the head is missing or damaged.
+        The first transaction of this object verifies the whole chain. A later one verifies the entries that were added
+        since the last verification or, if ``whole``, the whole chain again. So nothing is charged or drawn after
+        another process has edited an earlier entry. Raises OdError if the ledger cannot be used now, is damaged, or
+        lacks the entry that the head names; or a release was charged, and the head is missing or damaged.
         """
         with self._open_entries(self._use_connection(), self._begin, "COMMIT") as entries:
             head = self._check_head(entries, self._read_head())
@@ -401,8 +401,8 @@ class Chain(ABC):
     def open_trial(self) -> Iterator[Entries]:
         """Open a copy of the entries in memory, in which entries are tried and then forgotten.
 
-        No lock is held while it is open, so no release waits for it. The chain is verified as by :meth:`open_read_only`
-        and for the same errors: nothing is charged here.
+        No lock is held while the copy is open, so no release waits for it. Because nothing is charged here, the chain
+        is verified as :meth:`open_read_only` does, with the same errors.
         """
         head = self._read_head()  # before the copy, which lacks what another process adds while it is made
         with closing(_open_sqlite(":memory:")) as memory, self._convert_database_errors():
@@ -462,7 +462,7 @@ class Chain(ABC):
         The head is overwritten in place. It is one short line in one sector of the disk, so a crash leaves either the
         old or the new head. With the old one, the loss of the newest entries may go unnoticed.
         """
-        head = f"{newest.number:012d} {newest.hash}".encode()  # that of a later entry is greater
+        head = f"{newest.number:012d} {newest.hash}".encode()  # of fixed width, so the head of a later entry is greater
         if not self._head.exists():
             make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._head, lambda file: file.write_bytes(head))
@@ -518,7 +518,12 @@ class SqliteChain(Chain):
 
     def _make_entries(self, connection: sqlite3.Connection) -> Entries:
         """Return the entries, with a function that checks that the indexes of the file agree with them."""
-        return Entries(connection, lambda: next(connection.execute("PRAGMA integrity_check(1)"))[0] == "ok")
+
+        def check_integrity() -> bool:
+            (verdict,) = next(connection.execute("PRAGMA integrity_check(1)"))
+            return bool(verdict == "ok")
+
+        return Entries(connection, check_integrity)
 
     @contextmanager
     def _connect_read_only(self) -> Iterator[sqlite3.Connection]:

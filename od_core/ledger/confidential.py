@@ -66,13 +66,13 @@ class ConfidentialFolder:
     def make_subfolder(self, name: str | os.PathLike[str]) -> Path:
         """Create a folder below this one, unless it exists, and return it.
 
-        All rights but the owner's are taken from the folders between the two, and from these.
+        This folder, the new one and those between them then have no rights but the owner's.
         """
         make_folder(self.path.parent)
         subfolder = self.path / name
         make_folder(subfolder, CONFIDENTIAL_FOLDER_MODE)
         folder = subfolder
-        while True:
+        while True:  # up to this folder
             mode = stat.S_IMODE(folder.stat().st_mode)
             if mode & ~CONFIDENTIAL_FOLDER_MODE:
                 folder.chmod(mode & CONFIDENTIAL_FOLDER_MODE)
@@ -118,12 +118,14 @@ class ConfidentialFolder:
     def compute_fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
-        The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. The input
-        comes in blocks of rows, each with one array per column, however they are cut. Few are in memory at a time.
+        The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. ``pieces``
+        are consecutive blocks of rows, each with one array per column. Where the rows are cut does not matter. Few
+        blocks are in memory at a time.
         """
         key = self.read_or_make_key()
 
         def hash_block(block: tuple[int, NDArray[np.int64]]) -> tuple[int, int, bytes]:
+            """Return the position of the block's column, the number of its values, and their hash."""
             column, numbers = block
             return column, len(numbers), hmac.new(key, numbers.data, hashlib.sha256).digest()
 

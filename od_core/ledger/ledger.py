@@ -68,7 +68,7 @@ def _format_cap(facts: dict[str, str]) -> str:
 
 def hold_to_unit(unit: PrivacyUnit, declared: DomainFacts, domain: str) -> None:
     """Raise OdError if the unit of a release is not the one with which its data set was declared."""
-    facts = {"max_trips_pair": None, **list_unit_facts(unit)}  # a data set may have declared one
+    facts = {"max_trips_pair": None, **list_unit_facts(unit)}  # a unit without this bound lists no such fact
     if any(declared.get(name) != fact for name, fact in facts.items()):
         raise _make_conflict_error(
             f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
@@ -107,7 +107,7 @@ def _append_domain(entries: Entries, domain: PrivacyDomain) -> None:
 def _append_cap(entries: Entries, domain: PrivacyDomain) -> None:
     """Add the entry of the cap of a data set unless it has this cap.
 
-    Raises OdError if the reason was given before, or the cap cannot state what was charged.
+    Raises OdError if the reason was given before, or the earlier charges cannot count against such a cap.
     """
     caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
     cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
@@ -139,8 +139,9 @@ IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
 
 
 def make_series_parameters(kind: str, series: str) -> tuple[str, int, str]:
-    """Return the values of :data:`IN_SERIES`: the text form of each key of the series begins with the last one."""
-    return kind, len(series) + 1, f"{series}/"
+    """Return the values of :data:`IN_SERIES` for the entries of one kind for the releases of a series."""
+    beginning = f"{series}/"  # of the text form of each key of the series
+    return kind, len(beginning), beginning
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
         message = f"{key} was reserved with different settings; changed: {', '.join(changed)}"
         step = "restore the settings, or give the release a new revision, which is charged again"
         raise OdError("OD-REPLAY-PLAN-CHANGED", message, next_step=step, spent=STAYS_CHARGED)
-    return changed is not None
+    return changed is not None  # an empty list: it is reserved with this plan
 
 
 def list_changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
@@ -199,35 +200,36 @@ def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
 def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     """Raise OdError if another period of the same revision was reserved with other areas.
 
-    Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
-    The others are read for the message alone.
+    Each release of the revision was checked when it was reserved, so it is enough to compare the areas with those of
+    the first and of the last one.
     """
-    now = _select_area_digests(plan.facts())
+    areas = _select_area_digests(plan.facts())
     of_series = make_series_parameters(RESERVED, key.release)
     of_revision = f"FROM entries WHERE {IN_SERIES} AND release LIKE ?"
     first_or_last = f"number = (SELECT min(number) {of_revision}) OR number = (SELECT max(number) {of_revision})"
     values = (*of_series, f"%/r{key.revision}")
     ends = entries.select(first_or_last, *values, *values)
-    if any(_select_area_digests(row["content"]["plan"]) != now for row in ends):
-        raise _make_other_areas_error(entries, key, now)
+    if any(_select_area_digests(row["content"]["plan"]) != areas for row in ends):
+        raise _make_other_areas_error(entries, key, areas)
 
 
-def _make_other_areas_error(entries: Entries, key: ReleaseKey, now: dict[str, str]) -> OdError:
+def _make_other_areas_error(entries: Entries, key: ReleaseKey, areas: dict[str, str]) -> OdError:
     """Return the OdError for a release whose areas differ from those of another period of its revision.
 
-    The message names such a period and the next free revision. ``now`` has the digests of the areas of the release.
+    There must be such a period. The message names it and the next free revision. ``areas`` has the digests of the areas
+    of the release.
     """
     first_of_each = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608  # our own SQL
     rows = entries.select(first_of_each, *make_series_parameters(RESERVED, key.release))
     areas_of = {ReleaseKey.parse(row["release"]): _select_area_digests(row["content"]["plan"]) for row in rows}
-    others = [other for other in sorted(areas_of) if areas_of[other] != now]
+    others = [other for other in sorted(areas_of) if areas_of[other] != areas]
     changed = next(other for other in others if other.revision == key.revision)
     used_revisions = {other.revision for other in others}
     free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
     return OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
-        f" {_format_area_digests(areas_of[changed])}, {key.period} has {_format_area_digests(now)}",
+        f" {_format_area_digests(areas_of[changed])}, {key.period} has {_format_area_digests(areas)}",
         next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
     )
 
@@ -294,7 +296,7 @@ class ReleaseRecord:
     account: Mapping[str, Any] = field(default_factory=dict)
 
 
-_FURTHER = 1 << 31  # number of a revision that no release has
+_UNUSED_REVISION = 1 << 31  # number of a revision that no release has
 
 
 class _Opened(local):
@@ -361,7 +363,10 @@ class Ledger:
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """Open a context in which reading is faster, and sees the ledger as it is now; no entry may be added."""
+        """Open a context in which this thread reads the ledger as it is now, in one transaction, which is faster.
+
+        No entry may be added in the context.
+        """
         with self._chain.open_read_only() as self._opened.reading:
             try:
                 yield
@@ -370,7 +375,10 @@ class Ledger:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Open a context that keeps no entries, to see whether some are refused. A trial within one is a part of it."""
+        """Open a context in which entries are added to a copy, to see whether they are refused, and then forgotten.
+
+        A trial within a trial uses the same copy.
+        """
         if self._opened.trial is not None:
             yield
             return
@@ -401,7 +409,7 @@ class Ledger:
         Raises OdError if the domain was declared with another unit, neighbour relation, user column, elementary period
         or time zone; or the cap has changed and its reason was given before.
         """
-        with self._open_read_only() as entries:  # a transaction would verify the whole chain, as `reserve` does
+        with self._open_read_only() as entries:  # faster than a transaction, if there is nothing to add
             if _is_declared(entries, domain):
                 return
         with self._open_transaction() as entries:
@@ -486,7 +494,7 @@ class Ledger:
             self.declare(domain)
             for period in periods:
                 with suppress(BudgetExceeded):
-                    self.reserve(ReleaseKey(series, period.text, _FURTHER), domain.name, plan)
+                    self.reserve(ReleaseKey(series, period.text, _UNUSED_REVISION), domain.name, plan)
                     number += 1
         return number
 
@@ -536,12 +544,15 @@ class Ledger:
                 check_cap(entries, row["domain"], content["periods"], [(content, charge)], lost_draw=True)
                 draw += 1
                 entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
-            content = {"noise": noise} if store is None else {"noise": noise, "store": store}
-            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content=content)
+            drawn_with = {"noise": noise} if store is None else {"noise": noise, "store": store}
+            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content=drawn_with)
             return draw
 
     def continue_draw(self, key: ReleaseKey, level: int, noise: str | None, store: str) -> None:
-        """Enter with what a draw goes on, as :meth:`start_draw` does, if that has changed. Nothing is charged."""
+        """Enter the noise backend and the mark of the store with which the same draw of a level continues.
+
+        Do nothing if both are those of the newest entry, or if the level is not being drawn. Nothing is charged.
+        """
         content = {"noise": noise, "store": store}
         with self._open_transaction() as entries:
             row = _find_level_entry(entries, key, level)
@@ -679,7 +690,7 @@ class Ledger:
         return ", ".join(sorted(names))
 
     def list_begun_draws(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
-        """Return the level of each draw that was begun, and what :meth:`start_draw` was given, in order."""
+        """Return, for each draw that was begun, the level and the facts that :meth:`start_draw` entered, in order."""
         with self._open_read_only() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         return [(row["level"], row["content"]) for row in drawn]
@@ -758,24 +769,23 @@ class Ledger:
     ) -> dict[ReleaseKey, datetime.datetime]:
         """Return the releases whose PUBLISHED entry has at most the number ``until``, and its time, oldest first.
 
-        If a series is given, only its releases are returned. Those that an entry up to the number ``withdrawn_until``
-        withdraws are left out.
+        If a series is given, only its releases are returned. A release is left out if an entry up to the number
+        ``withdrawn_until`` withdraws it.
         """
-        published, values = "kind = ?", tuple[str | int, ...]([PUBLISHED])
-        if series is not None:
-            published = IN_SERIES
-            values = make_series_parameters(PUBLISHED, series)
+        published = "kind = ?" if series is None else IN_SERIES
+        of_published = (PUBLISHED,) if series is None else make_series_parameters(PUBLISHED, series)
         withdrawn = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
         where = f"{published} AND number <= ? AND release NOT IN ({withdrawn})"
         with self._open_read_only() as entries:
-            rows = entries.group_by("release, at", where, *values, until, WITHDRAWN, withdrawn_until)
+            rows = entries.group_by("release, at", where, *of_published, until, WITHDRAWN, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
     def list_compared_releases(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
-        """Return the releases with which a release is compared, and their times: those of its series that were public.
+        """Return the releases with which a release is compared, and the times at which they were published.
 
-        These are the ones that were public when it was measured, except those that were withdrawn before it was
-        published. So the result is the same for as long as the release is public. Raises OdError if it is not measured.
+        These are the releases of its series that were public when it was measured, without those that were withdrawn
+        before it was published. So the result is the same for as long as the release is public. Raises OdError if the
+        release is not measured.
         """
         until = self.record(key).entry.number
         with self._open_read_only() as entries:
@@ -792,23 +802,23 @@ class Ledger:
         """
         with self._open_read_only() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
-            found = compute_balances(entries, domain, periods, until=until)
-        return find_least_balance(found)
+            balances = compute_balances(entries, domain, periods, until=until)
+        return find_least_balance(balances)
 
     def find_balances(self, domain: str, periods: Iterable[str], plan: Plan | None = None) -> dict[str, Balance]:
         """Return the balance of a domain for a release of each period, as :meth:`balance` does for one.
 
-        If a plan is given, they are in the measure in which its charges count. The charges are read once for all
-        periods.
+        If a plan is given, the balances include its charges as requested ones, and are in the measure in which those
+        count. The ledger is read once for all periods.
         """
         asked = [] if plan is None else [(step.noise_facts, step.charge) for step in plan.charged_steps]
         with self._open_read_only() as entries:
             facts = read_declared_facts(entries, domain)
-            charged_by = {period: find_charged_periods(facts, period) for period in periods}
-            all_charged = list(dict.fromkeys(part for parts in charged_by.values() for part in parts))
-            found = compute_balances(entries, domain, all_charged, asked, by_release=False)
-        balance_of = {part: balance for balance in found for part in balance.of}
-        return {period: find_least_balance(balance_of[part] for part in parts) for period, parts in charged_by.items()}
+            parts_of = {period: find_charged_periods(facts, period) for period in periods}  # elementary periods
+            all_parts = list(dict.fromkeys(part for parts in parts_of.values() for part in parts))
+            balances = compute_balances(entries, domain, all_parts, asked, by_release=False)
+        balance_of = {part: balance for balance in balances for part in balance.of}
+        return {period: find_least_balance(balance_of[part] for part in parts) for period, parts in parts_of.items()}
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.

@@ -51,7 +51,7 @@ from od_core.privacy.plan import LaplaceStep, Plan, Step, UncountedStep
 from od_core.privacy.unit import PrivacyUnit
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
-"""Function that draws the noisy values of a level, and returns them in consecutive arrays."""
+"""Function that draws the noisy values of a level when it is called, and returns them in consecutive arrays."""
 
 
 class Measurements(Protocol):
@@ -68,7 +68,7 @@ class MemoryMeasurements:
         self._noisy: dict[int, NoisyVector] = {}
 
     def draw_once(self, step: Step, draw: Draw) -> NoisyVector:
-        """Return the noisy values of a step. The first call for a level draws them."""
+        """Return the noisy values of a step. The first call for the step draws them."""
         if step.number not in self._noisy:
             self._noisy[step.number] = NoisyVector.from_arrays(draw())
         return self._noisy[step.number]
@@ -128,9 +128,13 @@ def begin_release(
 
 
 def _measure_uncounted_trips(step: UncountedStep, counters: UserCounters, noise: str) -> Iterator[NDArray[np.int64]]:
-    """Return the true number of trips that are not counted, plus noise. The true number is confidential."""
+    """Draw the noisy number of uncounted trips now, and return an iterator over one array with this one number.
+
+    The number without noise is confidential.
+    """
     source = resolve_noise_source(noise)
-    drawn = check_noise(source, source.draw(step.variance, step.number, 0, 1), 1)
+    level, first, size = step.number, 0, 1  # the number is the only cell of its level
+    drawn = check_noise(source, source.draw(step.variance, level, first, size), size)
     return iter([drawn + counters.count_uncounted_trips(step.max_trips)])
 
 
@@ -165,9 +169,9 @@ class Charged:
 def prepare_charge(
     plan: Plan, ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 ) -> Iterator[Charged | None]:
-    """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
+    """Yield the ledger and the key of the ``release_id`` that a caller gave, or None if there are none.
 
-    No other release is counted or drawn with the same ledger in this context.
+    In this context, no other release is counted or drawn with the same ledger.
 
     Raises OdError if only one of ``ledger`` and ``release_id`` is given, or the plan is not supported with or without a
     ledger; or a ledger is given, and the ``release_id`` is not valid, the noise source is not a backend of this
@@ -419,7 +423,10 @@ class NoisyVector:
         return values
 
     def iterate_pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time."""
+        """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time.
+
+        The lengths must sum to at most that of this vector.
+        """
         groups = self._iterate_row_groups()
         waiting = np.empty(0, dtype=np.int64)
         for size in sizes:
@@ -438,14 +445,15 @@ class NoisyVector:
             yield piece
 
     def _iterate_row_groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the values of each row group or array, in order. One column gives other threads nothing to do."""
+        """Yield the values of each row group or array, in order."""
         for source in self._sources:
             if isinstance(source, np.ndarray):
                 yield source
                 continue
             with _open_parquet(source) as file:
                 for group in range(file.num_row_groups):
-                    yield file.read_row_group(group, use_threads=False).combine_chunks()["noisy"].chunk(0).to_numpy()
+                    table = file.read_row_group(group, use_threads=False)  # threads would share the columns: there is 1
+                    yield table.combine_chunks()["noisy"].chunk(0).to_numpy()
 
 
 def _open_parquet(source: Source) -> pq.ParquetFile:

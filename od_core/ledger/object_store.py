@@ -69,8 +69,8 @@ class LocalStore:
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file unless one of that name exists. Return whether this call stored it.
 
-        It is written under a temporary name, then linked. If it is not ``durable``, it may be lost or cut short when
-        the machine fails, because it can be made again.
+        The file is written under a temporary name, then linked. With ``durable`` False, which is for files that can be
+        made again, the file may be lost or cut short when the machine fails.
         """
         path = self.folder / name
         if path.exists():

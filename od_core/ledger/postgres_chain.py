@@ -97,7 +97,7 @@ class PostgresChain(Chain):
         return Entries(connection, placeholder="%s")
 
     def _read_circumstances(self) -> object:
-        """Return the thread, because transactions of two would mix, and whether the server closed the connection."""
+        """Return the thread and whether the connection is closed: two threads would mix their transactions in one."""
         return get_ident(), self._shared is not None and self._shared.closed
 
     @contextmanager
@@ -157,7 +157,9 @@ class PostgresChain(Chain):
 
 
 def _refuse_unclear_address(server: str) -> None:
-    """Raise OdError if libpq cannot read an address, or would take a part of the password for a host, port or option.
+    """Raise OdError if libpq cannot read an address, or could take a part of the password for a host, port or option.
+
+    An address is clear if it has no ``@``, or only one ``@`` and no ``/`` in the role and password before it.
 
     References:
         PostgreSQL, section 34.1.1.2: a reserved sign in a part of the address is written with a percent sign.
@@ -165,10 +167,11 @@ def _refuse_unclear_address(server: str) -> None:
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict
 
-    role, at, after_role = server.partition("://")[2].partition("@")
+    _, _, after_scheme = server.partition("://")
+    role, at_sign, after_role = after_scheme.partition("@")
     with suppress(Error):
         conninfo_to_dict(server)
-        if not at or ("/" not in role and "@" not in after_role):
+        if not at_sign or ("/" not in role and "@" not in after_role):
             return
     raise OdError(
         "OD-LEDGER-ADDRESS",

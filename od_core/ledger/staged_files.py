@@ -142,10 +142,11 @@ class StagedFiles:
 
         Raises OdError if a stored setting differs from the declared one; or none are stored, and no draw has begun.
         """
-        path, differences = self.folder / _READ_WITH, ""
+        path = self.folder / _READ_WITH
+        differences = ""
         if path.exists():
             then = json.loads(path.read_text(encoding="utf-8"))
-            now = json.loads(json.dumps(dict(settings)))
+            now = json.loads(json.dumps(dict(settings)))  # with the types that JSON has, like the stored ones
             changed = sorted(name for name in then if name in now and then[name] != now[name])
             if not changed:
                 return

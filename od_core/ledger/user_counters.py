@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +71,8 @@ class UserCounters:
     Attributes:
         confidential, ledger, key: folder of the files, ledger that records which releases were drawn, and the release.
         domain, unit: name of the data set, and its unit, which is of a year.
-        elementary, year: see :func:`od_core.privacy.domain.list_periods_of_year`.
+        elementary, year: length of the elementary period, and the text that declares when a year begins; see
+            :func:`od_core.privacy.domain.list_periods_of_year`.
     """
 
     confidential: ConfidentialFolder
@@ -92,7 +93,7 @@ class UserCounters:
             counted = self._verify_counters(self.key)
             columns = [*USER, "counted"]
             return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
-        files = self._list_checked_files(but=self._find_elementary_period(self.key))
+        files = self._list_checked_files(left_out=self._find_elementary_period(self.key))
         allowed = self._run_query(_SQL["allowances"](files, self.unit), files) if files else _ALLOWED.empty_table()
         return Allowances(allowed, others=self.unit.contribution_bound)
 
@@ -140,7 +141,7 @@ class UserCounters:
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
         files = self._list_checked_files()
         query = _SQL["are_within"](files, self.unit, self._locate_counters(self.key), counted.total)
-        if not self._run_query(query, files)[0][0].as_py():
+        if not self._compute_value(query, files):
             message = f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year"
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
 
@@ -150,7 +151,7 @@ class UserCounters:
         The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
         """
         path = self._locate_counters(self.key)
-        return int(self._run_query(_SQL["uncounted"](path, max_trips), {"": [path]})[0][0].as_py())
+        return int(self._compute_value(_SQL["uncounted"](path, max_trips), {"": [path]}))
 
     def _find_elementary_period(self, key: ReleaseKey) -> str:
         """Return the text of the one elementary period that a release of the data set has."""
@@ -171,19 +172,20 @@ class UserCounters:
         """Return the path of the file of counters of a release."""
         return self._folder / self._find_elementary_period(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
-    def _list_checked_files(self, but: str | None = None) -> dict[str, list[Path]]:
-        """Return the files of counters of the year by elementary period, all checked, without those of ``but``.
+    def _list_checked_files(self, left_out: str | None = None) -> dict[str, list[Path]]:
+        """Check the files of counters of the year, and return them by elementary period.
 
-        If ``but`` is given, the release is about to be counted, and its own file, which is written again, not checked.
+        ``left_out`` is the elementary period of a release that is about to be counted. The result has no files of this
+        period, and the release's own file is not checked, because it is written again.
         """
         year = sorted(part.text for part in self._parts)
         verified = {self._verify_counters(key) for key in self._list_other_drawn_releases(year)}
-        files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in year}
-        unchecked = set() if but is None else {self._locate_counters(self.key)}
+        files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in year}  # not temporary files
+        unchecked = set() if left_out is None else {self._locate_counters(self.key)}
         for path in chain.from_iterable(files.values()):
             if path not in unchecked:
                 self._check_file(path, is_verified=path in verified)
-        return {part: paths for part, paths in files.items() if paths and part != but}
+        return {part: paths for part, paths in files.items() if paths and part != left_out}
 
     def _list_other_drawn_releases(self, year: Sequence[str]) -> list[ReleaseKey]:
         """Return the other releases that are drawn and have one of the elementary periods of a year."""
@@ -191,7 +193,7 @@ class UserCounters:
         return [key for key, periods in drawn if key != self.key and set(year).intersection(periods)]
 
     def _check_file(self, path: Path, *, is_verified: bool) -> None:
-        """Raise OdError if a file of counters is damaged, unless that was verified, or was made with another key."""
+        """Raise OdError if a file of counters was made with another key or, unless it is verified, is damaged."""
         if not is_verified:
             _refuse_damaged_file(path)
         if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.compute_key_name().encode():
@@ -235,17 +237,24 @@ class UserCounters:
         restored = "confidential/hmac.key as it was then (keep the present one for releases that began with it)"
         return self._make_lost_counters_error(f"{what} were made with another key than the present one", restored)
 
-    def _make_lost_counters_error(self, message: str, what: str) -> OdError:
-        """Return the OdError for counters of a drawn release that cannot be used for this one."""
+    def _make_lost_counters_error(self, message: str, restored: str) -> OdError:
+        """Return the OdError for counters of a drawn release that cannot be used; ``restored`` is what to restore."""
         return OdError(
             "OD-YEAR-COUNTERS-LOST",
             message,
-            next_step=f"restore {what} from a backup; without it, no further release of the year is counted",
+            next_step=f"restore {restored} from a backup; without it, no further release of the year is counted",
             spent=STAYS_CHARGED if self.ledger.list_level_kinds(self.key) else NOTHING_SPENT,
         )
 
+    def _compute_value(self, query: str, files: dict[str, list[Path]]) -> Any:
+        """Return the single value of the result of a query over files of counters."""
+        return self._run_query(query, files)[0][0].as_py()
+
     def _run_query(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
-        """Return the result of a query over files of counters, which need not fit in memory."""
+        """Return the result of a query over files of counters, which need not fit in memory.
+
+        ``files`` lists the files that the query names, in any grouping.
+        """
         folder = self.confidential.make_subfolder(self._folder)
         with open_scratch_database(folder, *chain.from_iterable(files.values())) as connection:
             return connection.sql(query).to_arrow_table()
@@ -267,7 +276,7 @@ def _refuse_damaged_file(path: Path) -> None:
         raise _make_recount_error(f"the counters of users in {path.name} are damaged", path.name) from None
 
 
-def _make_recount_error(message: str, what: str) -> OdError:
-    """Return the OdError for counters of a release that is not drawn, so that it may be counted again."""
-    step = f"run that whole release again, which counts its records; or restore {what} from a backup"
+def _make_recount_error(message: str, restored: str) -> OdError:
+    """Return the OdError for counters of a release that is not drawn; it may be counted again, or a backup restored."""
+    step = f"run that whole release again, which counts its records; or restore {restored} from a backup"
     return OdError("OD-YEAR-COUNTERS", message, next_step=step)
