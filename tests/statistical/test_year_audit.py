@@ -123,7 +123,7 @@ def test_a_year_of_a_replaced_user_tells_all_that_is_stated_and_no_more(tmp_path
 
 
 def m_of_the_year_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Level]:
-    monkeypatch.setattr(UserCounters, "_list_checked_files", lambda _counters, but=None: {})
+    monkeypatch.setattr(UserCounters, "_list_checked_files", lambda _counters, left_out=None: {})
     return levels_of_year(tmp_path)
 
 
@@ -147,7 +147,7 @@ def a_cut_that_looks_at_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     allowances = UserCounters.compute_allowances
 
     def quota(counters):
-        stated, others = allowances(counters), counters._list_checked_files(but=counters.key.period)
+        stated, others = allowances(counters), counters._list_checked_files(left_out=counters.key.period)
         users = sum(len(pd.read_parquet(path)) for paths in others.values() for path in paths)
         return replace(stated, others=stated.others - users % 2)
 

@@ -180,7 +180,7 @@ def lose_the_counters(patch: pytest.MonkeyPatch) -> None:
 def count_a_revision_afresh(patch: pytest.MonkeyPatch) -> None:
     """Let the other releases of the same period use up what the year allows, as those of other periods do."""
     files = UserCounters._list_checked_files
-    patch.setattr(UserCounters, "_list_checked_files", lambda self, but=None: files(self))
+    patch.setattr(UserCounters, "_list_checked_files", lambda self, left_out=None: files(self))
 
 
 def share_one_counter(patch: pytest.MonkeyPatch) -> None:
