@@ -90,9 +90,9 @@ def read_table(
     Raises:
         OdError: the object is not a table, the file cannot be read, or a column is missing or occurs twice.
     """
-    parsed = {IN_PERIOD: _AS_TRUTH} | dict.fromkeys(numbers, as_number)
+    make_sql_of = {IN_PERIOD: _AS_TRUTH} | dict.fromkeys(numbers, as_number)  # by column, if it has text
     if isinstance(table, (str, Path)):
-        return _read_file(Path(table), needed, optional, parsed, code)
+        return _read_file(Path(table), needed, optional, make_sql_of, code)
     frame = convert_to_data_frame(table)
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis="columns")
@@ -102,9 +102,9 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _make_missing_column_error(name, needed, names, named, code)
-    present = [name for name in parsed if name in names and name in (*numbers, *needed, *optional)]
+    present = [name for name in make_sql_of if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
-    converted = {name: _parse_as_file(frame[name], parsed[name]) for name in of_text}
+    converted = {name: _parse_as_file(frame[name], make_sql_of[name]) for name in of_text}
     frame = _restore_uuids(frame.assign(**converted), table, (*needed, *optional))
     return ReadTable(frame, names, named)
 
@@ -127,19 +127,19 @@ def load_trips(
 ) -> pa.Table:
     """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
 
-    The arguments are those of :func:`od_core.records.counting.count_trips`, and whether the flow tree has destinations
-    without levels, so that the table has no column of them. Raises OdError if the table cannot be
-    read; ``columns`` is not valid; a column is missing, occurs twice or contradicts the unit; zone codes are numbers; a
-    column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
-    are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
+    The arguments are those of :func:`od_core.records.counting.count_trips`. ``has_one_side`` says that the table is of
+    counts by one hierarchy, and has no column of destinations. Raises OdError if the table cannot be read; ``columns``
+    is not valid; a column is missing, occurs twice or contradicts the unit; zone codes are numbers; a column of
+    categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum, are not
+    whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
     segments = [breakdown.name for breakdown in breakdowns]
     roles = (ROLES_OF_COUNTS if has_one_side else ROLES) | {segment: segment for segment in segments}
-    given = resolve_column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
-    names = {role: given[name] for role, name in roles.items()}
+    resolved = resolve_column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
+    names = {role: resolved[name] for role, name in roles.items()}
     _refuse_shared_columns(names, segments, unit)
     user = [] if unit.column is None else [unit.column]
-    may_be_absent = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]
+    may_be_absent = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]  # unless it is named
     table = read_table(
         flows,
         [name for role, name in names.items() if role not in may_be_absent],
@@ -151,7 +151,7 @@ def load_trips(
     check_unit_columns(unit, table.columns, user=unit.column or "", weight=names["weight"], trips=names["trips"])
     loaded = _convert_codes(table.frame, names, segments)
     if not (one_row_a_trip or names["trips"] in table.columns or unit.max_weight is not None):
-        _refuse_unclear_rows(table, [*given.values(), IN_PERIOD, *user], unit, roles["trips"])
+        _refuse_unclear_rows(table, [*resolved.values(), IN_PERIOD, *user], unit, roles["trips"])
     loaded["in_period"] = _find_records_in_period(table.frame)
     return pa.table(loaded | _read_contributions(table.frame, unit, names["trips"], names["weight"]))
 
@@ -159,7 +159,7 @@ def load_trips(
 def list_codes(
     flows: TableOrFile, columns: Mapping[str, str] | None, *, has_one_side: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Return the different codes of origins and of destinations in a table, in any order; for found levels.
+    """Confidential: return the different codes of origins and of destinations in a table, in any order.
 
     The arguments and errors are those of :func:`load_trips`, for the columns of codes.
     """
@@ -172,7 +172,7 @@ def list_codes(
 
 
 def _refuse_shared_columns(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
-    """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
+    """Raise OdError if a breakdown's column is that of user ids or of the period, or its name is that of user ids."""
     reserved = {
         IN_PERIOD: ("that marks the records of the period", "name another column"),
         unit.column: ("of user ids", "name another column, or give the breakdown another name"),
@@ -306,7 +306,10 @@ def convert_to_integers(column: pd.Series, make_error: Callable[[str, int | None
 
 
 def _restore_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame with the type of those columns of a DuckDB relation that DuckDB passes on as text."""
+    """Return a data frame whose columns of UUIDs, which DuckDB passes on as text, hold UUIDs again.
+
+    ``table`` states the types, if it is a relation of DuckDB. The columns are those of ``asked``.
+    """
     kinds = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
     kind_of = dict(zip(getattr(table, "columns", []), kinds, strict=False))
     uuids = [name for name, kind in kind_of.items() if kind == "UUID" and name in asked]
@@ -316,7 +319,8 @@ def _restore_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> p
 def _parse_as_file(column: pd.Series, make_sql: Callable[[str], str]) -> pd.Series:
     """Return the numbers or truth values of a column of text, parsed by SQL as those of a file are.
 
-    ``make_sql`` is a value of ``parsed`` in :func:`read_table`. If a text is not a number, the column is returned.
+    ``make_sql`` returns the SQL that parses a column. If a text that must be a number is none, the column is returned
+    unchanged, and refused later. A text that must be a truth value and is none becomes missing.
     """
     query = f"SELECT {make_sql('value')} AS value FROM given"  # noqa: S608  # names of our own
     with connect_to_memory_database() as connection:
@@ -341,9 +345,16 @@ def _make_missing_column_error(name: str, needed: Sequence[str], names: list[str
 
 
 def _read_file(
-    source: Path, needed: Sequence[str], optional: Sequence[str], parsed: Mapping[str, Callable[[str], str]], code: str
+    source: Path,
+    needed: Sequence[str],
+    optional: Sequence[str],
+    make_sql_of: Mapping[str, Callable[[str], str]],
+    code: str,
 ) -> ReadTable:
-    """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
+    """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take.
+
+    ``make_sql_of`` has, by column, the function that returns the SQL to parse it. See :func:`read_table` for the rest.
+    """
     absent = find_file_fault(source)
     if absent is not None:
         raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
@@ -358,7 +369,7 @@ def _read_file(
                 if repeated is not None:
                     raise repeated.with_changes(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_make_field_sql(name, types[name], parsed.get(name)) for name in columns)
+            fields = ", ".join(_make_field_sql(name, types[name], make_sql_of.get(name)) for name in columns)
             frame = convert_to_data_frame(file.relation.select(fields).to_arrow_reader().read_all())
             frame = _restore_uuids(frame, file.relation, columns)
     except InputError as fault:
@@ -368,6 +379,9 @@ def _read_file(
 
 
 def _make_field_sql(name: str, kind: str, make_sql: Callable[[str], str] | None) -> str:
-    """Return the SQL that selects a column. ``make_sql`` is for text that must be a number or a truth value."""
+    """Return the SQL that selects a column of DuckDB's type ``kind``.
+
+    ``make_sql`` parses text that must be a number or a truth value; None for other columns.
+    """
     column = quote_identifier(name)
     return column if kind != "VARCHAR" or make_sql is None else f"{make_sql(column)} AS {column}"

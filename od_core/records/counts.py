@@ -111,6 +111,7 @@ class TripCounts(Confidential):
         trips = np.zeros(geography.size(geography.depth), dtype=np.int64)
 
         def count_piece(first: int) -> tuple[Numbers, NDArray[np.int64]]:
+            """Return the zones on the side, and the trips, of up to ``PAIRS`` leaf pairs from a position."""
             pairs = tree.find_leaf_pairs(self.rank[first : first + PAIRS])
             return (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1])
 
@@ -121,30 +122,36 @@ class TripCounts(Confidential):
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
         """Add the true trips of each child to its noise, shape (children,), in place: it becomes a measurement.
 
-        The leaf pairs below a row of children are a range of ranks, in the order of its children. If there are few
-        pairs, each is added to its child. If there are many, a search finds the last pair of each child.
+        The leaf pairs below a row of children are a range of ranks, in the order of its children. Each zone of the side
+        that is split has a range of as many ranks as the row's area on the other side has zones.
         """
-        level, side = expansion.level, 0 if expansion.splits_origin else 1
-        sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
-        (divided, _), (undivided, areas) = sides[side], sides[1 - side]
-        levels = tree.level_pair(level)
-        level_of_rows = 2 * level - 1 if tree.refines_both else level - 1
+        level = expansion.level
+        origin_level, destination_level = tree.level_pair(level)
+        origin_side = tree.origin, origin_level, expansion.origin
+        destination_side = tree.destination, destination_level, expansion.destination
+        split_side, other_side = destination_side, origin_side
+        if expansion.splits_origin:
+            split_side, other_side = origin_side, destination_side
+        split, level_of_children, parents = split_side
+        other, level_of_other, areas = other_side
+        level_of_rows = 2 * level - 1 if tree.refines_both else level - 1  # in the tree that refines the sides in turn
         first_ranks = tree.in_turn.compute_first_ranks(Pairs(level_of_rows, expansion.origin, expansion.destination))
-        undivided_zones = undivided.count_zones_below(levels[1 - side])[areas]
-        if tree.possible is not None:  # a row may begin after the first child
-            areas_of_rows = (expansion.origin, expansion.destination)[side]
-            zone_of_child = divided.first_zone[levels[side]][expansion.first_child].astype(np.int64)
-            first_ranks += undivided_zones * (zone_of_child - divided.first_zone[levels[side] - 1][areas_of_rows])
+        ranks_per_zone = other.count_zones_below(level_of_other)[areas]
+        first_zone = split.first_zone[level_of_children]
+        if tree.possible is not None:  # a row may begin after the first child of its area
+            first_zone_of_row = first_zone[expansion.first_child].astype(np.int64)
+            zones_left_out = first_zone_of_row - split.first_zone[level_of_children - 1][parents]
+            first_ranks += ranks_per_zone * zones_left_out
         _add_counts(
             noise,
             self.rank,
             self.before,
             first_ranks,
-            undivided_zones,
+            ranks_per_zone,
             expansion.row_offsets,
             expansion.first_child,
-            divided.first_zone[levels[side]],
-            divided.ancestors(levels[side]),
+            first_zone,
+            split.ancestors(level_of_children),
             FEW_PAIRS,
         )
 
@@ -155,24 +162,30 @@ class TripCounts(Confidential):
 
     @classmethod
     def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs."""
+        """Count leaf pairs given by ranks and trips, shape (pairs,), in any order. Equal ranks are summed."""
         return cls.from_rows([(rank, trips)])
 
     @classmethod
     def from_rows(cls, pieces: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
-        """Return the counts of pieces with rows in any order. Rows of equal rank are summed."""
-        none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        rank, trips, *code = map(np.concatenate, zip(none if breakdowns else none[:2], *pieces, strict=True))
+        """Return the counts of pieces with rows in any order. Rows of equal rank are summed.
+
+        If there are breakdowns, each piece has a third array, with the code of the segments of each row.
+        """
+        no_rows: Ranked = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        if breakdowns:
+            no_rows = *no_rows, np.empty(0, dtype=np.int32)
+        rank, trips, *codes = _concatenate_rows([no_rows, *pieces])
         if (rank[1:] < rank[:-1]).any():
-            rank, order = _sort_ranks(rank, np.arange(len(rank)) if breakdowns else trips)
-            trips, code = (trips[order], [code[0][order]]) if breakdowns else (order, code)
-        by_segment = {
-            breakdown.name: tuple(
-                cls._merge_ranks(rank[pairs], trips[pairs]) for pairs in split_by_category(code[0], at, breakdowns)
-            )
-            for at, breakdown in enumerate(breakdowns)
-        }
-        return cls._merge_ranks(rank, trips, by_segment)
+            if breakdowns:
+                rank, order = _sort_ranks(rank, np.arange(len(rank)))
+                trips, codes = trips[order], [codes[0][order]]
+            else:
+                rank, trips = _sort_ranks(rank, trips)
+        by_segment = {}
+        for position, breakdown in enumerate(breakdowns):
+            rows_by_category = split_by_category(codes[0], position, breakdowns)
+            by_segment[breakdown.name] = tuple(cls._merge_ranks(rank[rows], trips[rows]) for rows in rows_by_category)
+        return cls._merge_ranks(rank, trips, by_segment)  # last, because it overwrites the ranks
 
     @classmethod
     def _merge_ranks(
@@ -181,7 +194,10 @@ class TripCounts(Confidential):
         trips: NDArray[np.int64],
         by_segment: Mapping[str, tuple[TripCounts, ...]] | None = None,
     ) -> TripCounts:
-        """Return the counts of ascending ranks. Equal ranks are summed, and those without trips left out."""
+        """Return the counts of ascending ranks, and overwrite ``rank``.
+
+        Equal ranks are summed, and ranks without trips are left out.
+        """
         before = np.empty(len(rank) + 1, dtype=np.int64)
         pairs = _merge_equal_ranks(rank, trips, before)
         if pairs < len(rank):
@@ -198,20 +214,20 @@ _LAST_DIGIT = (1 << _DIGIT_BITS) - 1
 
 @kernel
 def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sort ranks of at least 0, with the value of each, by a stable radix sort, least significant digit first.
+    """Return ranks of at least 0, at least one, in ascending order, and the values in the same order.
 
-    Both arrays are overwritten.
+    This is a stable radix sort, least significant digit first. Both arrays are overwritten.
     """
     next_rank, next_values = np.empty_like(rank), np.empty_like(values)
     shift, largest = 0, rank.max()
-    while shift < 63 and largest >> shift:
-        starts = np.zeros((1 << _DIGIT_BITS) + 1, dtype=np.int64)
-        for one in rank:
-            starts[((one >> shift) & _LAST_DIGIT) + 1] += 1
+    while shift < 63 and largest >> shift:  # 63 bits have a rank; a shift by 64 or more is not defined
+        starts = np.zeros((1 << _DIGIT_BITS) + 1, dtype=np.int64)  # of the ranks with each digit
+        for number in rank:
+            starts[((number >> shift) & _LAST_DIGIT) + 1] += 1
         starts = np.cumsum(starts)
-        for at in range(len(rank)):
-            digit = (rank[at] >> shift) & _LAST_DIGIT
-            next_rank[starts[digit]], next_values[starts[digit]] = rank[at], values[at]
+        for row in range(len(rank)):
+            digit = (rank[row] >> shift) & _LAST_DIGIT
+            next_rank[starts[digit]], next_values[starts[digit]] = rank[row], values[row]
             starts[digit] += 1
         rank, next_rank = next_rank, rank
         values, next_values = next_values, values
@@ -221,27 +237,37 @@ def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDA
 
 @kernel
 def _merge_equal_ranks(rank: NDArray[np.int64], trips: NDArray[np.int64], before: NDArray[np.int64]) -> int:
-    """Move each rank with trips to the front, once, and write the sums of trips before it. Return their number."""
+    """Return the number of different ranks that have trips. The ranks must ascend.
+
+    The first ``rank`` become these ranks, and the first ``before``, of which there is one more, the sums of the trips
+    of all ranks before each, and of all.
+    """
     pairs, before[0] = 0, 0
-    for at in range(len(rank)):
-        if trips[at] != 0:
-            if pairs == 0 or rank[pairs - 1] != rank[at]:
-                rank[pairs], before[pairs + 1] = rank[at], before[pairs]
+    for row in range(len(rank)):
+        if trips[row] != 0:
+            if pairs == 0 or rank[pairs - 1] != rank[row]:
+                rank[pairs], before[pairs + 1] = rank[row], before[pairs]
                 pairs += 1
-            before[pairs] += trips[at]
+            before[pairs] += trips[row]
     return pairs
 
 
 @kernel
-def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
-    """Add each child's trips to ``noisy``. ``first_zone`` and ``area_of`` are of the side that is split."""
+def _add_counts(noisy, rank, before, first_rank, ranks_per_zone, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
+    """Add each child's trips to ``noisy``, row by row; see :class:`Expansion` for rows, ``offsets``, ``first_child``.
+
+    ``rank`` and ``before`` are those of :class:`TripCounts`. Rows begin with ``first_rank``, and have
+    ``ranks_per_zone`` for each zone of the side that is split. On this side, ``first_zone`` is the first zone of each
+    area of the children's level, then the number of zones, and ``area_of`` is the area of each zone. If a row has up to
+    ``few`` leaf pairs per child, each is added to its child. Otherwise, a search finds the last pair of each child.
+    """
     start = 0
     for row in range(len(first_rank)):
-        base, width, child = first_rank[row], whole_zones[row], first_child[row]
+        base, width, child = first_rank[row], ranks_per_zone[row], first_child[row]
         first, last = offsets[row], offsets[row + 1]
         zone = np.int64(first_zone[child])
         end = base + width * (np.int64(first_zone[child + last - first]) - zone)
-        start = find_rank_position(rank, start, base)
+        start = find_rank_position(rank, start, base)  # the rows ascend, so no earlier pair is searched again
         stop = find_rank_position(rank, start, end)
         if stop - start <= few * (last - first):
             for leaf in range(start, stop):
@@ -249,10 +275,10 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
                 noisy[first + area - child] += before[leaf + 1] - before[leaf]
         else:
             begin = start
-            for at in range(first, last):
-                next_zone = np.int64(first_zone[child + at - first + 1])
+            for position in range(first, last):
+                next_zone = np.int64(first_zone[child + position - first + 1])
                 after = find_rank_position(rank, begin, base + width * (next_zone - zone))
-                noisy[at] += before[after] - before[begin]
+                noisy[position] += before[after] - before[begin]
                 begin = after
         start = stop
 
@@ -287,10 +313,10 @@ class CountFiles(Confidential):
 
     @cached_property
     def _manifest(self) -> dict[str, Any]:
-        """The list of files and the breakdowns that :func:`finish_count_files` wrote; earlier ones have files alone."""
+        """The facts of the ``files`` and of the ``breakdowns`` that :func:`finish_count_files` wrote."""
         with self.store.read(f"{self.folder}/{_MANIFEST}") as manifest:
             facts = json.loads(manifest.read())
-        return facts if isinstance(facts, dict) else {"files": facts, "breakdowns": []}
+        return facts if isinstance(facts, dict) else {"files": facts, "breakdowns": []}  # without any, a list alone
 
     @cached_property
     def files(self) -> tuple[CountFile, ...]:
@@ -332,7 +358,7 @@ class CountFiles(Confidential):
     def iterate_column_pieces(self) -> Iterator[Ranked]:
         """Yield the arrays of :meth:`TripCounts.iterate_column_pieces` for all counts, in consecutive blocks."""
         before = 0
-        yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)  # the array ``before`` begins with 0
         for rows in self._read_rows_between(0, self._end):
             counts = TripCounts.from_rows([rows], self.breakdowns)
             yield counts.rank, before + counts.before[1:], *counts.iterate_segment_columns()
@@ -344,28 +370,30 @@ class CountFiles(Confidential):
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
         there. Only one file and the nodes that have trips are in memory. If the trips are counted by segment, the
         result also has the trips of each node by segment. ``ranks`` are the first rank, and the last rank plus 1, of
-        the leaf pairs of whole nodes of that level; all by default.
+        the leaf pairs of whole nodes of that level; None stands for all leaf pairs.
         """
         first, end = (0, self._end) if ranks is None else ranks
-        of_nodes = []
+        sums_of_files = []
         for rank, *trips_and_code in self._read_rows_between(first, end):
             first_ranks = tree.compute_first_ranks(tree.find_ancestors(tree.find_leaf_pairs(rank), level))
             rank_of_node = first_ranks[np.searchsorted(first_ranks, rank, side="right") - 1]
-            names = ("rank", "trips", "segment")[: 1 + len(trips_and_code)]
-            rows = pd.DataFrame(dict(zip(names, (rank_of_node, *trips_and_code), strict=True)))
-            summed = rows.groupby([name for name in names if name != "trips"], as_index=False)["trips"].sum()
-            of_nodes.append(tuple(summed[name].to_numpy() for name in names))
-        return TripCounts.from_rows(of_nodes, self.breakdowns)
+            columns = {"rank": rank_of_node, **dict(zip(("trips", "segment"), trips_and_code, strict=False))}
+            keys = [name for name in columns if name != "trips"]
+            sums = pd.DataFrame(columns).groupby(keys, as_index=False)["trips"].sum()
+            sums_of_files.append(tuple(sums[name].to_numpy() for name in columns))
+        return TripCounts.from_rows(sums_of_files, self.breakdowns)
 
     def _read_rows_between(self, first: int, end: int) -> Iterator[Ranked]:
-        """Yield the rows of a range of ranks, one file at a time. No rank is in two files."""
+        """Yield the rows with ranks from ``first`` to ``end`` - 1, one file at a time. No rank is in two files."""
         for file in self.files:
             if file.first < end and file.last >= first:
                 with pq.ParquetFile(self.store.read(file.name)) as opened:
-                    groups = (opened.metadata.row_group(number) for number in range(opened.num_row_groups))
-                    ranges = enumerate(group.column(0).statistics for group in groups)  # of ranks
-                    numbers = [number for number, ranks in ranges if ranks.min < end and ranks.max >= first]
-                    rank, *others = map(np.asarray, opened.read_row_groups(numbers, use_threads=False).columns)
+                    groups = []
+                    for group in range(opened.num_row_groups):
+                        ranks = opened.metadata.row_group(group).column(0).statistics  # the first column is the rank
+                        if ranks.min < end and ranks.max >= first:
+                            groups.append(group)
+                    rank, *others = map(np.asarray, opened.read_row_groups(groups, use_threads=False).columns)
                 start, stop = np.searchsorted(rank, [first, end])
                 yield rank[start:stop], *(column[start:stop] for column in others)
 
@@ -379,7 +407,7 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
     written = []
     for number, rows in enumerate(_split_batches(batches)):
         name = f"{stem}{number:06d}.parquet"
-        rank, trips = rows[:2]
+        rank, trips, *_code = rows
         if not store.create_if_absent(name, _encode_parquet(rows)):
             raise OdError("OD-COUNTS-TWICE", "a file of counts exists already", next_step="count into a new folder")
         written.append(CountFile(name, int(rank[0]), int(rank[-1]), len(rank), int(trips.sum())))
@@ -411,10 +439,11 @@ def _split_batches(batches: Iterable[Ranked]) -> Iterator[Ranked]:
         waiting.append(batch)
         if sum(len(rank) for rank, *_ in waiting) >= PAIRS:
             rows = _concatenate_rows(waiting)
-            rank = rows[0]
-            ends = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))
-            *cut, remainder = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
-            yield from cut
+            rank, *_others = rows
+            starts = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))  # of the first row of a leaf pair
+            columns_in_parts = (np.split(column, starts[starts > 0]) for column in rows)
+            *parts, remainder = zip(*columns_in_parts, strict=True)
+            yield from parts
             waiting = [remainder]
     if any(len(rank) for rank, *_ in waiting):
         yield _concatenate_rows(waiting)
@@ -426,7 +455,10 @@ def _concatenate_rows(pieces: Sequence[Ranked]) -> Ranked:
 
 
 def _encode_parquet(rows: Ranked) -> pa.Buffer:
-    """Return counts as a Parquet file: ranks as differences; trips and segments, often few values, by a dictionary."""
+    """Return counts as a Parquet file.
+
+    Ranks are stored as differences. Trips and segments, which often have few values, are stored by a dictionary.
+    """
     schema = pa.schema(list(_SCHEMA)[: len(rows)])
     buffer = pa.BufferOutputStream()
     pq.write_table(

@@ -40,8 +40,9 @@ class RecordColumns:
         weight: weight of a row that is one record; None if every record counts 1.
         size: number of members of each group of a row, where ``trips`` is the number of such groups; None otherwise.
         segments: for each breakdown by which trips are also counted, where the category of a record comes from.
-        axes: of coordinates in place of zone codes: the least and the greatest coordinate, and the number of cells,
-            along longitude and along latitude. Origin, stops and destination then hold the two in turn.
+        axes: for records with coordinates in place of zone codes, two tuples, of longitude and of latitude: the least
+            and the greatest coordinate, and the number of cells between them. The columns origin, stops and destination
+            then hold longitude and latitude in turn. Otherwise empty.
     """
 
     origin: ColumnName = "origin"
@@ -113,8 +114,9 @@ _BY_PLACE = re.compile(r"\(column \d+: .*\)")
 def make_column_names(header: Sequence[str]) -> list[str]:
     """Return the names of the columns of a file, given the names in its header.
 
-    Columns without a name, as of an index or of a delimiter at the end of each line, and columns with the same name are
-    named by their place. They cannot be used. Their names are none by :func:`od_core.records.open_file.is_header`.
+    A column without a name, such as an index, and columns with the same name are named by their place. Such a column
+    cannot be used. Its name does not begin with a letter, so :func:`od_core.records.open_file.is_header` does not take
+    a line with it for a header.
     """
     times = Counter(name.lower() for name in header)  # DuckDB ignores case
     names = []
@@ -316,9 +318,8 @@ def _make_options_error(message: str) -> OdError:
 def _make_format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
     """Return the format that ``formats.yaml`` states under a name, where tuples are lists, and pairs are mappings."""
     columns = {column: _convert_to_tuples(names) for column, names in stated.get("columns", {}).items()}
-    options = {
-        option: _convert_to_tuples(value) for option, value in stated.items() if option not in ("text", "columns")
-    }
+    not_options = ("text", "columns")  # ``text`` describes the format in the documentation
+    options = {option: _convert_to_tuples(value) for option, value in stated.items() if option not in not_options}
     return RecordFormat(name, columns=RecordColumns(**columns), **options)
 
 

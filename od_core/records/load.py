@@ -196,7 +196,11 @@ class RecordQuery(ABC):
     def _require_column_type(
         self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
     ) -> tuple[str, str]:
-        """Return the SQL of a column and its type. Raises OdError if that is not of ``types``."""
+        """Return the SQL of a column and its type.
+
+        Raises OdError with ``code`` if ``types``, a list of ``dialects.yaml``, lacks the type. ``must_be`` is the end
+        of the message, with the sign before it, and ``step`` the next step, if it is not the usual one.
+        """
         column, own_name, kind = self._find_column(name)
         if kind not in self._rules[types]:
             raise self._make_column_error(code, f"column {own_name!r} holds {kind}{must_be}", step)
@@ -240,7 +244,7 @@ class RecordQuery(ABC):
         return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else _SQL["as_count"](column, kind)
 
     def _make_weight_sql(self, name: str) -> str:
-        """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
+        """Return SQL for the weight of a row, NULL if it is not a number. The count of records rounds and limits it."""
         column, own_name, kind = self._find_column(name)
         if kind not in self._rules["numbers"]:
             raise make_weight_type_error(f"{self.place}column {own_name!r} holds {kind}")
@@ -273,7 +277,7 @@ class RecordQuery(ABC):
         return self._make_case_sql(text, cases)
 
     def _make_category_sql(self, source: SegmentSource) -> str:
-        """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
+        """Return SQL for the text of a column; if it is looked up, the column may hold whole numbers or Booleans."""
         words = self._rules["must_be"]
         if source.lookup:
             types, allowed, step = "looked_up", words["looked_up"], ""
@@ -291,7 +295,7 @@ class RecordQuery(ABC):
         return _SQL["band"](column, list(zip(source.breaks, lower_bands, strict=True)), last_band)
 
     def _make_category_condition(self, name: str, values: tuple[str, ...]) -> str:
-        """Return the SQL condition that a column has one of some values, of which "" also stands for NULL."""
+        """Return the SQL condition that a column has one of ``values``. The value "" also stands for NULL."""
         column, kind = self._require_column_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
         self._refuse_never_given(name, kind, filter(None, values), "OD-TRIPS-CATEGORY")
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._make_text_sql, values))})"
@@ -307,7 +311,7 @@ class RecordQuery(ABC):
                 raise self._make_column_error(code, message, step)
 
     def _make_case_sql(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
-        """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
+        """Return SQL for the category of a value; ``cases`` has the SQL of each possible value, and its category."""
         whens = (f"WHEN {condition} THEN {self._make_text_sql(category)}" for condition, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
 
@@ -381,23 +385,22 @@ def find_likely_count_columns(source: Path, columns: list[str], form: RecordForm
     ``columns`` are those to look at, named as in the file. Raises OdError if the file cannot be read.
     """
     texts = [f"nullif(trim({quote_identifier(name)}::VARCHAR), '')" for name in columns]
-    are_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
+    mostly_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
     with open_record_file(source, form) as file:
-        found = _aggregate_first_rows(file, *are_numbers) if columns else ()
-    return [name for name, is_number in zip(columns, found, strict=True) if is_number]
+        are_likely = _aggregate_first_rows(file, *mostly_numbers) if columns else ()
+    return [name for name, is_likely in zip(columns, are_likely, strict=True) if is_likely]
 
 
 def has_no_repeated_pair(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
     """Confidential: return whether no pair of places occurs twice in the first rows, as in a table of flows.
 
-    There must be at least 100 rows.
-
-    The columns of codes must be there. Raises OdError if the file cannot be read.
+    Return False for less than ``_MANY_ROWS`` rows. The file must have the columns of codes. Raises OdError if it cannot
+    be read.
     """
     with open_record_file(source, form) as file:
-        first_two = list(columns.codes.values())[:2]
-        ends = [quote_identifier(str(find_column(name, list(file.types)))) for name in first_two]
-        rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(ends)}))")
+        places = list(columns.codes.values())[:2]  # origin and destination, or the one place of counts
+        names = [quote_identifier(str(find_column(name, list(file.types)))) for name in places]
+        rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(names)}))")
     return rows >= _MANY_ROWS and pairs == rows
 
 
@@ -474,24 +477,24 @@ _CONTAINER = re.compile(r"(\.(csv|tsv|txt|parquet))?(\.gz)?$", re.IGNORECASE)
 def refuse_repeated_tables(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:
     """Raise OdError if two files of a period hold the same table, whose records would be counted twice.
 
-    The files exist, each with the name of a table in it, since a file may have several. A table without rows may occur
-    again.
+    ``files`` has existing files, each with the name of a table in it, or None if the file is one table. A table without
+    rows may occur again.
     """
     has_rows = cache(lambda source, table: _has_rows(source, form.with_options(table=table)))  # each is opened once
-    sizes = Counter(file.stat().st_size for file, _table in files)
+    sizes = Counter(file.stat().st_size for file, _ in files)
     seen: dict[tuple[object, ...], Path] = {}
     for file, table in files:
         state = file.stat()
-        alike: dict[str, tuple[object, ...]] = {
+        key_by_reason: dict[str, tuple[object, ...]] = {  # two tables are the same if one of their keys is equal
             "are two names of one file": (state.st_dev, state.st_ino, table),
             "hold one table in two containers": (file.parent, _CONTAINER.sub("", file.name), table),
         }
-        if sizes[state.st_size] > 1:  # no other file is read here
-            alike["have the same content"] = (compute_file_digest(file), table)
-        for why, key in alike.items():
+        if sizes[state.st_size] > 1:  # a file of a size of its own need not be read
+            key_by_reason["have the same content"] = (compute_file_digest(file), table)
+        for reason, key in key_by_reason.items():
             other = seen.setdefault(key, file)
-            if other != file and all(has_rows(one, table) for one in (other, file)):
-                message = f"{other.name} and {file.name} {why}, so records would be counted twice"
+            if other != file and has_rows(other, table) and has_rows(file, table):
+                message = f"{other.name} and {file.name} {reason}, so records would be counted twice"
                 step = "keep one of them; if their records differ, write them to one file"
                 raise OdError("OD-FILE-REPEATED", message, next_step=step, confidential_detail=f"{other}, {file}")
 

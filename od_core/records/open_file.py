@@ -94,12 +94,13 @@ _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\x
 def refuse_table_log(path: Path, *inner: Path) -> None:
     """Raise OdError if a file or folder is in a table whose log says which of its files and rows are valid.
 
-    The path is taken as it is given, and as its links lead. ``inner`` are folders from which files are read, too.
+    ``path`` and the folders ``inner``, from which files are read, too, are looked for both as they are written and
+    after their links are followed.
     """
     folders: set[Path] = set()
     for place in (path, *inner):
-        for end in (Path(os.path.abspath(place)), Path(os.path.realpath(place))):  # noqa: PTH100  # links are kept
-            folders.update((end, *end.parents))
+        for target in (Path(os.path.abspath(place)), Path(os.path.realpath(place))):  # noqa: PTH100  # links are kept
+            folders.update((target, *target.parents))
 
     def has_log(folder: Path, patterns: Sequence[str]) -> bool:
         is_folder = os.path.isdir(folder)  # noqa: PTH112  # it raises nothing
@@ -121,7 +122,7 @@ def _has_file(folder: Path, pattern: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _list_and_match(folder: Path, pattern: str, *_state: int) -> bool:
-    """Return whether a folder in a state (:func:`read_file_state`) has a file of a pattern."""
+    """Return whether a folder has a file of a pattern. ``_state`` (:func:`read_file_state`) is for the cache alone."""
     return any(glob.iglob(pattern, root_dir=folder))  # noqa: PTH207
 
 
@@ -176,11 +177,11 @@ def open_bytes(source: Path) -> IO[bytes]:
 
 
 def has_nul(text: bytes, *, is_wide: bool = False) -> bool:
-    """Return whether a text has a NUL character; ``is_wide`` says whether it is in UTF-16."""
+    """Return whether a text has a NUL character; ``is_wide`` says whether it is in little-endian UTF-16."""
     if not is_wide:
         return b"\0" in text
-    characters = np.frombuffer(text, "<u2", len(text) // 2)
-    return not characters.all()
+    code_units = np.frombuffer(text, "<u2", len(text) // 2)
+    return not code_units.all()
 
 
 def make_incomplete_file_error(what: str) -> OdError:
@@ -283,17 +284,19 @@ class RecordFile:
         """Return whether a text has none of the bytes 128 to 159, which Latin-1 does not use; False if unreadable."""
         find_unused_byte = re.compile(rb"[\x80-\x9f]").search
         with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
-            return not any(map(find_unused_byte, iter(partial(text.read, _PIECE), b"")))
+            pieces = iter(partial(text.read, _PIECE), b"")
+            return not any(find_unused_byte(piece) for piece in pieces)
         return False
 
     def refuse_incomplete(self) -> None:
         """Read a text to its end, and raise OdError if it is cut off in a way that DuckDB does not notice.
 
-        DuckDB drops what stands after the last end of a line once it is larger than its buffer of 32 MB, and version 1
+        DuckDB drops the text after the last end of a line if that is larger than its buffer of 32 MB, and version 1
         reads a truncated gzip file as a shorter one.
 
-        Raises OdError if the text contains a NUL character, as does a copy that stopped after its space was reserved,
-        or a file with a hole; or if the last line is longer than any record. Raises ``GZIP_ERRORS``.
+        Raises OdError if the text contains a NUL character, as a copy does that stopped after its space was reserved,
+        or a file with a hole; or if the last line is longer than any record. Raises one of ``GZIP_ERRORS`` if a gzip
+        file is truncated or damaged.
         """
         last_line = 0  # bytes since the last end of a line
         with open_bytes(self.source) as text:
@@ -314,8 +317,8 @@ class RecordFile:
         """Check by the first bytes that the file has the kind and the encoding of its format.
 
         A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report
-        no error. Raises OdError, also if an option of the format does not apply to the file; OSError if it cannot be
-        read; and ``GZIP_ERRORS``.
+        no error. Raises OdError if the file has another kind or encoding, or an option of the format does not apply to
+        it; OSError if it cannot be read; and one of ``GZIP_ERRORS`` if a gzip file is truncated or damaged.
         """
         self.form.refuse_options_of_text(self.source)
         kind = find_file_kind(self.source)
@@ -401,9 +404,10 @@ class RecordFile:
         return relation, ()
 
     def read_table_rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        """Return the table or view of a DuckDB file that the format names. A view cannot read another file.
+        """Return the rows of the table or view of a DuckDB file that the format names. A view cannot read other files.
 
-        Text has no collation: it is compared by its bytes, as that of other files and of the geography.
+        Columns of text lose their collation, so that text is compared by its bytes, like that of other files and of the
+        geography.
         """
         connection.execute(f"ATTACH {quote_literal(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
         tables_found = connection.sql(
@@ -419,15 +423,12 @@ class RecordFile:
             )
         schema, name = tables[str(self.form.table)]
         table = connection.sql(f"SELECT * FROM source.{quote_identifier(schema)}.{quote_identifier(name)}")  # noqa: S608  # quoted
-        of_text = [
-            quote_identifier(name)
-            for name, kind in zip(table.columns, table.types, strict=True)
-            if kind.id == "varchar"
-        ]
-        if not of_text:
-            return table
-        texts = ", ".join(f"CAST({column} AS VARCHAR) COLLATE C AS {column}" for column in of_text)
-        return table.project(f"* REPLACE ({texts})")
+        texts = []
+        for name, kind in zip(table.columns, table.types, strict=True):
+            if kind.id == "varchar":
+                column = quote_identifier(name)
+                texts.append(f"CAST({column} AS VARCHAR) COLLATE C AS {column}")
+        return table.project(f"* REPLACE ({', '.join(texts)})") if texts else table
 
 
 @dataclass(frozen=True)
@@ -480,9 +481,9 @@ class OpenFile(RecordFile):
         return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=step)
 
     def _make_missing_header_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a column that is missing, as all others are that the first line should name.
+        """Return the OdError for a column of a CSV file whose first line names none of the expected columns.
 
-        The message says on which line, and with which delimiter, the names are instead, if they are on an early one.
+        If an early line names one of them, perhaps with another delimiter, the message says which line and delimiter.
         """
         message = f"has no column {quote_column_name(name)}: its first line contains none of the expected columns"
         own_delimiter = self.form.delimiter or ","
@@ -508,13 +509,14 @@ class OpenFile(RecordFile):
     def _find_header(self, expected: Sequence[ColumnName], own_delimiter: str) -> tuple[int, str]:
         """Return the number, from 1, and the delimiter of the first line that names an expected column.
 
-        Without such a line among the first, return 1 and ``own_delimiter``.
+        Without such a line among the first ``_MOST_TITLE_LINES``, return 1 and ``own_delimiter``.
         """
-        lines_by = {
-            delimiter: self.read_first_lines(delimiter, _MOST_TITLE_LINES) for delimiter in (own_delimiter, *",;\t|:")
+        delimiters = (own_delimiter, *",;\t|:")
+        lines_by_delimiter = {
+            delimiter: self.read_first_lines(delimiter, _MOST_TITLE_LINES) for delimiter in delimiters
         }
         for position in range(_MOST_TITLE_LINES):
-            for delimiter, lines in lines_by.items():
+            for delimiter, lines in lines_by_delimiter.items():
                 if position < len(lines) and _has_any(expected, lines[position]):
                     return position + 1, delimiter
         return 1, own_delimiter
@@ -600,9 +602,9 @@ _FIRST_ROWS = 1000  # number of rows with which the first line is compared
 def is_header(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
     """Return whether the first line of a file is certainly a header, judging by the next rows; None is an empty field.
 
-    It is one if each of its fields begins with a letter and is no value of these rows, and if in one column every row
-    has a digit, but the first line has none. A first record would have to be written unlike all others to pass. Not
-    every header passes.
+    It is a header if each of its fields begins with a letter and is no value of the next rows, and if in one column
+    every row has a digit, but the first line has none. Only a first record that is written unlike all others would pass
+    as a header. Not every header passes.
 
     >>> is_header(["date", "origin"], [["2001-01-03", "Z00"]])
     True

@@ -122,7 +122,7 @@ class Breakdown:
 
 
 def check_name(name: str, *, of_counts: bool = False) -> None:
-    """Raise OdError if a text cannot name a breakdown; of counts by one hierarchy, with ``of_counts``."""
+    """Raise OdError if a text cannot name a breakdown; ``of_counts`` says that it is of counts by one hierarchy."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _make_breakdown_error(
             f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first"
@@ -304,7 +304,7 @@ class SegmentSource:
             )
 
     def _check_bands(self) -> None:
-        """Raise OdError unless ``breaks`` ascend and ``bands`` are one more, for ``number``; none for all else."""
+        """Raise OdError if breaks do not ascend or have no band on each side, or if ``derive`` has no use for them."""
         if self.derive != "number":
             if self.breaks or self.bands:
                 raise self._make_source_error(
