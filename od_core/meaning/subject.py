@@ -63,9 +63,12 @@ class Nouns:
         return len(self.ends) > 1
 
     def index_words(self) -> dict[str, str]:
-        """Return the nouns by name, for texts with names in braces; a name with a capital has a word with a capital."""
+        """Return the nouns by name, for texts that have these names in braces.
+
+        Each noun occurs twice: under its name and, with a capital letter, under its name with a capital letter.
+        """
         texts = {name: value for name, value in vars(self).items() if isinstance(value, str)}
-        texts |= {name: text.replace("{counted}", self.counted) for name, text in texts.items()}
+        texts = {name: text.replace("{counted}", self.counted) for name, text in texts.items()}
         return texts | {name.capitalize(): text[:1].upper() + text[1:] for name, text in texts.items()}
 
     def format_headers(self, names: Sequence[str]) -> list[str]:
@@ -73,11 +76,14 @@ class Nouns:
         return [head.format(name) for head, name in zip(self.heads, names, strict=False)]
 
     def format_areas(self, *names: str) -> str:
-        """Return the areas of a number in words; the last of two names is left out if the number has one area."""
+        """Return in words the areas, given their names, to which a published number belongs.
+
+        If a number belongs to one area, the second of two names is left out.
+        """
         return self.of_ends.format(*names)
 
     def format_levels(self, *names: str) -> str:
-        """Return the levels of the areas of a number in words, as :meth:`format_areas`."""
+        """Return in words the levels, given their names, of those areas; see :meth:`format_areas`."""
         return self.at_levels.format(*names)
 
 
@@ -88,8 +94,9 @@ class Subject:
     Attributes:
         table: what it has.
         unit, neighbours: kind of the privacy unit, and the neighbour relation.
-        max_trips: contribution bound m of a user; None for unit ``trip``, and ``max_trips_pair`` and ``max_trips_year``
-            if there is no such bound.
+        max_trips: contribution bound m of a user; None for unit ``trip``.
+        max_trips_pair, max_trips_year: bounds of a user's trips of a pair of areas and in a year; None if there is no
+            such bound.
         max_weight: largest number of trips that a record counts; None if every record counts 1.
         record_may_leave: whether a neighbouring input may have a record that the release does not count.
         counted: the publisher's word for what is counted, in the plural, such as ``commuters``; None if not stated.
@@ -118,7 +125,7 @@ class Subject:
         return replace(self, **_list_unit_facts(unit))
 
     def facts(self) -> dict[str, object]:
-        """Return the subject as JSON-ready public facts, without what is None and the words of the publisher."""
+        """Return the subject as JSON-ready public facts, without those that are None and the publisher's words."""
         return {name: fact for name, fact in asdict(self).items() if fact is not None and name not in _WORDS}
 
     @classmethod
@@ -149,7 +156,7 @@ class Subject:
 
     @property
     def owner(self) -> str:
-        """Whose records are protected together; a user in what is said of records that are protected one by one."""
+        """Noun for whose records are protected together; ``user`` if records are protected one by one."""
         return RECORDS_OF[self.unit].owner or "user"
 
     @property

@@ -60,10 +60,10 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
     """Publish flows that are derived from releases as a bundle, or return them if they are published already.
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
-    revision of a month, are the next revision. The keys are of one series, in the order of
-    :meth:`DerivedKind.sort_releases`. In all functions, ``releases`` is the folder of all public bundles. Raises
-    OdError if a release is of another series, not published, damaged or not of flows; the flows cannot be derived from
-    these releases; the name of their series is taken by another one; or the bundle cannot be written.
+    revision of a month, are the next revision. ``releases`` is the folder of all public bundles. ``keys`` are of one
+    series, in the order of :meth:`DerivedKind.sort_releases`, and ``period`` is that of the flows. Raises OdError if a
+    release is of another series, not published, damaged or not of flows; the flows cannot be derived from these
+    releases; the name of their series is taken by another one; or the bundle cannot be written.
     """
     if len({key.release for key in keys}) > 1:
         message = f"the releases are of several series: {', '.join(sorted({key.release for key in keys}))}"
@@ -85,7 +85,7 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
         certificate = make_derived_certificate(kind, key, flows, sources, None if published is None else folder)
         report = kind.render_report(flows, certificate)
         with publish_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
-            refuse_withdrawn(releases, *keys)  # in the meantime
+            refuse_withdrawn(releases, *keys)  # a release may have been withdrawn while the files were written
     return PublishedFlows(key, folder, flows, certificate, is_new=published is None)
 
 
@@ -160,18 +160,17 @@ def _choose_release_key(
 ) -> ReleaseKey:
     """Return the key of the published flows from the same releases or, if there are none, of the next revision.
 
-    No others may take the revision of flows of which only the zip file is there.
+    The next revision is one that no flows have had, not even flows that were withdrawn, or of which only the zip file
+    is there.
 
     Args:
         first: the key of the first revision.
         sources: facts of the releases, as the certificate of the flows states them.
     """
-    withdrawn = [
-        key.revision
-        for key in read_withdrawals(releases)
-        if key.release == first.release and key.period == first.period
-    ]
-    newest = max(withdrawn, default=0)
+    newest = 0
+    for key in read_withdrawals(releases):
+        if (key.release, key.period) == (first.release, first.period):
+            newest = max(newest, key.revision)
     for key, place in sorted((find_bundle_zips(releases) | find_bundle_folders(releases)).items()):
         if key.release != first.release:
             continue
@@ -188,7 +187,10 @@ def _choose_release_key(
 
 
 def find_newest_in_period(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
-    """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
+    """Return the newest revisions of a series within a period, by period.
+
+    Raises OdError if they do not fill the period; if a release that is missing was withdrawn, the error says so.
+    """
 
     def select_inside_period(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         spans = {key: Period(key.period) for key in keys if key.release == series}
@@ -207,8 +209,9 @@ def find_newest_in_period(releases: Path, series: str, period: Period) -> list[R
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
-    The periods of the releases must follow each other. By default, that of the sum is their whole span. Raises OdError
-    if the periods overlap or leave a gap, or as in :func:`publish_derived`.
+    The periods of the releases must follow each other. ``period`` is that of the sum; None stands for their whole span.
+    Raises OdError if there are fewer than ``LEAST`` releases, the periods overlap or leave a gap, or as in
+    :func:`publish_derived`.
     """
     if len(keys) < LEAST:
         raise make_few_releases_error()
@@ -222,13 +225,13 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
 
 
 def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
-    """Return the published releases of a series before one of them, in their newest revisions, by their periods.
+    """Return the latest published releases of a series before one of them, in their newest revisions, by their periods.
 
-    Only the latest ``most`` are returned, and none up to the last one with other areas. Raises OdError if no release of
-    the series is published, two of them overlap, or a certificate cannot be read.
+    At most ``most`` releases are returned, and only those after the last release with other areas. Raises OdError if no
+    release of the series is published, two of them overlap, or a certificate cannot be read.
     """
-    ended = select_earlier_releases(key, find_newest_revisions(releases, key.release))
-    latest = ASSISTED.sort_releases(ended, None)[-most:] if ended and most else []
+    earlier = select_earlier_releases(key, find_newest_revisions(releases, key.release))
+    latest = ASSISTED.sort_releases(earlier, None)[-most:] if earlier and most else []
     areas = _read_area_digests(releases, key) if latest else None
     for position in reversed(range(len(latest))):
         if _read_area_digests(releases, latest[position]) not in (None, areas):
@@ -237,7 +240,10 @@ def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MOST - 1)
 
 
 def _read_area_digests(releases: Path, key: ReleaseKey) -> object:
-    """Return the digests of the areas of a release; None without its folder or of no flows, as is refused later."""
+    """Return the digests of the areas of a release.
+
+    Return None if its folder is missing or it is not of flows, which is refused when the release is opened.
+    """
     folder = releases / key.folder
     return read_bundle_certificate(folder).get("geographies") if folder.is_dir() else None
 
@@ -245,8 +251,8 @@ def _read_area_digests(releases: Path, key: ReleaseKey) -> object:
 def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:
     """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
 
-    They learn from at most ``most`` published releases of the same series before it, with the same areas. If another
-    one is published later, or a new revision of one of them, the estimates from these are the next revision; nothing
+    The estimates learn from at most ``most`` published releases of the same series before this one, with the same
+    areas. If other earlier releases are published later, the estimates from those are the next revision, and nothing
     that is published changes. Raises OdError as in :func:`find_earlier_releases` and :func:`publish_derived`.
     """
     return publish_derived(ASSISTED, releases, [*find_earlier_releases(releases, key, most), key], key.period)

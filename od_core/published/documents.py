@@ -108,7 +108,7 @@ class Facts:
 
     @property
     def whole(self) -> Guarantee:
-        """Promise of everything that may be published about one privacy unit, as far as the certificate states it."""
+        """Promise of everything that may be published about one privacy unit; of this release, if no cap is stated."""
         return self.losses[0].guarantee
 
     @property
@@ -138,7 +138,7 @@ class Facts:
 
     @property
     def units(self) -> int | None:
-        """The number of privacy units if it is published, perhaps with noise; None if not, as for users and weights."""
+        """Number of privacy units, perhaps with noise; None if it is not published, as for users and weights."""
         trips = self.certificate["contents"].get("trips")
         return int(trips) if self.subject.counts_all and trips is not None else None
 
@@ -165,13 +165,14 @@ class Facts:
         """
         if self.is_derived:
             return None
-        levels = [step for step in self.plan["steps"] if not step.keys() & {"breakdown", "area_totals"}]
-        step = next(step for step in reversed(levels) if not is_of_uncounted(step))
-        if "variance" in step:
-            return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
+        not_of_levels = {"breakdown", "area_totals"}
+        of_levels = [step for step in self.plan["steps"] if not step.keys() & not_of_levels]
+        most_detailed = next(step for step in reversed(of_levels) if not is_of_uncounted(step))
+        if "variance" in most_detailed:
+            return math.ceil(_REACH * math.sqrt(Fraction(most_detailed["variance"])))
         for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)):
-            if step.get(name):
-                return compute_laplace_reach(Fraction(step[name]))
+            if most_detailed.get(name):
+                return compute_laplace_reach(Fraction(most_detailed[name]))
         return None
 
     @property
@@ -207,8 +208,8 @@ class Loss:
 def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
     """Return the guarantees for a privacy unit: of everything that the cap allows, of a year, and of the release.
 
-    The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
-    releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
+    The first is left out if the certificate states no cap, and the second unless the unit is of a year. The cap holds
+    for all releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year.
     """
     guarantee, subject = read_guarantee_for_one_unit(certificate), read_subject(certificate)
     account = certificate.get("account")
@@ -220,9 +221,9 @@ def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
         losses.append(Loss(words["cap"], Guarantee.from_cap(Cap.from_facts(account["cap"]), guarantee)))
     if subject.is_of_year and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
-        bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
-        rho = bound_rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
+        m, yearly_bound = certificate["contribution_bound"], plan["max_trips_year"]
+        rho = bound_rho_of_year([charged] * periods, m, yearly_bound, plan.get("max_trips_pair"))
         losses.append(Loss(words["year"], Guarantee.from_rho(rho, guarantee.delta)))
     return (*losses, Loss(words["release"], guarantee))
 
@@ -306,16 +307,18 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
 def make_provenance(facts: Facts) -> dict[str, object]:
     """Return where a release comes from as a dictionary that is ready for PROV-JSON."""
 
-    def identifier(kind: str, name: str) -> str:
+    def make_identifier(kind: str, name: str) -> str:
         """Return an identifier, in which unusual characters are escaped as in addresses."""
         return f"od:{kind}/{quote(name, safe='/')}"
 
-    values = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
+    values = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": make_identifier}
     document: dict[str, object] = render_data("disclosure/provenance.json", **values)
     for kind, listed in document.items():
         if isinstance(listed, list):  # relations, which have no names of their own and are numbered
-            relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
-            document[kind] = {f"_:{kind}{number}": relation for number, relation in enumerate(relations, start=1)}
+            numbered = {}
+            for number, relation in enumerate(listed, start=1):
+                numbered[f"_:{kind}{number}"] = {f"prov:{end}": identifier for end, identifier in relation.items()}
+            document[kind] = numbered
     return document
 
 
@@ -350,13 +353,15 @@ def _format_posterior_ranges(facts: Facts) -> list[list[str]]:
 
 
 def _format_percent(value: Fraction, *, up: bool = True) -> str:
-    """Return a probability in percent with one decimal place, rounded up, or down."""
+    """Return a probability in percent with at most one decimal place, rounded up; with ``up`` False, rounded down."""
     tenths = math.ceil(1000 * value) if up else math.floor(1000 * value)
     return f"{tenths / 10:g} %"
 
 
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
-    """Write the disclosure documents of a published release to a folder; or ``within`` it, in one named as the release.
+    """Write the disclosure documents of a published release to a folder.
+
+    With ``within``, they are written to a subfolder that is named as the release.
 
     Files that are there already with the same content are left alone. Documents that the organisation has completed are
     replaced, so complete copies of them. Raises OdError as in :func:`disclosure_documents`, or if the folder is a
@@ -404,12 +409,12 @@ def data_contract(bundle: str | Path) -> dict[str, object]:
         with refuse_incomplete(name_bundle(folder)):
             tables: dict[str, dict[str, Any]] = {}
             for resource in package["resources"]:
-                if "schema" in resource:  # of a table in several files, it is that of the CSV file
+                if "schema" in resource:  # of a table in several files, the first one is the CSV file
                     tables.setdefault(PurePath(resource["path"]).stem, resource)
-            formats = {}  # of each pattern of file names
+            format_of_pattern = {}  # a pattern stands for the names of files, such as "{model}.csv"
             for resource in tables.values():
                 path = PurePath(resource["path"])
-                formats[str(path.with_stem("{model}"))] = path.suffix[1:]
-            values = {"certificate": certificate, "package": package, "tables": tables, "patterns": formats}
+                format_of_pattern[str(path.with_stem("{model}"))] = path.suffix.removeprefix(".")
+            values = {"certificate": certificate, "package": package, "tables": tables, "patterns": format_of_pattern}
             contract: dict[str, object] = render_data("contract.json", version=ODCS_VERSION, **values)
             return contract

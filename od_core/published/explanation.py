@@ -37,7 +37,7 @@ TRIPS_OF_A_USER = (2, 10)
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another choice for one decision, and its cost. What is None is not defined, and ``note`` says why.
+    """Another choice for one decision, and its cost. A number that is not defined is None, and ``note`` says why.
 
     Attributes:
         decision: ``unit``, ``neighbours``, ``m``, ``delta`` or ``epsilon``.
@@ -61,10 +61,10 @@ class Alternative:
 def describe_own_choice(
     plan: Plan, lost_draws: int = 0, measured: object = None, subject: Subject | None = None
 ) -> Alternative:
-    """Return the plan itself as an alternative, to compare others with, none of which includes lost draws.
+    """Return the plan itself as an alternative, with which the others are compared.
 
-    ``measured`` are the measurements of a release, on which the noise of some plans depends, and ``subject`` has the
-    publisher's words.
+    No alternative includes the cost of lost draws, and a note says so if there are any. ``measured`` are the
+    measurements of a release, on which the noise of some plans depends. ``subject`` has the publisher's words.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
     choice = render_clauses(subject or Subject.from_plan(plan))["choice"]
@@ -91,7 +91,7 @@ def list_alternatives(plan: Plan, measured: object = None, subject: Subject | No
 
 
 def _add_noise_and_error(plan: Plan, other: Plan, stated: Alternative, measured: object) -> Alternative:
-    """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
+    """Return the alternative ``stated`` to a plan with the noise and error of ``other``, the plan of its choice."""
     own_noise, other_noise = plan.detail_noise(measured), other.detail_noise(measured)
     note = "; ".join(text for text in (stated.note, other_noise.note) if text)
     times = other_noise.deviation / own_noise.deviation
@@ -104,7 +104,7 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
 
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
     """
-    times = other.detail_noise().scale / plan.detail_noise().scale
+    times = other.detail_noise().scale / plan.detail_noise().scale  # a variance, for noise that rho determines
     if other.spent.promise is not None:
         budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
@@ -113,13 +113,16 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
 
 
 def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield the other choices: the decision, the choice in words, its privacy unit and budget, and a note."""
+    """Yield the other choices: the decision, the choice in words, its privacy unit and budget, and a note.
+
+    All budgets are in epsilon, so that choices have the same promise.
+    """
     unit, budget = plan.unit, plan.budget
-    if budget.epsilon is None:  # the epsilon that its rho promises
+    if budget.epsilon is None:
         budget = replace(budget, rho=None, epsilon=plan.spent.epsilon)
-    usual = replace(budget, conversion=None)
-    if budget.conversion and plan.replan(unit, usual).spent.rho == plan.spent.rho:
-        budget = usual  # a bundle states the conversion, and another unit may have a better one
+    with_default = replace(budget, conversion=None)
+    if budget.conversion and plan.replan(unit, with_default).spent.rho == plan.spent.rho:
+        budget = with_default  # a bundle states even the default conversion, and another unit may have a better one
     for other, note in _iterate_alternative_units(unit, subject):
         if plan.uncounted_step is not None and other.kind != unit.kind:
             note += f"; the number of uncounted {subject.nouns.records} is then not measured"
@@ -137,12 +140,13 @@ def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, Pr
 
 
 def _iterate_alternative_units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, str]]:
-    """Yield the units that a release could have instead, with a note on each."""
+    """Yield the units that a release could have instead, with a note on each; none if records have weights."""
     nouns = subject.nouns
     if not unit.is_of_users:
-        for most in TRIPS_OF_A_USER if unit.max_weight is None else ():
-            note = f"needs a user id; further {nouns.records} are not counted"
-            yield PrivacyUnit("user", unit.neighbours, "user", most), note
+        if unit.max_weight is None:
+            for most in TRIPS_OF_A_USER:
+                note = f"needs a user id; further {nouns.records} are not counted"
+                yield PrivacyUnit("user", unit.neighbours, column="user", max_trips=most), note
         return
     yield PrivacyUnit("trip", unit.neighbours), f"protects each {nouns.record}, and not the {subject.owner}"
     if unit.is_of_year:
@@ -159,10 +163,14 @@ def _iterate_alternative_units(unit: PrivacyUnit, subject: Subject) -> Iterator[
 def _iterate_alternative_bounds(
     unit: PrivacyUnit, budget: Budget, subject: Subject
 ) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield the choices with half and double the contribution bound, where there is one."""
+    """Yield the choices with half and double the contribution bound of users or weights; none if there is no bound.
+
+    They are as in :func:`iterate_choices`. The bound of a year is at least that of a period, and the bound of a pair at
+    most.
+    """
     bound = unit.contribution_bound
+    nouns = subject.nouns
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
-        nouns = subject.nouns
         records = nouns.record if other == 1 else nouns.records
         note = f"{'fewer' if other < bound else 'more'} {nouns.records} are counted"
         if subject.is_weighted:
@@ -222,16 +230,19 @@ class Explanation:
     def beliefs(self) -> list[dict[str, float]]:
         """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
         guarantee = self.facts.guarantee
-        return [
-            {
-                "prior": float(prior),
-                "posterior_at_least": round_down_to_float(guarantee.bound_posterior(prior)[0]),
-                "posterior_at_most": round_up_to_float(guarantee.bound_posterior(prior)[1]),
-                "best_guess_before": float(max(prior, 1 - prior)),
-                "best_guess_after": round_up_to_float(guarantee.bound_guess_probability(prior)),
-            }
-            for prior in PRIORS
-        ]
+        beliefs = []
+        for prior in PRIORS:
+            least, largest = guarantee.bound_posterior(prior)
+            beliefs.append(
+                {
+                    "prior": float(prior),
+                    "posterior_at_least": round_down_to_float(least),
+                    "posterior_at_most": round_up_to_float(largest),
+                    "best_guess_before": float(max(prior, 1 - prior)),
+                    "best_guess_after": round_up_to_float(guarantee.bound_guess_probability(prior)),
+                }
+            )
+        return beliefs
 
     def persons(self) -> list[dict[str, object]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
@@ -274,7 +285,10 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
 
 
 def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
-    """Return the balance with the least remaining part; None if the ledger is not that of the release."""
+    """Return the balance with the least remaining part, of a release or of the releases that derived flows follow from.
+
+    Return None if there is no ledger, or it is not the one to which they were charged.
+    """
     if ledger is None:
         return None
     keys = [ReleaseKey.parse(source["release"]) for source in facts.sources] if facts.sources else [facts.key]
@@ -291,7 +305,10 @@ def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
 
 
 def _describe_promise(guarantee: Guarantee | None) -> dict[str, float | None]:
-    """Return a promise, and how often a guess between two equally likely cases is right; without a promise, always."""
+    """Return a promise (``epsilon``, ``delta``), and the largest share of right guesses (``best_guess_after``).
+
+    The guesses are between two equally likely cases. Without a promise, every guess may be right.
+    """
     if guarantee is None:
         return {"epsilon": None, "delta": None, "best_guess_after": 1.0}
     promise = {

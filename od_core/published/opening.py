@@ -77,9 +77,9 @@ def open_release(
 
     Raises:
         OdError: the file or the release does not exist (the message lists published releases); a later version of this
-            software published it in another format; ``release`` is a key of
-            another period or revision than asked for, or is left out, but there are several series; the release in the
-            database is not of flows; or the tables and the certificate of the release contradict each other.
+            software published it in another format; ``release`` is a key of another period or revision than asked for,
+            or is left out, but there are several series; the release in the database is not of flows; or the tables and
+            the certificate of the release contradict each other.
 
     Examples:
         >>> open_release(bundle).flows.columns.tolist()
@@ -110,7 +110,7 @@ def open_bundle(
 
 @contextmanager
 def open_bundle_folder(place: Path) -> Iterator[Path]:
-    """Give the folder of a bundle; a .zip file is unpacked while this context lasts. Raises OdError if it is broken."""
+    """Yield the folder of a bundle; a .zip file is unpacked for this context. Raises OdError if it is broken."""
     if not _is_zip(place):
         yield place
         return
@@ -132,7 +132,7 @@ def find_bundle_folders(releases: Path) -> dict[ReleaseKey, Path]:
 
 
 def find_bundle_zips(releases: Path) -> dict[ReleaseKey, Path]:
-    """Return the zip files of all bundles in the folder ``releases``, as :func:`find_bundle_folders` does folders."""
+    """Return the zip files of all bundles below the folder ``releases``, by release key, in the order of the keys."""
     return _index_by_release_key(releases, filter(Path.is_file, releases.glob("*/*/r*.zip")))
 
 
@@ -142,12 +142,14 @@ def find_missing_bundles(releases: Path, database: Path | None = None) -> list[R
     They are known by their zip files, which are beside their folders, and by the release database if it is at hand.
     Raises OdError if the database cannot be read.
     """
-    keys = {*find_bundle_zips(releases), *([] if database is None else list_stored_releases(database))}
-    return sorted(keys - find_bundle_folders(releases).keys() - read_withdrawals(releases).keys())
+    published = set(find_bundle_zips(releases))
+    if database is not None:
+        published.update(list_stored_releases(database))
+    return sorted(published - find_bundle_folders(releases).keys() - read_withdrawals(releases).keys())
 
 
 def _index_by_release_key(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
-    """Return the paths that are named after releases, by key, but for those that were withdrawn."""
+    """Return the paths that are named after releases that were not withdrawn, by key and in the order of the keys."""
     bundles = {}
     withdrawn = read_withdrawals(releases)
     for path in paths:

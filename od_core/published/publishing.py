@@ -61,8 +61,8 @@ class Published:
     def find_certificate_digest(self) -> str | None:
         """Return the digest of the published certificate; None if there is none.
 
-        If a run died before it entered the publication in the ledger, it is that of the public bundle of the release's
-        measurements.
+        The ledger states it. If a run died before it entered the publication in the ledger, it is computed from the
+        certificate in the public folder, which must name the release's last ledger entry.
         """
         published: str | None = self.ledger.read_publication(self.key).get("certificate")
         if published is None and self.bundle.exists():
@@ -85,8 +85,8 @@ def publish_release(
     """Publish a release, or publish it again. Return the certificate in the public folder.
 
     The ledger comes after the files and the database, so that a release which it calls public has everything. Whatever
-    step is killed, the next call ends with the same files. For arguments and errors, see :func:`publish_files`; an
-    error is raised, too, if a level of the release is not measured.
+    step is killed, the next call ends with the same files. For arguments and errors, see :func:`publish_files`. Raises
+    OdError, too, if a level of the release is not measured.
     """
     public = publish_files(place, kind, release, facts, context, tell=tell)
     place.ledger.publish(place.key, compute_certificate_digest(public), public["exact"])

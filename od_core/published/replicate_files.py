@@ -54,16 +54,16 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     for left_behind in folder.glob(f"{_STAGED}*"):
         shutil.rmtree(left_behind, ignore_errors=True)
     write = partial(write_checked, mode=PUBLIC_FILE_MODE)
+    files = [_TEXT, _MATRICES, _TABLE] if has_matrices else [_TEXT, _TABLE]
     with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
-        staged, files = Path(name), [_TEXT, _TABLE]
+        staged = Path(name)
         if has_matrices:
             write(staged / _MATRICES, lambda file: _write_matrices(tree, replicates, number, file))
-            files.insert(1, _MATRICES)
         write(staged / _TABLE, lambda file: write_replicate_table(tree, replicates, number, file))
         facts = {"release": key, "certificate": source.certificate, "unseen": replicates.unseen}
         about = render_template("replicates.md", number=number, **facts)
         write(staged / _TEXT, lambda file: file.write(about.encode()))
-        for old in (_TEXT, _MATRICES):
+        for old in (_TEXT, _MATRICES):  # the new files may have no matrices
             (folder / old).unlink(missing_ok=True)
         for new in reversed(files):  # the text is the last, so that it never describes other tables
             (staged / new).replace(folder / new)
@@ -72,7 +72,10 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
 
 
 def _refuse_too_many(folder: Path, number: int, values: int) -> None:
-    """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values."""
+    """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values.
+
+    ``values`` is the number of values of each replicate in all files. The estimate takes the same room.
+    """
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(existing).free
     bytes_of_column = 8 * values + _COLUMN_BYTES
@@ -105,7 +108,7 @@ def write_replicate_table(tree: FlowTree, replicates: Replicates, number: int, f
     trip_columns = [(name, pa.float64()) for name in _list_column_names(number)]
     schema = pa.schema([("origin", code_type), ("destination", code_type), *trip_columns])
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def iterate_batches() -> Iterator[pa.RecordBatch]:
         for first, rows in replicates.blocks(number):
             leaves = slice(first, first + rows.shape[1])
             origins, destinations = replicates.ends
@@ -122,7 +125,7 @@ def write_replicate_table(tree: FlowTree, replicates: Replicates, number: int, f
     write_batches(
         file,
         schema,
-        batches(),
+        iterate_batches(),
         rows=max(1, _GROUP_VALUES // (number + 1)),
         compression="zstd",
         use_dictionary=["origin", "destination"],

@@ -120,7 +120,7 @@ class SiteDescription:
 
     @property
     def base(self) -> str | None:
-        """The address of the site with a slash at its end; None if it is unknown."""
+        """Address of the site with a slash at its end; None if it is unknown."""
         return None if self.url is None else self.url.rstrip("/") + "/"
 
     def make_address(self, file: str, *, page_folder: str = "") -> str:
@@ -196,24 +196,25 @@ class SiteRelease:
         return check_comparability(self.certificate, other.certificate).is_possible
 
     def find_exact_release(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
-        """Return the release of another series with the exact number of all that this one counts; None if none has.
+        """Return a release that publishes the exact number of all trips that this one counts with noise; None if none.
 
-        It counts the same records of the same data set and days within the same bounds, maybe between other areas.
+        Such a release counts the same records of the same data set and days within the same bounds, maybe between other
+        areas. None is returned, too, if this release publishes no number of trips, or publishes the exact one.
         """
         if "trips" not in self.certificate["contents"] or "trips" in self.certificate["exact"]:
             return None
         data_set = self.certificate["data_set"]
-        areas = cast("Certificate", {"geographies": self.certificate.get("geographies")})
+        areas = cast("Certificate", {"geographies": self.certificate.get("geographies")})  # other ones do not matter
         for other in chain.from_iterable(series.values()):
-            one = other.certificate
-            same = (one["data_set"], other.days) == (data_set, self.days) and "trips" in one["exact"]
-            if same and check_comparability(self.certificate, {**one, **areas}).is_possible:
+            stated = other.certificate
+            same = (stated["data_set"], other.days) == (data_set, self.days) and "trips" in stated["exact"]
+            if same and check_comparability(self.certificate, {**stated, **areas}).is_possible:
                 return other
         return None
 
     @property
     def derived(self) -> str | None:
-        """Which flows they are if they follow from releases, ``sum`` or ``assisted``; otherwise None."""
+        """Kind of flows that are derived from releases, ``sum`` or ``assisted``; None for a measured release."""
         return getattr(find_bundle_kind(self.certificate), "name", None)
 
     def locate_table(self, name: str) -> Path:
@@ -222,7 +223,10 @@ class SiteRelease:
 
     @cached_property
     def total(self) -> dict[str, int] | None:
-        """The number of all trips of flows, ``trips``, and the ends of its interval if there is one; otherwise None."""
+        """Number of all ``trips``, and the ends ``lower`` and ``upper`` of its interval, if it has one.
+
+        None if the release has no flows, or its table has no row of the whole space.
+        """
         if not self.locate_table("flows").is_file():
             return None
         whole = [(f"{side}_level", "==", WHOLE_SPACE) for side in _SIDES]
@@ -233,7 +237,10 @@ class SiteRelease:
 
     @property
     def picture(self) -> Markup | None:
-        """The first picture of the report; None if it has none."""
+        """The first picture of the report; None if it has none.
+
+        Its parts are renamed, because a page may have pictures of several series, and names are unique in a page.
+        """
         picture = _PICTURE.search((self.place / REPORT).read_text(encoding="utf-8"))
         if picture is None:
             return None
@@ -262,17 +269,22 @@ class SiteRelease:
 
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
-        """West, south, east and north ends of the areas' boundaries, or else of the coordinates; None without any."""
+        """West, south, east and north ends of the areas' boundaries or, without boundaries, of their coordinates.
+
+        None if the bundle states neither.
+        """
         boundaries, areas = locate_table(self.place, BOUNDARIES), self.locate_table("areas")
         if boundaries.is_file():
             return compute_extent(pq.read_table(boundaries)["geometry"].to_pylist())
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
-        degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
+        latitude_column, longitude_column = COORDINATES
+        degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in (longitude_column, latitude_column)])
         if np.isnan(degrees).all():
             return None
-        ends = [float(end) for end in (*np.nanmin(degrees, axis=1), *np.nanmax(degrees, axis=1))]
-        return ends[0], ends[1], ends[2], ends[3]
+        west, south = np.nanmin(degrees, axis=1).tolist()
+        east, north = np.nanmax(degrees, axis=1).tolist()
+        return west, south, east, north
 
     @property
     def zip_bytes(self) -> int:
@@ -299,8 +311,9 @@ _SIDES, _VALUES = ("origin", "destination"), ("trips", "lower", "upper")
 class OverTime:
     """The flows between large areas in each period of a series of releases, which have noise of their own.
 
-    Areas of a side are numbered through its levels, the whole space first. Of arrays, the first axis has trips and the
-    ends of their interval, NaN where a release does not list a pair, and the second the periods.
+    Areas of a side are numbered through its levels, the whole space first. The first axis of an array has length 3:
+    trips, and the lower and upper end of their interval. The second axis has the periods. A number is NaN where a
+    release does not list a pair.
 
     Attributes:
         periods: texts of the periods, oldest first.
@@ -308,8 +321,8 @@ class OverTime:
         days: number of days of each period.
         caution: what else than travel may have changed the flows.
         sides: the areas of origins and of destinations, which are those of the newest period.
-        depths: number of the most detailed level of each side between whose areas the page has flows.
-        listed: the same of the areas of each side whose trips from, or to, all areas of the other the page has.
+        depths: for each side, number of the most detailed level between whose areas the page has flows.
+        listed: for each side, number of the most detailed level of whose areas the page has totals.
         values: flows down to the levels of ``depths``; shape (3, periods, origins, destinations).
         totals: trips of each area down to the level of ``listed``, by side; shape (3, periods, areas).
         selected: for each period, whether its intervals hold for flows that are read because they were released.
@@ -337,13 +350,15 @@ class OverTime:
         certificates = [release.certificate for release in newest][::-1]
         areas = pq.read_table(newest[0].locate_table("areas")).to_pandas()
         sides = tuple(build_published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
-        sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]  # with all above
+        # Of each side, the numbers of areas down to each level, with those of all levels above it.
+        sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
         depths = _find_deepest_levels(sizes, most, operator.mul)
         listed = _find_deepest_levels(sizes, most, operator.add)
         periods = len(newest)
         values = np.full((3, periods, sizes[0][depths[0]], sizes[1][depths[1]]), np.nan)
-        totals = tuple(np.full((3, periods, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))
+        areas_with_totals = [down_to[level] for down_to, level in zip(sizes, listed, strict=True)]
+        totals = tuple(np.full((3, periods, number), np.nan) for number in areas_with_totals)
         for period, release in enumerate(reversed(newest)):
             totals_of_period = [total[:, period] for total in totals]
             _read_flows_into(values[:, period], totals_of_period, release, sides, depths, listed)
@@ -384,16 +399,25 @@ class OverTime:
 
     @cached_property
     def deviations(self) -> list[list[list[float]]]:
-        """Deviations of the ends towards 0 of changes, by period and by the levels of origins and destinations."""
+        """Standard deviations to the end of a change's interval that is towards 0; see :class:`Selection`.
+
+        They are listed by period, by level of the origins and by level of the destinations, in lists within lists.
+        """
         origin_levels, destination_levels = (range(level + 1) for level in self.listed)
         deviations = []
         for period in range(len(self.periods)):
-            selections = [[self._make_selection(period, (o, d)) for d in destination_levels] for o in origin_levels]
-            deviations.append([[selection.deviations_of_changes for selection in row] for row in selections])
+            of_period = []
+            for origin_level in origin_levels:
+                selections = [self._make_selection(period, (origin_level, level)) for level in destination_levels]
+                of_period.append([selection.deviations_of_changes for selection in selections])
+            deviations.append(of_period)
         return deviations
 
     def _make_selection(self, period: int, levels: tuple[int, int]) -> Selection:
-        """Return which flows between two levels people read in a period; of those that the page lacks, none."""
+        """Return from which flows between two levels people choose in a period those that they read.
+
+        Flows count as chosen before if the page lacks them, or if the release's intervals do not allow for a choice.
+        """
         origins, destinations = (self._make_area_slice(side, level) for side, level in enumerate(levels))
         if levels[0] <= self.depths[0] and levels[1] <= self.depths[1]:
             trips = self.values[0, period, origins, destinations]
@@ -411,23 +435,29 @@ class OverTime:
         return slice(first, first + self.sides[side].size(level))
 
     def list_largest_areas(self, level: int, end: int = 0) -> list[dict[str, object]]:
-        """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
+        """Return the ``MOST_ROWS`` areas of a level with the most trips in the last period, each as a dictionary.
 
-        Those from it and those to it, or if the other side has other areas only those of this side, have the numbers of
-        all periods, and the change between the last two periods if it is known, per day if their lengths differ.
+        ``end`` is the side of the areas: 0 for origins, 1 for destinations. ``name`` is the area's name. ``ways`` has
+        :meth:`_describe_areas` of the trips from it and of those to it; if the sides have different areas, only of the
+        trips on this side.
         """
         side, other = self.sides[end], self.sides[1 - end]
         ends = (0, 1) if side.digest == other.digest else (end,)  # trips from an area, to it, or both
         areas_of_level = self._make_area_slice(end, level)
         totals = [self.totals[way][..., areas_of_level] for way in ends]
-        largest = np.argsort(-np.nan_to_num(totals[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
+        trips_in_last_period = totals[0][0, -1]
+        largest = np.argsort(-np.nan_to_num(trips_in_last_period), kind="stable")[:MOST_ROWS].tolist()
         ways = []
         for way, total in zip(ends, totals, strict=True):
             ways.append(self._describe_areas(total, (level, 0) if way == 0 else (0, level)))
         return [{"name": side.labels[level][area], "ways": [way[area] for way in ways]} for area in largest]
 
     def _describe_areas(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, object]]:
-        """Return the numbers of each area and its last change, from flows between two levels, (3, periods, areas)."""
+        """Return the ``numbers`` of each area in all periods, and the ``change`` between the last two, if it is known.
+
+        ``values`` are the trips of the areas with the ends of their intervals, shape (3, periods, areas), between the
+        ``levels`` of origins and destinations. Changes are per day if the periods have different lengths.
+        """
         described = [{"numbers": numbers} for numbers in _convert_to_integers(values.T).tolist()]
         if self.compared and self.compared[-1].is_possible:
             old, new = (pd.DataFrame(values[:, period].T, columns=[*_VALUES]).reset_index() for period in (-2, -1))
@@ -454,16 +484,17 @@ def _list_levels(side: Geography, deepest: int) -> list[dict[str, object]]:
 def _find_deepest_levels(
     sizes: Sequence[Integers], most: int, count_numbers: Callable[[int, int], int]
 ) -> tuple[int, int]:
-    """Return the last level of each side down to which the page has at most so many numbers.
+    """Return the last level of each side down to which the page has at most ``most`` numbers of each period.
 
-    Both sides go down together, until one has no further level. ``sizes`` has the numbers of areas of each side down to
-    each level, and ``count_numbers`` tells how many numbers the page has for two of them.
+    Both sides go down together, and a side without a further level stays at its last one. ``sizes`` has, for each side,
+    the numbers of areas down to each level. ``count_numbers`` returns how many numbers the page has for two of them.
     """
+    sizes_of_origins, sizes_of_destinations = sizes
     deepest = (0, 0)
     for step in range(max(map(len, sizes))):
-        levels = min(step, len(sizes[0]) - 1), min(step, len(sizes[1]) - 1)
-        if count_numbers(sizes[0][levels[0]], sizes[1][levels[1]]) <= most:
-            deepest = levels
+        origin_level, destination_level = (min(step, len(down_to) - 1) for down_to in sizes)
+        if count_numbers(sizes_of_origins[origin_level], sizes_of_destinations[destination_level]) <= most:
+            deepest = origin_level, destination_level
     return deepest
 
 
@@ -479,11 +510,12 @@ def _read_flows_into(
 
     ``values`` has shape (3, origins, destinations), and each of ``totals`` (3, areas); see :class:`OverTime`.
     """
-    columns, names = [f"{side}_level" for side in _SIDES], [side.level_names for side in sides]
-    are_pairs = [(columns[own], "in", names[own][: depths[own] + 1]) for own in (0, 1)]
-    are_totals = [
-        [(columns[own], "in", names[own][: listed[own] + 1]), (columns[1 - own], "==", WHOLE_SPACE)] for own in (0, 1)
-    ]
+    columns = [f"{side}_level" for side in _SIDES]
+    are_pairs, are_totals = [], []  # conditions that hold together, and lists of such conditions
+    for own, other in ((0, 1), (1, 0)):
+        names = sides[own].level_names
+        are_pairs.append((columns[own], "in", names[: depths[own] + 1]))
+        are_totals.append([(columns[own], "in", names[: listed[own] + 1]), (columns[other], "==", WHOLE_SPACE)])
     rows = pq.read_table(
         release.locate_table("flows"),
         columns=[*columns, *_SIDES, *_VALUES],
@@ -497,12 +529,15 @@ def _read_flows_into(
     here = (origins >= 0) & (origins < values.shape[1]) & (destinations >= 0) & (destinations < values.shape[2])
     values[:, origins[here], destinations[here]] = numbers[:, here]
     for own, total in enumerate(totals):
-        here = (positions[1 - own] == 0) & (positions[own] >= 0)
+        here = (positions[1 - own] == 0) & (positions[own] >= 0)  # the other side is the whole space, at position 0
         total[:, positions[own][here]] = numbers[:, here]
 
 
 def _find_area_positions(side: Geography, areas: pd.DataFrame) -> NDArray[np.intp]:
-    """Return the position of each area, given by its level and code, among those of all levels of a side, or -1."""
+    """Return the position of each area among the areas of all levels of a side; -1 if the side lacks it; shape (rows,).
+
+    Each row of ``areas`` has the name of an area's level, and its code.
+    """
     known = [(name, area) for name, codes in zip(side.level_names, side.codes, strict=True) for area in codes]
     return pd.MultiIndex.from_tuples(known).get_indexer(pd.MultiIndex.from_frame(areas))
 
@@ -515,7 +550,10 @@ def _convert_to_integers(values: Reals) -> NDArray[Any]:
 
 
 def _encode_intervals(values: Reals) -> list[list[int | None]]:
-    """Return flat lists of trips, and of how far the ends of their intervals are below and above them."""
+    """Return flat lists of trips, and of how far the ends of their intervals are below and above them.
+
+    The first axis of ``values`` has trips, lower and upper ends. A missing number becomes None.
+    """
     trips, lower, upper = values
     return [_convert_to_integers(numbers).ravel().tolist() for numbers in (trips, trips - lower, upper - trips)]
 
@@ -599,7 +637,11 @@ def _refuse_folder(folder: Path, releases: Path) -> None:
 
 
 def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
-    """Remove from a site the copied files of a withdrawn release, and the files of its series that are not written."""
+    """Remove from a site the copied files of a withdrawn release.
+
+    Files that belong to the release or its series, and are not among the names of the written ``pages``, are removed,
+    too.
+    """
     if list_bundle_contents(folder / str(key)).keys() - {HOME}:
         shutil.rmtree(folder / str(key))
     stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
@@ -614,7 +656,7 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
     flows_first = sorted(newest_by_series, key=lambda name: not newest_by_series[name][0].contents.startswith("flows"))
     series = {name: newest_by_series[name] for name in flows_first}
     comparable = {name: select_comparable_releases(newest) for name, newest in series.items()}
-    over_time = {name: OverTime.from_releases(some) for name, some in comparable.items() if some}
+    over_time = {name: OverTime.from_releases(newest) for name, newest in comparable.items() if newest}
     yield HOME, render_template("site/home.html", site=site, series=series, releases=found, over_time=over_time)
     yield "404.html", render_template("site/404.html", site=site, series=series)
     yield CATALOGUE, render_catalogue(site, found)
@@ -625,8 +667,8 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
         yield f"{name}/index.html", render_series_page(site, name, of_series, series)
     for name, flows in over_time.items():
         yield f"{name}/{OVER_TIME}", make_over_time_page(site, comparable[name][0], flows)
-        with_atlas = [one for one in comparable[name] if any(file["path"] == ATLAS for file in one.files)]
-        periods = [{"release": one.folder, "period": one.key.period} for one in with_atlas]
+        with_atlas = [release for release in comparable[name] if any(file["path"] == ATLAS for file in release.files)]
+        periods = [{"release": release.folder, "period": release.key.period} for release in with_atlas]
         yield f"{name}/{PERIODS}", _format_json(periods)
     for release in found:
         page_folder = release.folder.rpartition("/")[0] + "/"
@@ -639,7 +681,7 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
 
 
 def _group_by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
-    """Return the releases of each series, by its name. They are in the order of their keys."""
+    """Return the releases of each series, by its name. The releases must be in the order of their keys."""
     return {name: [*of_series] for name, of_series in groupby(releases, key=lambda release: release.key.release)}
 
 
@@ -649,7 +691,10 @@ def render_series_page(
     releases: Sequence[SiteRelease],
     series: Mapping[str, Sequence[SiteRelease]] = MappingProxyType({}),
 ) -> str:
-    """Return the HTML text of the page of a series, from its releases; ``series`` has the newest ones of all series."""
+    """Return the HTML text of the page of a series, from all its releases.
+
+    ``series`` has the last revisions of each series of the site, for links to releases of other series.
+    """
     newest = select_newest_revisions(releases)
     return render_template(
         "site/series.html",
@@ -664,8 +709,9 @@ def render_series_page(
 
 
 def select_comparable_releases(newest: Sequence[SiteRelease]) -> list[SiteRelease]:
-    """Return those of the last revisions of a series whose flows can be compared: they have intervals and own noise."""
-    return [one for one in newest if find_bundle_kind(one.certificate) is FLOWS and has_intervals(one.certificate)]
+    """Return those of the last revisions of a series whose flows can be compared: measured flows with intervals."""
+    measured = [release for release in newest if find_bundle_kind(release.certificate) is FLOWS]
+    return [release for release in measured if has_intervals(release.certificate)]
 
 
 def make_over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
@@ -693,7 +739,10 @@ def make_dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteR
 
 
 def _make_data_element(value: object, attributes: str) -> Markup:
-    """Return an element of a page with JSON. Its text ends at "</" and is not unescaped, so no such sign is in it."""
+    """Return a ``script`` element with JSON.
+
+    A browser ends its text at "</" and decodes no character references, so < and > are escaped as JSON escapes them.
+    """
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     return Markup(f"<script {attributes}>{text}</script>")  # noqa: S704 - escaped above
 
@@ -720,7 +769,10 @@ def _make_left_out_error(faults: Mapping[ReleaseKey, str]) -> OdError:
 
 
 def _find_bundle_fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
-    """Return the first fault of a bundle or its zip file. What was copied to the site before is not examined again."""
+    """Return the first fault of a bundle or its zip file; None if there is none.
+
+    Files that were copied to the site in ``folder`` before are not examined again.
+    """
     digests, target = read_checksums(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
@@ -739,7 +791,7 @@ def _find_bundle_fault(key: ReleaseKey, place: Path, folder: Path) -> str | None
 
 
 def _is_copy(file: Path, other: Path) -> bool:
-    """Return whether the other file exists and has the same content."""
+    """Return whether ``other`` exists and has the same content."""
     return other.is_file() and compute_file_digest(other) == compute_file_digest(file)
 
 

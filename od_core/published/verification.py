@@ -154,9 +154,9 @@ def _compare_measured_bundle(published: Published, kind: Kind[R], recomputed: R,
 def _certify_again(
     published: Published, kind: Kind[R], recomputed: R, stated: Certificate, bundle: Path
 ) -> tuple[R, Certificate, ReleaseContext[R]]:
-    """Return a release with what the ledger knows of it, its certificate as this version makes it, and its context.
+    """Return a recomputed release with its charges from the ledger, its certificate made again, and its context.
 
-    The certificate has the wording of the one in the folder ``bundle``.
+    The certificate has the wording of the published one in the folder ``bundle``.
     """
     ledger, key = published.ledger, published.key
     names = CheckResult.__annotations__  # in this order, in which they were stated
@@ -182,10 +182,10 @@ def _certify_again(
 
 
 def repair_release(published: Published) -> Certificate | None:
-    """Put a published release in its place again as its own certificate and its measurements give it.
+    """Make the missing or damaged files of a published release again, in its bundle, its zip file and the database.
 
-    What is missing or damaged of the bundle, its zip file and the database is made again, from the tables in the folder
-    or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
+    They follow from the release's own certificate and measurements, and from the tables in the folder or, if those are
+    damaged, in the zip file. Nothing is drawn or charged. No declaration is read, because it may have changed since.
 
     Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
     OdError as :func:`od_core.published.publishing.publish_files`, or if the ledger or a measurement is damaged.
@@ -224,9 +224,10 @@ def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], An
 def _compare_bundle_files(
     published: Published, kind: BundleKind[T], release: T, facts: Certificate, report: str, source: str
 ) -> Iterator[str]:
-    """Yield one line for each file of a public bundle that differs from the one that is made again, from ``source``.
+    """Yield one line for each file of a public bundle that differs from the file that is made again.
 
-    The rows of the files that are made are compared with its tables, so files of the same bytes have them, too.
+    ``source`` ends the line: what gives the file. The files that are made again have all rows, because writing them
+    checks this. So a file with the same bytes has them, and only the rows of differing files are checked here.
     """
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, release, facts, report, Path(name))
@@ -234,10 +235,10 @@ def _compare_bundle_files(
     if not changed:
         return
     listed = [file for file in list_bundle_tables(kind, release, facts) if (published.bundle / file.name).is_file()]
-    lacking = dict(check_file_rows(published.bundle, listed))
+    faults = dict(check_file_rows(published.bundle, listed))
     for file in changed:
-        if file in lacking:
-            yield f"{INCOMPLETE}: {file} {lacking[file]}"
+        if file in faults:
+            yield f"{INCOMPLETE}: {file} {faults[file]}"
         else:
             yield f"{file} differs from the file that {source}"
 
@@ -251,7 +252,7 @@ def _check_measurements(published: Published, measured: Iterable[tuple[Step, Noi
 
 
 def _check_ledger(published: Published, public: PlannedRelease, stated: Certificate) -> Iterator[str]:
-    """Yield one line for each contradiction between the ledger and the release, which must record what it states."""
+    """Yield one line for each contradiction between the ledger and the release with the certificate ``stated``."""
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
