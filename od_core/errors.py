@@ -27,11 +27,11 @@ _USER_AND_PASSWORD = re.compile(r"^([^/]*:.*|[^/]*)@")
 def hide_in_errors(value: str, shown: str) -> None:
     """Let the text of every later error of this process contain ``shown`` in place of a value, which may be a secret.
 
-    A value of less than four characters, or of lower-case letters alone, is replaced only where it is quoted: it may be
-    a part of any sentence. ``shown`` is what is known of it in public, such as ``{{ env.LAKE }}``.
+    A value of less than four characters, or of lower-case letters alone, may be a part of any sentence, so it is
+    replaced only in quotes. ``shown`` is the public name of the value, such as ``{{ env.LAKE }}``.
     """
     if value.strip():
-        for form in {value, repr(value)[1:-1], json.dumps(value)[1:-1]}:
+        for form in {value, repr(value)[1:-1], json.dumps(value)[1:-1]}:  # as it is, and with the escapes of messages
             _HIDDEN[" ".join(form.split())] = shown
 
 
@@ -63,15 +63,15 @@ def remove_address_secrets(address: str) -> str:
     scheme, sign, rest = address.partition("://")
     if not sign:
         return address
-    host_and_path = re.split("[?;]", re.sub(_USER_AND_PASSWORD, "", rest))[0]
+    host_and_path, *_parameters = re.split("[?;]", re.sub(_USER_AND_PASSWORD, "", rest))
     return f"{scheme}://{host_and_path}"
 
 
 def _make_hidden_pattern(value: str) -> str:
     """Return the regular expression that finds a hidden value in a text.
 
-    A value of less than eight characters is found only as a whole word. What may be a part of any sentence, as
-    :func:`hide_in_errors` says, is found only in quotes.
+    A value of less than eight characters is found only as a whole word, and one that may be a part of any sentence, as
+    :func:`hide_in_errors` says, only in quotes.
     """
     escaped = re.escape(value)
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
@@ -280,11 +280,11 @@ _CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginni
 
 def find_error_class(code: str) -> type[OdError]:
     """Return the subclass of OdError that an error code belongs to, or OdError if no class matches."""
-    beginning = code.partition("-")[2]  # without OD
+    beginning = code.removeprefix("OD-")
     while beginning:
         if beginning in _CLASSES:
             return _CLASSES[beginning]
-        beginning = beginning.rpartition("-")[0]
+        beginning, _, _ = beginning.rpartition("-")
     return OdError
 
 

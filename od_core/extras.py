@@ -19,7 +19,7 @@ EXTRAS = {
 
 
 def require(extra: str) -> None:
-    """Raise OdError if a module of an extra is not installed. Nothing is imported."""
+    """Raise OdError if a module of the extra with this name is not installed. Nothing is imported."""
     for module in EXTRAS[extra]:
         if find_spec(module) is None:
             message = f"{module} is not installed, which the extra {extra!r} provides"

@@ -117,7 +117,7 @@ def _locate_environment_cache() -> Path:
 
 
 def _compute_sources_digest() -> str:
-    """Return a digest of all files that contain the name of this module, which are the files with kernels."""
+    """Return a digest of all files of the package that contain the name of this module, as files with kernels do."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
     for source in sorted(package.rglob("*.py")):

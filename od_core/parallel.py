@@ -50,15 +50,15 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
         try:
             submit(islice(waiting, _WINDOW * choose_thread_count() - 2))
             while submitted:
-                # Until the next result is there, this thread processes pieces that no other one has begun.
-                while not submitted[0][1].done():
+                # Until the next result is there, this thread processes pieces that no other thread has begun.
+                while not submitted[0][1].done():  # read each time: this thread replaces the futures of its pieces
                     if not _process_unbegun_piece(work, submitted):
                         break
-                _piece, future = submitted.popleft()
+                _, future = submitted.popleft()
                 yield future.result()
                 submit(islice(waiting, 1))
         finally:
-            for _piece, future in submitted:
+            for _, future in submitted:
                 future.cancel()
 
 
@@ -69,7 +69,10 @@ def process_all(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> Non
 
 
 def _process_unbegun_piece(work: Callable[[Piece], Result], submitted: deque[tuple[Piece, Future[Result]]]) -> bool:
-    """Process the first submitted piece that no thread has begun, and return True. Return False if all have begun."""
+    """Process the first submitted piece that no thread has begun, and return True. Return False if all are begun.
+
+    The future of this piece in ``submitted`` is replaced by one with the result.
+    """
     for position, (piece, future) in enumerate(submitted):
         if future.cancel():  # it fails for a piece that a thread has begun
             processed: Future[Result] = Future()
@@ -96,10 +99,12 @@ def _mark_thread(name: str) -> Iterator[None]:
 
 @contextmanager
 def run_in_background(work: Callable[[], object]) -> Iterator[None]:
-    """Call a function in another thread during the context, or at its end if there is one thread; wait for it.
+    """Call a function in another thread during the context, and wait for it at the end.
+
+    If only one thread is to be used, call the function at the end of the context.
 
     Raises:
-        Exception: the function raises it, or the context; the exception of the context comes first.
+        Exception: the context or the function raised it. If both raise one, it is that of the context.
     """
     if choose_thread_count() == 1:
         yield

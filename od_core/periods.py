@@ -56,9 +56,10 @@ class Period:
             ends = [_parse_text(end) for end in str(self.text).split(_FROM_TO)]
         except (ValueError, OverflowError):
             ends = []
-        lengths = [length for length, _first, _end in ends]
-        firsts = [first for _length, first, _end in ends]
-        is_span = len(ends) == 2 and lengths[0] == lengths[1] and firsts[0] < firsts[1]
+        is_span = False
+        if len(ends) == 2:
+            (length, first, _), (last_length, first_of_last, _) = ends
+            is_span = length == last_length and first < first_of_last
         if len(ends) != 1 and not is_span:
             raise OdError(
                 "OD-PERIOD-TEXT",
@@ -66,9 +67,11 @@ class Period:
                 " periods of the same length, such as 2018-01--2020-12",
                 next_step="correct the period",
             )
-        object.__setattr__(self, "length", None if is_span else lengths[0])
-        object.__setattr__(self, "first", firsts[0])
-        object.__setattr__(self, "end", ends[-1][2])
+        length, first, _ = ends[0]
+        _, _, end = ends[-1]
+        object.__setattr__(self, "length", None if is_span else length)
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "end", end)
 
     def __str__(self) -> str:
         return self.text
@@ -136,8 +139,9 @@ def _parse_text(text: str) -> tuple[Length, datetime.date, datetime.date]:
             first = datetime.date.fromisoformat(text)
         case "month":
             first = datetime.date.fromisoformat(f"{text}-01")
-        case "quarter":
-            first = datetime.date(int(text[:4]), 3 * int(text[6:]) - 2, 1)
+        case "quarter":  # such as 2001-Q2
+            year, quarter = int(text[:4]), int(text[6:])
+            first = datetime.date(year, 3 * quarter - 2, 1)
         case "year":
             first = datetime.date(int(text), 1, 1)
     return length, first, _compute_first_day(compute_period_number(first, length) + 1, length)

@@ -56,7 +56,7 @@ class Registry(dict[str, Callable[..., T]]):
         )
         try:
             return maker(**options)
-        except TypeError:
+        except TypeError:  # an unknown option; an invalid value raises OdError
             option_names = ", ".join(options)
             suggestion = suggest_known_names(option_names, tuple(signature(maker).parameters))
             message = f"mechanism {mechanism!r} does not have the options: {option_names} ({suggestion})"

@@ -40,12 +40,12 @@ _SHOWN_COLUMNS = 10  # largest number of columns that a message lists, each with
 def convert_to_data_frame(table: Table) -> pd.DataFrame:
     """Return a table as a pandas data frame. A data frame is returned unchanged, but for some types of Arrow.
 
-    Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
-    missing, and objects of decimals. An index that pandas wrote stays a column. In a
-    data frame, Arrow's views of text become text, and its dictionaries are decoded.
+    Whole numbers and decimals keep their Arrow type, because pandas would turn whole numbers into floats if one is
+    missing, and decimals into objects. An index that pandas wrote stays a column. In a data frame, Arrow's views of
+    text become text, and its dictionaries are decoded.
 
-    Raises OdError if the object is not such a table, its rows cannot be read, as those of a query that fails, memory
-    does not suffice, or pandas cannot represent its values. The message quotes none of them.
+    Raises OdError if the object is not a table, its rows cannot be read (as those of a query that fails), memory does
+    not suffice, or pandas cannot represent its values. The message quotes no value.
     """
     if isinstance(table, pd.DataFrame):
         return _replace_arrow_types(table)
@@ -68,9 +68,10 @@ def convert_to_data_frame(table: Table) -> pd.DataFrame:
 
 
 def _replace_arrow_types(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a data frame with text in place of Arrow's views of text, of which pandas cannot even tell the type.
+    """Return a data frame without two types of Arrow that pandas does not handle.
 
-    Arrow's dictionaries, whose numbers pandas does not take for numbers, become columns of their values.
+    Views of text, of which pandas cannot tell the type, become text. Dictionaries, whose numbers pandas does not take
+    for numbers, become columns of their values.
     """
     for position, dtype in enumerate(frame.dtypes):
         if not isinstance(dtype, pd.ArrowDtype):
@@ -124,8 +125,8 @@ def convert_to_exact_numbers(column: pd.Series) -> NDArray[np.number]:
 def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bool = False) -> pa.Array:
     """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
 
-    Values of the types ``written_out``, but no Booleans, are written as text. ``no_other`` states that
-    :func:`find_unexpected_type` has found no type besides these, so that the values are not looked at again.
+    Values of the types ``written_out`` are written as text, except Booleans. ``no_other`` states that
+    :func:`find_unexpected_type` has found no types besides these and text. This saves a look at the values.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
@@ -147,9 +148,9 @@ def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, n
 
 
 def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
-    """Return the name of a type that a column holds besides text, ``kinds`` and missing values; None without one.
+    """Return the name of a type that a column holds besides text, ``kinds`` and missing values; None if it holds none.
 
-    Of objects, it is the type of the first such value. A Boolean is no number.
+    Of a column of objects, it is the type of the first such value. A Boolean does not count as a number of ``kinds``.
     """
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype):

@@ -32,13 +32,13 @@ _CLOSE_ACCESS = "SET enable_external_access = false; SET lock_configuration = tr
 def open_scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database that may write temporary files to a confidential folder.
 
-    It can access only the files ``sources`` and its own folder of :func:`locate_spill_folder`, and no query can change
-    that. So a query with names that another person chose, or a view that another person wrote, cannot read or write any
-    other file, not even in the confidential folder. The spill folder is removed at the end of the context.
+    The database can access only the files ``sources`` and its own folder of :func:`locate_spill_folder`, and no query
+    can change this. So a query with names that another person chose, or a view that another person wrote, cannot read
+    or write any other file, not even in the confidential folder. The spill folder is removed at the end of the context.
 
     The order of rows is preserved. With ``preserve_insertion_order = false``, which would save little memory here, an
-    ordered result could arrive in batches that are out of order. Statistics of a file are not used, as the least and
-    greatest value that Parquet states leave out NaN: DuckDB would conclude that no value is NaN.
+    ordered result could arrive in batches that are out of order. The statistics of a Parquet file are not used: its
+    least and greatest values leave out NaN, and DuckDB would conclude that no value is NaN.
     """
     import duckdb  # takes a third of a second, and a release in memory rarely needs it
 
@@ -64,8 +64,8 @@ def open_scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckD
 def connect_to_memory_database() -> duckdb.DuckDBPyConnection:
     """Connect to an in-memory database that can neither read nor write files. Use it in a ``with`` statement.
 
-    All connections of a process share one database, because to open one takes longer than most queries. What a
-    connection registers, and its temporary tables and views, are its own, and end with it.
+    All connections of a process share one database, because opening a database takes longer than most queries. The
+    relations that a connection registers, and its temporary tables and views, belong to it alone and end with it.
     """
     return _open_memory_database(os.getpid()).cursor()
 
@@ -110,7 +110,7 @@ def locate_spill_folder(folder: Path) -> Path:
 
 
 def _make_paths_sql(sources: Iterable[Path]) -> str:
-    """Return a list of SQL literals: the path of each file as it is, and as DuckDB reads it."""
+    """Return a list of SQL literals, for settings that name files: each path as it is, and with escaped wildcards."""
     names: list[str] = []
     for source in sources:
         names += [str(source), escape_path_wildcards(source)]
@@ -147,9 +147,8 @@ _OF_MACHINE = {
 def make_machine_error(error: Exception, what: str) -> OdError | None:
     """Return the OdError for a fault of the machine, such as a full disk; None if the fault is one of the file.
 
-    Arrow passes on an exception of DuckDB as an OSError without a number. Then its kind is in the text, which quotes no
-    record if it begins with one of these two kinds. ``what`` is what the machine could not do, such as "trips.csv
-    cannot be read".
+    Arrow passes on an exception of DuckDB as an OSError without a number, whose text begins with the kind of the fault.
+    ``what`` begins the message: what the machine could not do, such as "trips.csv cannot be read".
     """
     text, number = str(error), _find_error_number(error)
     if isinstance(error, MemoryError) or text.startswith("Out of Memory Error"):
@@ -168,7 +167,7 @@ def make_machine_error(error: Exception, what: str) -> OdError | None:
 
 
 def _find_error_number(error: Exception) -> int | None:
-    """Return the error number of the system, which an error of DuckDB has in words only; None if it is not known."""
+    """Return the system's number of an error; None if it has none. An error of DuckDB states it in words."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error)
     if number is not None or not text.startswith("IO Error"):
@@ -180,9 +179,10 @@ def _find_error_number(error: Exception) -> int | None:
 
 
 class SqlMacros:
-    """The macros of a file of SQL, by name: functions that return SQL, in which ``known`` names can be used.
+    """The macros of a file of SQL templates, by name: functions that return SQL.
 
-    They are compiled when one is first used, since most processes that import this package count nothing.
+    ``known`` are names that the templates can use. The macros are compiled when the first one is used, because most
+    processes that import this package count nothing.
     """
 
     def __init__(self, path: Path, **known: object) -> None:

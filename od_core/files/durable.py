@@ -49,7 +49,7 @@ _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
     """Create a folder and its missing parents durably, all with this mode, which the umask does not change.
 
-    A new folder is durable when the folder that contains it is synced. Existing folders stay unchanged.
+    Existing folders stay unchanged.
     """
     if folder.is_dir():
         return
@@ -60,7 +60,7 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
     except FileExistsError:
         if not folder.is_dir():
             raise
-    sync(folder.parent)
+    sync(folder.parent)  # the entry of the new folder is in its parent
 
 
 def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
@@ -171,17 +171,17 @@ def find_file_fault(path: Path) -> str | None:
 
 
 def may_file_appear(path: Path) -> bool:
-    """Return whether there is no file at a path yet, but one may come there later and be opened."""
-    with suppress(OSError):  # what is there cannot be seen, or the name is too long
+    """Return whether there is no file or folder at a path, and a file may be put there later and be opened."""
+    with suppress(OSError):  # the path cannot be looked up, or its name is too long
         return not path.is_dir() and not path.is_file() and _find_path_fault(path) is None
     return False
 
 
 def _find_path_fault(path: Path) -> str | None:
-    """Return, in words, why no file can ever be at a path, which may be an address; None if one can be."""
-    for pattern, why in _NEVER_READ.items():
+    """Return, in words, why no file can ever be at a path, such as one that is an address; None if a file can."""
+    for pattern, reason in _NEVER_READ.items():
         if any(re.fullmatch(pattern, part) for part in path.parts):
-            return why
+            return reason
     return None
 
 
@@ -193,7 +193,7 @@ def can_write(path: Path) -> bool:
 def describe_rights(path: Path) -> str:
     """Return who owns a file, its mode, and as whom this process runs, for a message.
 
-    If the file does not exist or cannot be seen, these are those of the nearest folder above it.
+    If the file does not exist or cannot be seen, the message is about the nearest folder above it.
     """
     for nearest in (path, *path.parents):
         try:
@@ -363,7 +363,8 @@ def find_suspended_lock_error(file: Path) -> OdError | None:
         inode = file.stat().st_ino
         for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", locks):
             status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
-            state = status.rpartition(")")[2].split()[0]  # after the name of the program, which may have blanks
+            _, _, after_name = status.rpartition(")")  # the name of the program is in brackets, and may have blanks
+            state, *_ = after_name.split()
             if int(locked_inode) == inode and state in ("T", "t"):  # stopped, by a signal or a debugger
                 message = f"{file}: process {process} holds it but is suspended, so no other release can begin"
                 step = f"resume the process (kill -CONT {process}), or end it; then run this again"
@@ -375,8 +376,8 @@ def find_suspended_lock_error(file: Path) -> OdError | None:
 def lock_file(file: Path, refusal: OdError, *, seconds: float) -> Iterator[None]:
     """Lock a file, which has no content and is never removed, while this context lasts. Its folder must exist.
 
-    Raises ``refusal`` if another process, or another context of this one, keeps the lock longer than ``seconds``; or
-    another OdError, sooner, if that process is suspended.
+    Raises ``refusal`` if another process, or another context of this process, keeps the lock longer than ``seconds``.
+    If the process that holds the lock is suspended, the error of :func:`find_suspended_lock_error` is raised sooner.
     """
     begun = time.monotonic()
     lock = os.open(file, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)

@@ -19,8 +19,8 @@ _EMPTY: dict[str, object] = {"null_handling": "replace"}
 def write_csv_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     """Append the rows of a table to a CSV file (RFC 4180, UTF-8). A missing value, or NaN, is an empty field.
 
-    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row.
-    ``header`` is True to write the names of the columns first.
+    The table has at least two columns, of text or of numbers. With one column, the line of a missing value would be
+    blank, and so no row. ``header`` is True to write the names of the columns first.
     """
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
@@ -30,12 +30,15 @@ def write_csv_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
         line_ends = pa.repeat(make_text_scalar("\r\n"), min(_ROWS_AT_A_TIME, len(table) - start))
         last_with_end = pc.binary_join_element_wise(last, line_ends, make_text_scalar(""), **_EMPTY)
         rows = pc.binary_join_element_wise(*columns, last_with_end, make_text_scalar(","), **_EMPTY)
-        characters = rows.buffers()[2]  # those of all rows in turn; Arrow may have reserved more
+        _, _, characters = rows.buffers()  # validity, offsets, and the text of all rows; Arrow may have reserved more
         file.write(characters[: pc.sum(pc.binary_length(rows)).as_py()])
 
 
 def _format_csv_fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
-    """Return the values of a column as CSV fields, each different text examined once; a scalar if all are equal."""
+    """Return the values of a column as CSV fields, NaN as missing; a scalar if all are equal.
+
+    Each different text is examined once.
+    """
     values = column.combine_chunks()
     if pa.types.is_integer(values.type):
         return values.cast(pa.large_string())

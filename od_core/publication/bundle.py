@@ -94,14 +94,14 @@ def write_bundle(
     for inner_folder in folders:
         make_folder(inner_folder)
 
-    def write(file: BundleFile) -> Written:
+    def write_listed_file(file: BundleFile) -> Written:
         written = _write(folder / file.name, file.write)
-        if not is_read_whole(file):
+        if not is_read_whole(file):  # otherwise, the comparison of rows below reads the file
             refuse_unreadable(folder / file.name)
         return written
 
     written_files: dict[str, Written] = {}
-    for file, written in zip(listed, map_in_order(write, listed), strict=True):
+    for file, written in zip(listed, map_in_order(write_listed_file, listed), strict=True):
         written_files[file.name] = written
         if tell is not None:
             tell(len(written_files), len(listed), file.name)
@@ -127,8 +127,8 @@ def list_bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate
 def _place_in_folder(file: BundleFile, formats: Sequence[str]) -> BundleFile:
     """Return a file of a bundle with the folder of its format in its name; ``formats`` are those of the bundle."""
     is_parquet = PurePath(file.name).suffix == ".parquet"
-    if is_parquet and file.table is not None and "csv" not in formats:
-        file = replace(file, description=file.table.file)  # the only file of its table
+    if is_parquet and file.table is not None and "csv" not in formats:  # the description refers to the CSV file
+        file = replace(file, description=file.table.file)
     folder = TABLES if is_parquet or file.format == "csv" else file.format
     return file if folder is None else replace(file, name=f"{folder}/{file.name}")
 
@@ -148,7 +148,8 @@ def _list_documents(
     files_of_tables: dict[str, tuple[Table, list[str]]] = {}  # a table may have a file in each format
     for file in tables:
         if file.table is not None:
-            files_of_tables.setdefault(file.table.name, (file.table, []))[1].append(file.name)
+            _, names = files_of_tables.setdefault(file.table.name, (file.table, []))
+            names.append(file.name)
     codebook = render_template(
         "codebook.md",
         certificate=certificate,
@@ -182,7 +183,7 @@ def publish_folder(
 ) -> Iterator[Certificate]:
     """Prepare a bundle in a hidden folder, and publish it in one rename if this context ends without an error.
 
-    The context is given the certificate in the public folder after it: the prepared one, or that of a sound bundle.
+    The context gets the certificate that the public folder has afterwards: the prepared one, or that of a sound bundle.
 
     The zip file beside the public folder is written during the context, and published just before the folder. A crash
     in between leaves only the zip file, and the next run writes it again.
@@ -230,7 +231,10 @@ def publish_folder(
 def _inspect_public_bundle(
     prepared: Path, target: Path, published_digest: str | None
 ) -> Literal["absent", "damaged", "zip damaged", "sound"]:
-    """Return the state of the public bundle beside a prepared one. Raises OdError as :func:`publish_folder` does."""
+    """Return the state of the public bundle in ``target``, compared with the one in the folder ``prepared``.
+
+    Raises OdError as :func:`publish_folder` does.
+    """
     if not target.exists():
         if published_digest not in (None, compute_certificate_digest(read_certificate(prepared / CERTIFICATE))):
             raise OdError(
@@ -267,9 +271,10 @@ def _publish_zip(folder: Path, target: Path) -> Iterator[None]:
 
 
 def restore_folder(target: Path, release: str, published_digest: str | None = None) -> None:
-    """Unpack the zip file of a bundle whose folder is lost, if every file in it matches its checksum.
+    """Unpack the zip file of a bundle whose folder is lost, if every file in the zip file matches its checksum.
 
-    If ``published_digest`` is given, the certificate in the zip file must have this digest.
+    Otherwise, or if the folder ``target`` exists, do nothing. If ``published_digest`` is given, the certificate in the
+    zip file must have this digest, too.
     """
     zip_file, prepared = locate_zip(target), target.with_name(f".{target.name}.staged")
     if target.exists() or not is_zip_sound(release, zip_file):

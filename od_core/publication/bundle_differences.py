@@ -38,7 +38,7 @@ _SENTENCES = ("about", "guarantee", "invariants", "known_limitations")
 
 
 def list_differing_files(made: Path, public: Path) -> list[str]:
-    """Return the sorted names of the files that differ between a new bundle and a public one.
+    """Return the sorted names of the files that differ between the bundle ``made`` now and the ``public`` one.
 
     The two certificates may name different versions of software. If they do, the words of files may differ too, and
     only the checksums of these files are checked.
@@ -48,16 +48,16 @@ def list_differing_files(made: Path, public: Path) -> list[str]:
     not_compared = {CERTIFICATE, CHECKSUMS}
     if not same_software:
         not_compared |= {name for name in made_files if name.endswith(_WORDED)}
-    differing = {
-        name
-        for name in (made_files.keys() | list_bundle_contents(public).keys()) - not_compared
-        if not _are_same_files(made / name, public / name, same_software=same_software)
-    }
+    compared = (made_files.keys() | list_bundle_contents(public).keys()) - not_compared
+    differing = set()
+    for name in compared:
+        if not _are_same_files(made / name, public / name, same_software=same_software):
+            differing.add(name)
     if not _are_same_certificates(made / CERTIFICATE, public / CERTIFICATE):
         differing.add(CERTIFICATE)
     faulty = {name for name, _ in check_checksums(public)}
     differing |= faulty & not_compared
-    if faulty - differing:  # files that are as made again, so that their checksums are wrong
+    if faulty - differing:  # these files are as they were made again, so their public checksums are wrong
         differing.add(CHECKSUMS)
     return sorted(differing)
 
@@ -68,12 +68,12 @@ def _are_same_files(made: Path, public: Path, *, same_software: bool) -> bool:
         return False
     if compute_file_digest(made) == compute_file_digest(public):
         return True
-    has_other_writer = made.suffix in (".xlsx", ".gpkg")  # their library is not known
-    has_other_writer |= made.suffix == ".omx" and not same_software
+    may_have_other_writer = made.suffix in (".xlsx", ".gpkg")  # no certificate names the libraries that compress them
+    may_have_other_writer |= made.suffix == ".omx" and not same_software
     with suppress(pa.ArrowException, OSError):  # a Parquet file that cannot be read is damaged
         if made.suffix == ".parquet":
-            has_other_writer |= pq.read_metadata(made).created_by != pq.read_metadata(public).created_by
-    return has_other_writer and has_same_content(made, public)
+            may_have_other_writer |= pq.read_metadata(made).created_by != pq.read_metadata(public).created_by
+    return may_have_other_writer and has_same_content(made, public)
 
 
 def _are_same_certificates(made: Path, public: Path) -> bool:
@@ -107,9 +107,9 @@ def reword_as_published(certificate: Certificate, folder: Path, published_digest
     """Return a certificate of this version of the software in the wording of the version that published it.
 
     A later version may word a certificate differently or add fields, and a series may be described differently. The
-    result has the sentences and the bundle format of the certificate in the public ``folder``, and no fields that this
-    lacks. If other fields differ, only the formats are those of the public certificate, so that the same files are
-    compared. If the certificate in the folder does not have the published digest, the result is ``certificate``.
+    result has the sentences and the formats of the certificate in the public ``folder``, and no fields that the public
+    certificate lacks. If other fields differ, only the formats are taken from the public certificate, so that the same
+    files are compared. Unless the certificate in the folder has the published digest, ``certificate`` is returned.
     """
     public = find_json_object(folder / CERTIFICATE)
     if public is None or compute_certificate_digest(public) != published_digest:
@@ -124,7 +124,10 @@ def reword_as_published(certificate: Certificate, folder: Path, published_digest
 
 
 def _restore_order(published: Any, worded_now: Any) -> Any:
-    """Return published sentences, by name in the order of this version's, because JSON files have sorted names."""
+    """Return published sentences in the order of the names in this version's, because JSON files have sorted names.
+
+    Sentences without names are returned unchanged.
+    """
     if not (isinstance(published, dict) and isinstance(worded_now, dict)):
         return published
     return {name: published[name] for name in worded_now if name in published} | published
@@ -160,10 +163,11 @@ def _is_only_damaged(made: Path, public: Path, differing: list[str]) -> bool:
 
     def is_damaged(name: str) -> bool:
         file = public / name
-        contradicts_checksum = not file.is_file() or (name in digests and compute_file_digest(file) != digests[name])
-        return (made / name).exists() and (
-            contradicts_checksum or not is_readable(file) or _lacks_rows(file, made / name)
-        )
+        if not (made / name).exists():  # it does not belong to this bundle
+            return False
+        if not file.is_file() or (name in digests and compute_file_digest(file) != digests[name]):
+            return True
+        return not is_readable(file) or _lacks_rows(file, made / name)
 
     damaged = {name for name in differing if is_damaged(name)}
     intact = {*differing} - damaged - {CHECKSUMS}

@@ -48,7 +48,7 @@ _CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def list_bundle_contents(folder: Path) -> dict[str, Path]:
-    """Return the files of a bundle, and folders without any, by the name below its folder, in the order of names."""
+    """Return the files and the empty folders of a bundle, by the path below its folder, in the order of the paths."""
     contents = {}
     for path in folder.rglob("*"):
         is_filled_folder = path.is_dir() and not path.is_symlink() and any(path.iterdir())
@@ -84,12 +84,17 @@ def format_checksums(digests: Mapping[str, str]) -> str:
 
 def read_checksums(folder: Path) -> dict[str, str]:
     """Return the checksums in a folder's ``SHA256SUMS``, by file name; an empty dict if that file cannot be read."""
-    matches = map(_CHECKSUM_LINE.fullmatch, _read_checksum_lines(folder) or ())
-    return {match[2]: match[1] for match in matches if match}
+    checksums = {}
+    for line in _read_checksum_lines(folder) or ():
+        match = _CHECKSUM_LINE.fullmatch(line)
+        if match:
+            digest, name = match.groups()
+            checksums[name] = digest
+    return checksums
 
 
 def _read_checksum_lines(folder: Path) -> list[str] | None:
-    """Return the lines of ``SHA256SUMS``, which line feeds alone end, as for ``sha256sum -c``; None if unreadable."""
+    """Return the lines of ``SHA256SUMS``; None if it cannot be read. Only line feeds end lines (``sha256sum -c``)."""
     try:
         return (folder / CHECKSUMS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError):
@@ -103,7 +108,7 @@ def check_checksums(folder: Path) -> Iterator[tuple[str, str]]:
         yield CHECKSUMS, "is missing or cannot be read"
         return
     digests = read_checksums(folder)
-    if len(digests) < len(lines):
+    if len(digests) < len(lines):  # a line is not a checksum, or names the file of another one
         yield CHECKSUMS, "is damaged"
     present = list_bundle_contents(folder).keys() - {CHECKSUMS}
     for name in sorted(present | digests.keys()):
@@ -130,6 +135,7 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 """Earliest time that a zip file can state. Every entry has this time, so that it does not change the bytes."""
 
 _UNIX = 3
+"""Number of the system, in an entry of a zip file, whose file modes the entry states."""
 
 _COMPRESSION = 5
 """Level of compression. For bundles of text, level 6 takes twice the time of level 5 to make files 2 % smaller."""
@@ -154,8 +160,9 @@ def name_top_folder(release: str) -> str:
 def write_zip(folder: Path, release: str, path: Path) -> None:
     """Write all files of a folder to a zip file, and check it.
 
-    In the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries are in
-    the order of names with the same time. The same files give the same bytes with the same compressor.
+    In the zip file, the files are in a folder that is named after the release (:func:`name_top_folder`). The entries
+    are in the order of their names, and all state the same time. The same files give the same bytes with the same
+    compressor.
 
     Raises:
         OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the folder.

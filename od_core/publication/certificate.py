@@ -228,13 +228,13 @@ def read_subject(certificate: Certificate) -> Subject:  # a filter
 _TABLES: Mapping[str, Table] = MappingProxyType(
     {"od-release group-size certificate 1": "group sizes", "od-release stops certificate 1": "boxes"}
 )
-"""What releases have by the formats of their certificates, but for flows."""
+"""What releases have, by the format of their certificates. Releases of all other formats have flows."""
 
 
 def format_release_title(certificate: Certificate, otherwise: str) -> str:
-    """Return the title of a release for its readers: that of its series with the period in words.
+    """Return the title of a release for its readers: the title of its series, and the period in words.
 
-    Without one, it is ``otherwise`` with the text of the period.
+    If the series has no title, return ``otherwise`` and the text of the period.
     """
     title, period = read_publisher_texts(certificate).get("title"), certificate["period"]
     return f"{otherwise}, {period}" if title is None else f"{title}, {Period(period).in_words}"
@@ -249,8 +249,8 @@ def format_confidence(certificate: Certificate) -> str | None:
 def read_guarantee_for_one_unit(certificate: Certificate) -> Guarantee:
     """Return what a certificate promises to one privacy unit.
 
-    Of derived flows, it is the promise of all their releases together if a unit spans periods. If the records of a unit
-    are of one period, it is that of the release with the weakest promise.
+    Derived flows have the promise of all their releases together if a unit spans periods, and otherwise that of the
+    release with the weakest promise.
     """
     if is_derived(certificate):
         return _read_derived_guarantee(certificate)
@@ -261,9 +261,11 @@ def read_guarantee_for_one_unit(certificate: Certificate) -> Guarantee:
         return Guarantee(epsilon, delta, None if delta else Fraction(spent["rho_exact"]))
     variances = None
     shift = certificate["contribution_bound"]
-    if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by the contribution bound
-        cells = [(Fraction(step["variance"]), step["sensitivity_squared"] // shift**2) for step in steps]
-        variances = tuple(variance for variance, number in cells for _ in range(number))
+    if spent["epsilon_exact"] is not None:
+        variances = ()
+        for step in steps:  # each cell that differs between neighbours differs by the contribution bound
+            differing_cells = step["sensitivity_squared"] // shift**2
+            variances += (Fraction(step["variance"]),) * differing_cells
     return Guarantee(epsilon, Fraction(plan["delta"]), Fraction(spent["rho_exact"]), variances, shift=shift)
 
 

@@ -142,7 +142,10 @@ def build_certificate(
 
 @cache  # to find a version takes milliseconds, and what a process has imported stays
 def list_software_versions() -> Mapping[str, str]:
-    """Return the version of each installed package of :data:`SOFTWARE`, by name; that of this one with its state."""
+    """Return the version of each installed package of :data:`SOFTWARE`, by name.
+
+    The version of this package ends with the digest of its files, because a development version may change them.
+    """
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
@@ -178,7 +181,7 @@ def read_release_context(
     previous, previous_certificate = None, cast("Certificate", {})
     earlier = select_earlier_releases(key, ledger.list_compared_releases(key))
     if earlier:
-        newest = earlier[0]
+        newest, *_ = earlier
         folder = releases.parent / KEPT / newest.folder  # if it was withdrawn after this release was published
         if not folder.exists():
             folder = releases / newest.folder
@@ -219,14 +222,16 @@ def describe_guarantee(
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
     Args:
-        public: what is public beforehand, beside the period and the settings, as clauses.
+        spent: budget of the release, with lost draws.
+        acceptance: rules by which records are counted or refused.
+        public: further facts that are public beforehand, as clauses.
         states_total: whether the release publishes the total exactly, as an invariant.
     """
     settings = "the period and all settings of the release"
-    if not public:
+    if not public:  # with further clauses, the list of areas is taken as one of the settings
         settings = "the period, the areas and all settings of the release"
     public_facts = [*(f"{clause}, which was public beforehand" for clause in public), settings]
-    filled = render_data(
+    sentences = render_data(
         "guarantee.yaml",
         subject=subject,
         nouns=subject.nouns,
@@ -241,7 +246,7 @@ def describe_guarantee(
         states_total=states_total,
         acceptance=acceptance,
     )["sentences"]
-    return {name: text for name, text in filled.items() if text}
+    return {name: text for name, text in sentences.items() if text}
 
 
 def describe_year_cost(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:

@@ -50,12 +50,12 @@ class Column:
 
     def make_bound_column(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
-        bound, sentences = f"{end.capitalize()} bound of", _make_text_values(USUAL)["bounded"]
+        bound_of = f"{end.capitalize()} bound of"
         return replace(
             self,
             name=f"{self.name}_{end}",
-            title=f"{bound} {self.title.lower()}",
-            description=f"{bound} {self.name}. {sentences}",
+            title=f"{bound_of} {self.title.lower()}",
+            description=f"{bound_of} {self.name}. {_make_text_values(USUAL)['bounded']}",
             required=True,
         )
 
@@ -125,14 +125,18 @@ def _format_text(text: str, nouns: Nouns, **facts: str) -> str:
     return text.format(**_make_text_values(nouns), **facts)
 
 
-def _make_column(given: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
-    """Return a column: a common one by its key, one that is like a common one, or one that is written out."""
-    fields: dict[str, Any] = dict(_DATA["columns"][given] if isinstance(given, str) else given)
+def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
+    """Return the column of a definition in ``tables.yaml``.
+
+    ``definition`` is the key of a common column, which is also its name; or the fields of a column. These are all
+    fields, or those in which it differs from the common column ``like``. ``facts`` are the values of names in braces.
+    """
+    fields: dict[str, Any] = dict(_DATA["columns"][definition] if isinstance(definition, str) else definition)
     like = fields.pop("like", None)
     fields |= {name: _format_text(value, nouns, **facts) for name, value in fields.items() if isinstance(value, str)}
     if like is not None:
         return replace(_make_column(like, nouns), **fields)
-    return Column(**{"type": "string", "name": given} | fields)  # one that is written out states its name
+    return Column(**{"type": "string", "name": definition} | fields)
 
 
 @cache
@@ -141,9 +145,10 @@ def make_public_table(
 ) -> Table:
     """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
 
-    With ``interval``, a table has either the columns that its definition lists under ``intervals`` or, if its
-    definition says ``bounds``, two bounds after every column but the key. ``nouns`` are those of the release, and
-    ``facts`` the values of names in braces that only this table has.
+    With ``interval``, a table has the columns that its definition lists under ``intervals`` or, if its definition says
+    ``bounds``, two bounds after every column that is not in the key. With ``distance``, it has those that its
+    definition lists under ``distances``. ``nouns`` are those of the release, and ``facts`` the values of names in
+    braces that only this table has.
     """
     definition = _DATA["tables"][key]
 
@@ -238,7 +243,10 @@ _COMPLETE = ("indicators", "segments")
 
 
 def _describe_table(definition: Mapping[str, Any]) -> Described:
-    """Return the description of a table of the database, which may have the columns of a public table (``of``)."""
+    """Return the description of a table of the database, from its definition in ``tables.yaml``.
+
+    The table has the columns of the public table ``of``, if one is named, and the texts ``also`` for others.
+    """
     columns = [_make_column(column) for column in definition.get("columns", ())]
     text = definition.get("text", "")
     original = definition.get("of")

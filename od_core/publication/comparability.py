@@ -74,21 +74,22 @@ def name_breakdown_categories(breakdown: str) -> str:
 
 
 def list_compared_facts(certificate: Certificate) -> dict[str, object]:
-    """Return what must be the same in two releases that are compared, if both state it, by the words on a difference.
+    """Return the facts that must be equal in two compared releases, if both state them, by the words on a difference.
 
     Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
     which only say in which area a record is counted. A breakdown selects records only if it leaves out unlisted ones.
     Under user units, a user's trips are bounded for the whole period, so a month is not compared with a quarter.
     """
     plan, records = certificate.get("plan", {}), certificate.get("records") or {}
-    selecting = {
-        name: facts for name, facts in read_category_definitions(certificate).items() if facts["unknown"] is None
-    }
-    bounds: dict[str, object] = {"bounds of what is counted": [plan.get(name) for name in _BOUNDS]} if plan else {}
+    definitions = read_category_definitions(certificate)
+    selecting = {name: facts for name, facts in definitions.items() if facts["unknown"] is None}
+    bounds: dict[str, object] = {}
+    if plan:
+        bounds["bounds of what is counted"] = [plan.get(name) for name in _BOUNDS]
     if plan.get("unit", "trip") != "trip":
         period = Period(certificate["period"])
         months = len(period.split_into("month"))
-        length = f"{months} months" if months else f"{period.days} days"
+        length = f"{months} months" if months else f"{period.days} days"  # not of whole months
         bounds["lengths of the periods in which a user's records are bounded"] = length
     return {
         "areas": certificate.get("geographies"),
@@ -102,7 +103,7 @@ def list_compared_facts(certificate: Certificate) -> dict[str, object]:
 
 
 def read_category_definitions(certificate: Certificate) -> dict[str, dict[str, object]]:
-    """Return, by breakdown, what says which records are of which category: all but the name of the column."""
+    """Return, by breakdown, the facts that assign records to categories: all but the name of the column."""
     sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
     declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])
     definitions = {}

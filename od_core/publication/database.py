@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
-    """Set all comments of each table or view that lacks one, for example because it was replaced.
-
-    A table of an older database may lack columns, until a release of its kind is stored.
-    """
+    """Set all comments of each table or view that lacks a comment, for example because it was replaced."""
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
     for name, column_names in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
@@ -40,7 +37,7 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
         if described is not None:
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
             for column, text in described.columns.items():
-                if column in column_names:
+                if column in column_names:  # an older table gets its new columns when a release of its kind is stored
                     texts[f'COLUMN {name}."{column}"'] = text
             connection.execute("; ".join(f"COMMENT ON {what} IS {quote_literal(text)}" for what, text in texts.items()))
 
@@ -94,9 +91,9 @@ Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 def store_release(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
     """Add a checked release to the release database.
 
-    If the database already has some tables of the release, their rows are compared, and only the missing tables are
-    added. Those of derived tables are not compared, because they are computed from public data. Rows that were stored
-    with another certificate of the same measurements are replaced.
+    If the database already has rows of the release in some tables, these rows are compared, and rows are added to the
+    other tables only. Derived tables are not compared, because they are computed from public data. Rows that were
+    stored with another certificate of the same measurements are replaced.
 
     The release is added to a copy, which then replaces the database in one step. DuckDB overwrites parts of its file in
     place, and can no longer open the file if the process is killed in the middle of such a write.
@@ -132,7 +129,7 @@ def remove_release(database: Path, key: ReleaseKey) -> None:
 
 
 def _replace_database(database: Path, write_copy: Callable[[Path], None]) -> None:
-    """Replace the database, or create it, by what a function writes to a temporary file.
+    """Replace the database, or create it, by the temporary file that ``write_copy`` writes.
 
     Raises OdError as :func:`store_release`.
     """
@@ -158,7 +155,8 @@ def _replace_database(database: Path, write_copy: Callable[[Path], None]) -> Non
 def _read_storage_number(path: Path) -> int:
     """Return the number of the storage in the header of a file of DuckDB, in the 8 bytes from byte 12 on."""
     with path.open("rb") as file:
-        return int.from_bytes(file.read(20)[12:], "little")
+        file.seek(12)
+        return int.from_bytes(file.read(8), "little")
 
 
 @contextmanager
@@ -190,11 +188,9 @@ def _rewrite_in_older_storage(database: Path) -> None:
 
 
 def _add_release(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> None:
-    """Add a release to a database that nothing else has open. Move all rows from the log into the file.
-
-    Two threads would fill row groups in part, and the checkpoint would write them all a second time.
-    """
-    config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1, "default_block_size": _BLOCK}
+    """Add a release to a database that nothing else has open. Move all rows from the log into the file."""
+    config = CLOSED | {"storage_compatibility_version": STORAGE, "default_block_size": _BLOCK}
+    config["threads"] = 1  # two would fill row groups in part, and the checkpoint would write all of them again
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(
@@ -269,7 +265,7 @@ def _make_checks_table(certificate: Certificate) -> pa.Table:
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
-    """Replace the stored areas of a geography. If it has no names or no coordinates, the stored ones stay."""
+    """Replace the stored areas of a geography. If it has no names, or no coordinates, the stored ones stay."""
     areas = make_areas_table(geography)
     lacking = [name for name in ("name", *COORDINATES) if name not in areas.column_names]
     connection.register("new_rows", areas)
@@ -278,7 +274,10 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
 
 
 def _has_other_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> bool:
-    """Return whether the stored areas of a geography differ, but for names and coordinates, maybe of another series."""
+    """Return whether the stored areas of a geography differ from its areas.
+
+    Names and coordinates are not compared: those that are stored may be of another series.
+    """
     columns = "level, level_name, area, parent, position"
     areas = make_areas_table(geography).select(columns.split(", ")).to_pylist()
     query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
@@ -350,9 +349,9 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey
 
 
 def _has_other_rows(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
-    """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
+    """Return whether the stored rows of a release differ from ``rows``, in any order. ``rows`` are read once."""
     connection.register("new_rows", rows)
-    counts = (
+    counts = (  # a new row counts 1, and a stored row -1, so the copies of equal rows sum to 0
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
         f" SELECT * EXCLUDE release, -1 AS copies FROM {table} WHERE release = ?"
     )

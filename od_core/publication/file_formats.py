@@ -239,7 +239,10 @@ def _find_fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFil
 
 
 def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
-    """Return in words how the rows of a file differ from those it must have; None if they do not."""
+    """Return in words how the rows of a file differ from those it must have; None if they do not.
+
+    Every file is read to its end, even if nothing states its rows.
+    """
     required_columns = [] if file.table is None else [column.name for column in file.table.columns]
     required = _find_required_rows(path, file, required_columns)  # a query, a number of rows, or None
     types = dict[str, str]()
@@ -251,13 +254,13 @@ def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file
     if columns and required_columns and columns != required_columns:
         return f"has the columns {', '.join(columns)} instead of {', '.join(required_columns)}"
     trips = next((name for name in _TRIPS if name in types), None)
-    # A format without columns has nothing but a number of rows. Every file is read to its end, whatever is required.
+    # Of a format without columns, rows are only counted.
     held = _summarise_rows(connection, query, types, trips) if columns else _summarise_rows(connection, query, {})
     if required is None:
         return None
-    expected = (
-        _summarise_rows(connection, required, types, trips) if isinstance(required, str) else (required, None, None)
-    )
+    expected: _Summary = (required, None, None) if isinstance(required, int) else (0, None, None)
+    if isinstance(required, str):
+        expected = _summarise_rows(connection, required, types, trips)
     return _describe_difference(held, expected, "" if trips is None else "trips")
 
 
@@ -270,10 +273,10 @@ def _find_required_rows(path: Path, file: BundleFile, columns: Sequence[str]) ->
 
 
 def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], str]:
-    """Return the columns of a file, empty if its format has none, and a query of its rows."""
+    """Return the names of a file's columns, and a query of its rows. Without rows, the columns may be unknown."""
     contents = _ROWS[path.suffix](path)
     columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
-    if isinstance(rows, pa.Table) and not rows.column_names:  # of no rows, so that their columns are unknown
+    if isinstance(rows, pa.Table) and not rows.column_names:  # a format that names columns in each row, without rows
         return columns, "FROM (SELECT 1 WHERE false)"
     if isinstance(rows, pa.Table | pa.RecordBatchReader):
         connection.register("held", rows)
@@ -282,13 +285,18 @@ def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple
 
 
 def _describe_difference(held: _Summary, expected: _Summary, counted: str) -> str | None:
-    """Return how two summaries differ; None if they do not, or if there are no rows."""
-    if held == expected or held[0] == expected[0] == 0:
+    """Return how two summaries differ; None if they do not, or if there are no rows.
+
+    ``counted`` is the word for what the sums count; empty if there are no sums.
+    """
+    rows_held, total_held, _ = held
+    rows_expected, total_expected, _ = expected
+    if held == expected or rows_held == rows_expected == 0:
         return None
-    if held[:2] == expected[:2]:
-        return f"has {held[0]:,} rows, but other values"
+    if (rows_held, total_held) == (rows_expected, total_expected):
+        return f"has {rows_held:,} rows, but other values"
     texts = []
-    for rows, total, _ in (held, expected):
+    for rows, total in ((rows_held, total_held), (rows_expected, total_expected)):
         texts.append(f"{rows:,} rows and {total or 0:,} {counted}" if counted else f"{rows:,} rows")
     return f"has {texts[0]} instead of {texts[1]}"
 
@@ -296,9 +304,11 @@ def _describe_difference(held: _Summary, expected: _Summary, counted: str) -> st
 def _summarise_rows(
     connection: duckdb.DuckDBPyConnection, query: str, types: dict[str, str], trips: str | None = None
 ) -> _Summary:
-    """Return the number of rows, the sum of trips, and a sum of hashes that depends on every value but no order.
+    """Return the number of rows of a query, the sum of trips, and a sum of hashes of all values, whatever their order.
 
-    Missing text and empty text are the same, and so are missing numbers and NaN: formats do not tell them apart.
+    ``types`` has the DuckDB type to which each column is converted; without columns, rows are only counted. ``trips``
+    is the column of trips; None if there is none. Missing text and empty text are the same, and so are missing numbers
+    and NaN: formats do not tell them apart.
     """
     values = []
     for name, kind in types.items():
@@ -324,31 +334,35 @@ def _make_csv_query(path: Path) -> tuple[list[str], str]:
 
 
 def _read_matrices(path: Path) -> pa.RecordBatchReader:
-    """Return one row for each cell that is not 0, and one with the number of cells of each matrix.
+    """Return the cells of the matrices of an OpenMatrix file, as rows of matrix, origin, destination and value.
 
-    Distances are those of cells with trips.
+    Listed are the cells of whole numbers that are not 0 and, in matrices of fractions such as distances, the cells that
+    are not NaN and have trips. One more row of each matrix, without zones, has its number of cells.
     """
     require("bundle")
     import tables  # slow to import
 
     names = ["matrix", "origin", "destination", "value"]
     with tables.open_file(str(path)) as file:
-        codes = [pa.array([*map(bytes.decode, file.get_node("/lookup", side).read())]) for side in names[1:3]]
+        origin_codes, destination_codes = (
+            pa.array([code.decode() for code in file.get_node("/lookup", side).read()])
+            for side in ("origin", "destination")
+        )
         matrices = {node.name: node.read() for node in file.iter_nodes("/data")}
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def iterate_batches() -> Iterator[pa.RecordBatch]:
         for name, values in matrices.items():
             is_listed = values != 0
             if values.dtype.kind == "f":
                 is_listed = ~np.isnan(values) & (matrices["trips"] != 0)
             rows, columns = np.nonzero(is_listed)
-            sides = [codes[0].take(pa.array(rows)), codes[1].take(pa.array(columns))]
+            sides = [origin_codes.take(pa.array(rows)), destination_codes.take(pa.array(columns))]
             numbers = values[rows, columns].astype(np.float64)
             yield pa.record_batch([pa.repeat(name, len(rows)), *sides, numbers], names)
             yield pa.record_batch([[name], [""], [""], [float(values.size)]], names)
 
     schema = pa.schema([*((name, pa.string()) for name in names[:3]), ("value", pa.float64())])
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(schema, iterate_batches())
 
 
 _CELL = re.compile(rb"<c(?: [^>]*)?(?:/>|>(?:<v>|<is><t>)([^<]*)(?:</v>|</t></is>)</c>)")
@@ -379,12 +393,12 @@ def _parse_sheet_rows(name: str, sheet: bytes) -> pa.Table:
     if b"_x" in sheet:
         code = re.compile("_x([0-9A-Fa-f]{4})_")
         texts = pa.array([code.sub(lambda match: chr(int(match[1], 16)), text) for text in texts.to_pylist()])
-    values = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
+    values = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]  # row by row
     return pa.table([pa.repeat(name, len(rows)), *values], ["sheet", *columns])
 
 
 def _read_features(path: Path) -> pa.Table:
-    """Return the properties of features that are no lists, and the ends of lines."""
+    """Return a row for each feature of a GeoJSON file: its properties that are no lists, and the ends of a line."""
     rows = []
     for feature in json.loads(path.read_bytes())["features"]:
         row = {name: value for name, value in feature["properties"].items() if not isinstance(value, list)}
@@ -442,17 +456,17 @@ def _read_atlas(path: Path) -> pa.Table:
     content = gzip.decompress(base64.b64decode(match[1] if match else b""))
     header_end = 4 + int.from_bytes(content[:4], "little")
     header: dict[str, Any] = json.loads(content[4:header_end])
-    columns_start = header_end + -header_end % 8  # the next multiple of 8
+    columns_start = (header_end + 7) // 8 * 8  # the next multiple of 8
 
     def read_column(place: Mapping[str, Any]) -> NDArray[np.int64]:
         start = columns_start + place["start"]
         return np.frombuffer(content, f"<{place['type']}", place["length"], start).astype(np.int64)
 
     leaves = {name: read_column(place) for name, place in header["leaves"].items()}
-    origin_codes, destination_codes = (
-        pa.array((header[side] or header["origin"])["codes"][-1]) for side in ("origin", "destination")
-    )
-    origins = np.repeat(np.arange(len(leaves["perOrigin"])), leaves["perOrigin"])
+    destination_side = header["destination"] or header["origin"]  # a geography of both sides is stated once
+    origin_codes, destination_codes = (pa.array(side["codes"][-1]) for side in (header["origin"], destination_side))
+    leaves_per_origin = leaves["perOrigin"]
+    origins = np.repeat(np.arange(len(leaves_per_origin)), leaves_per_origin)
     return pa.table(
         {
             "origin": origin_codes.take(pa.array(origins)),

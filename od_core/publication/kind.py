@@ -133,14 +133,14 @@ class Kind(BundleKind[R]):
 
     @abstractmethod
     def list_metadata(self, release: R) -> dict[str, object]:
-        """Return the numbers, texts and tables on what a release contains that Dagster shows, by name."""
+        """Return what Dagster shows of the contents of a release, by name: numbers, texts and tables."""
 
     def list_published_metadata(
         self, _release: R, _certificate: Certificate, _context: ReleaseContext[R]
     ) -> dict[str, object]:
         """Return what Dagster shows, by name, only once a release is published; by default, nothing.
 
-        It is shown beside what :meth:`list_metadata` returns, and in place of what has the same name there.
+        The facts are shown beside those of :meth:`list_metadata`, and replace those of the same name.
         """
         return {}
 
@@ -151,9 +151,10 @@ class Kind(BundleKind[R]):
     def recompute_release(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
         """Return the release that the files of a bundle must show, and the examinations of the published one, by name.
 
-        ``release`` is what :meth:`open` returned. By default, that was computed from the measurements, so it is
-        returned as it is, and the examination is that of the invariants. Override this if :meth:`open` reads published
-        numbers: return a release computed again from its measurements, and an examination that compares the two.
+        ``release`` is the result of :meth:`open`. By default, it is returned unchanged, because :meth:`open` computes
+        it from the measurements, and the examination is that of the invariants. Override this if :meth:`open` reads
+        published numbers: return a release computed again from its measurements, and an examination that compares the
+        two.
         """
         return release, {"invariants": lambda: self.check_invariants(release)}
 
@@ -169,9 +170,9 @@ class Kind(BundleKind[R]):
         """Return the values that only this kind has in its table with one row per release, by column."""
 
     def list_geographies(self, _release: R) -> Sequence[Geography]:
-        """Return the geographies whose areas the tables of a release name; by default, none.
+        """Return the geographies whose areas the database stores for a release; by default, none.
 
-        The database stores the areas of each.
+        Override this if the tables of a release name areas.
         """
         return ()
 
@@ -185,7 +186,7 @@ class Kind(BundleKind[R]):
     def derive_tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of further tables that are computed from public data, by table; by default, none.
 
-        They are as :meth:`make_tables` returns them. If the database has the release already, they are not compared.
+        The rows are without the column ``release``. If the database has the release already, they are not compared.
         """
         return {}
 

@@ -47,7 +47,7 @@ def format_trips_rounded_up(width: float, times: int = 1) -> str:
 
 def round_up_trips(width: float) -> int:
     """Return a half-width in trips, rounded up to two significant digits and to a whole number."""
-    width -= 1e-9  # by which intervals are widened for rounding
+    width -= 1e-9  # intervals are widened by this much, because floats are rounded
     unit: int = 10 ** max(len(str(math.ceil(width))) - 2, 0)
     return math.ceil(width / unit) * unit
 
@@ -68,9 +68,10 @@ def format_interval(lower: int, upper: int) -> str:
 
 
 def choose_reliability_word(value: int, lower: int, upper: int) -> str:
-    """Return the word on a number and its interval; see :mod:`od_core.flows.interval_ends`.
+    """Return the word on a number and its interval, as :mod:`od_core.flows.interval_ends` defines it.
 
-    It is empty for a number that is released as 0.
+    The number is ``solid`` if its interval is at most a quarter of it wide, and otherwise ``rough``. It ``may be none``
+    if the interval has 0. The word is empty for a number that is released as 0.
     """
     if value == 0:
         return ""
@@ -103,10 +104,13 @@ def iterate_one_three_ten() -> Iterator[int]:
 
 def list_size_classes(most: int) -> list[tuple[int, int]]:
     """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
-    steps = iterate_one_three_ten()
-    classes = [(1, next(steps))]
-    while classes[-1][1] < most:
-        classes.append((classes[-1][1] + 1, next(steps)))
+    classes = []
+    first = 1
+    for last in iterate_one_three_ten():
+        classes.append((first, last))
+        if last >= most:
+            break
+        first = last + 1
     return classes
 
 

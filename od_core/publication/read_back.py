@@ -53,9 +53,9 @@ def read_published_areas(bundle: Path) -> pd.DataFrame:
 
 
 def describe_as_published(geography: Geography, bundle: Path, published: str | None) -> Geography:
-    """Return a geography with the names, places, boundaries and version with which a release of it was published.
+    """Return a geography with the names, coordinates, boundaries and version with which a release was published.
 
-    A list may describe the same areas otherwise later, but what is published stays as it is.
+    A zone list may describe the same areas differently later, but a published description does not change.
 
     Args:
         geography: the areas as they are described now.
@@ -80,9 +80,9 @@ def describe_as_published(geography: Geography, bundle: Path, published: str | N
 
 
 def has_lost_areas(bundle: Path) -> bool:
-    """Return whether a table of areas that the checksums of a bundle state is missing or damaged.
+    """Return whether a table of areas or of boundaries that the checksums of a bundle state is missing or damaged.
 
-    Without that of boundaries, a release would be read as one that has none.
+    If the table of boundaries is missing, a release would be read as one without boundaries.
     """
     digests = read_checksums(bundle)
     tables = [name for name in digests if PurePath(name).name in (PARQUET["areas"], BOUNDARIES)]
@@ -101,7 +101,8 @@ def read_bundle_certificate(bundle: Path) -> Certificate:
 
 def refuse_newer_bundle(certificate: Certificate) -> None:
     """Raise OdError if a later version of this software published the bundle of a certificate in another format."""
-    is_known = str(certificate.get("format", " certificate 1")).endswith(" certificate 1")
+    known_format = " certificate 1"  # end of the formats of all kinds
+    is_known = str(certificate.get("format", known_format)).endswith(known_format)
     if not is_known or certificate.get("bundle_format", 1) > BUNDLE_FORMAT:
         raise OdError(
             "OD-BUNDLE-NEWER",
@@ -160,7 +161,8 @@ def read_spent_budget(plan: Plan, certificate: Certificate) -> Spent:
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
     if len(charged) != len(plan.charged_steps):
         raise make_changed_data_error("charges")
-    return plan.compute_spent([rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)])
+    draws = [rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)]
+    return plan.compute_spent(draws)
 
 
 def make_changed_data_error(what: str) -> OdError:

@@ -39,11 +39,14 @@ class BundleFile:
 
 
 def make_table_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> list[BundleFile]:
-    """Return the CSV file and the Parquet file of a table, given its rows, or a function that is called for them."""
+    """Return the CSV file and the Parquet file of a table.
+
+    ``rows`` are its rows, or a function that returns them each time that a file is written.
+    """
 
     def make_arrow_table() -> pa.Table:
-        made = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
-        return made.replace_schema_metadata(None)
+        arrow_table = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
+        return arrow_table.replace_schema_metadata(None)
 
     as_parquet = f"{table.file.removesuffix('.')}, as Parquet."
     return [
@@ -111,9 +114,9 @@ def make_areas_table(geography: Geography) -> pa.Table:
 def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     """Return one row per area with a boundary: geography (digest), level_name, area, geometry (WKB), as GeoParquet 1.1.
 
-    Boundaries are as they were given. Those of other areas are dissolved from them; if some of coarser levels were
-    given, the column ``given`` tells which. With ``names``, if areas have names, the table also has the column
-    ``name``, null for areas without one.
+    Given boundaries are unchanged. Areas above the zones without a given boundary have the union of the boundaries
+    below them. If boundaries of levels above the zones were given, the column ``given`` tells which are given. With
+    ``names``, if areas have names, the table also has the column ``name``, null for areas without one.
     """
     rows: list[dict[str, object]] = []
     area_names = geography.names or geography.codes
@@ -121,23 +124,32 @@ def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     shapes_of_levels = dissolve_boundaries(geography)  # from level 1 on
     for level in range(geography.depth, 0, -1):
         level_name, shapes = geography.level_names[level], shapes_of_levels[level - 1]
-        given = geography.given_boundaries.get(level_name, (None,) * len(shapes))
-        made = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)  # zones have none below them
-        for area, name, own, union in zip(geography.codes[level], area_names[level], given, made, strict=True):
-            if own is not None or union is not None:
+        given_shapes = geography.given_boundaries.get(level_name, (None,) * len(shapes))
+        unions = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)  # zones have no areas below
+        for area, name, given, union in zip(
+            geography.codes[level], area_names[level], given_shapes, unions, strict=True
+        ):
+            if given is not None or union is not None:
                 row = {"geography": geography.digest, "level_name": level_name, "area": area, "name": name or None}
-                rows.append(row | {"given": own is not None, "geometry": own or union})
-    text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if has_names else []))]
-    text += [("given", pa.bool_())] if geography.level_boundaries else []
+                rows.append(row | {"given": given is not None, "geometry": given or union})
+    fields = [(name, pa.string()) for name in ("geography", "level_name", "area")]
+    if has_names:
+        fields.append(("name", pa.string()))
+    if geography.level_boundaries:
+        fields.append(("given", pa.bool_()))
+    fields.append(("geometry", pa.binary()))
     column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
-    schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
+    schema = pa.schema(fields, {"geo": json.dumps(geo)})
     return pa.Table.from_pylist(rows, schema)  # without the keys of rows that the schema lacks
 
 
 def count_bounded_areas(geography: Geography) -> int:
-    """Return the number of areas that have a boundary, below the whole space: given ones, and areas with such."""
-    parents = np.empty(0, dtype=np.int64)  # areas that contain areas with a boundary
+    """Return the number of rows of :func:`make_boundaries_table`, without dissolving boundaries.
+
+    An area below the whole space has a boundary if one is given, or if an area below it has one.
+    """
+    parents = np.empty(0, dtype=np.int64)  # areas of the level that contain areas with a boundary
     total = 0
     for level in range(geography.depth, 0, -1):
         shapes = geography.given_boundaries.get(geography.level_names[level], ())
@@ -159,7 +171,8 @@ def build_published_geography(
 ) -> Geography:
     """Return the geography with a digest from a published table of areas, which :func:`make_areas_table` made.
 
-    The table may have several geographies, and their boundaries. It does not contain the unknown zone and the version.
+    The table may have several geographies, and their boundaries. It does not say which zone is the ``unknown`` one, nor
+    which ``version`` the zone list has.
     """
     of_geography = areas[areas["geography"] == digest].sort_values(["level", "position"])
     levels = [level for _, level in of_geography.groupby("level")]
@@ -173,11 +186,12 @@ def build_published_geography(
     if {*COORDINATES} <= {*of_geography.columns}:
         coordinates = levels[-1][list(COORDINATES)].to_numpy(dtype=np.float64)
     if BOUNDARY in of_geography.columns:
-        given = of_geography.get("given", pd.Series(False, of_geography.index)).eq(True)  # of coarser levels, if stated
-        given |= of_geography["level"] == len(levels) - 1
-        stated = of_geography[BOUNDARY].where(given & of_geography[BOUNDARY].notna(), None)
+        # The boundaries of zones are given; those of other areas only if the table says so. The rest are unions.
+        is_given = of_geography.get("given", pd.Series(False, of_geography.index)).eq(True)
+        is_given |= of_geography["level"] == len(levels) - 1
+        given = of_geography[BOUNDARY].where(is_given & of_geography[BOUNDARY].notna(), None)
         for name, level in zip(level_names[1:], levels[1:], strict=True):
-            level_boundaries[name] = tuple(stated[level.index])
+            level_boundaries[name] = tuple(given[level.index])
         boundaries = level_boundaries.pop(level_names[-1], None)
     if "name" in of_geography.columns:
         names = tuple(tuple(level["name"].fillna("")) for level in levels)

@@ -95,8 +95,8 @@ def _as_markdown(value: object) -> str:
 
 
 def _as_json(value: object) -> str:
-    """Return a value of a JSON template as it is written."""
-    return json.dumps(value, default=str)  # an absent fact has no text, and raises its error
+    """Return a value of a JSON template as it is written. An absent fact raises its error."""
+    return json.dumps(value, default=str)  # values of other types as text, which an absent fact refuses to be
 
 
 def _as_sql(value: object) -> Markup:
@@ -170,7 +170,8 @@ def _make_environment(ending: str) -> Environment:
 
 def render_template(name: str, /, **values: object) -> str:
     """Return the text of a template, filled in with values. The same values give the same bytes."""
-    return _make_environment(name.rpartition(".")[2]).get_template(name).render(_add_subject(values))
+    _, _, ending = name.rpartition(".")
+    return _make_environment(ending).get_template(name).render(_add_subject(values))
 
 
 def render_markup(name: str, /, **values: object) -> Markup:
@@ -197,9 +198,9 @@ def format_sentence(text: str) -> str:
 def render_data(name: str, /, **values: object) -> Any:
     """Return the data of a JSON or YAML template, filled in with values.
 
-    In YAML, every text is a template. The parts of a mapping are filled in in their order, and each may use those
-    before it by their names. White space is one space, and lines are kept. A value that is marked as ``!fact`` is an
-    expression: its result stands in its place, and if it is None, its name is left out, too.
+    In YAML, every text is a template. The parts of a mapping are filled in in their order, and each may use the parts
+    before it by their names. White space becomes one space, and lines that are not blank are kept. A value that is
+    marked as ``!fact`` is an expression, and is replaced by its result. If the result is None, its name is left out.
     """
     if name.endswith(".json"):
         return json.loads(render_template(name, **values))
@@ -207,7 +208,10 @@ def render_data(name: str, /, **values: object) -> Any:
 
 
 def _add_subject(values: dict[str, object]) -> dict[str, object]:
-    """Return values with ``subject``, that of the plan or of the certificate among them, and with its ``nouns``."""
+    """Return the values of a template with its ``subject``, and with the ``nouns`` of this subject.
+
+    If the values have no subject, it is read from their ``certificate``. Without either, nothing is added.
+    """
     certificate = values.get("certificate")
     if "subject" in values:
         subject = cast("Subject", values["subject"])
@@ -220,7 +224,7 @@ def _add_subject(values: dict[str, object]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _Fact:
-    """An expression whose result stands in its place."""
+    """An expression in a YAML template, which is replaced by its result."""
 
     expression: str
 
@@ -246,7 +250,7 @@ def _compile_template(text: str) -> Template:
 
 
 def _render_part(part: object, values: dict[str, object]) -> object:
-    """Return a part of the data of a YAML template with its values; see :func:`render_data`."""
+    """Return a part of the data of a YAML template, filled in with values; see :func:`render_data`."""
     if isinstance(part, str) and "{" in part:
         lines = [" ".join(line.split()) for line in _compile_template(part).render(values).splitlines()]
         return "\n".join(line for line in lines if line)

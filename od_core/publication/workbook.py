@@ -107,7 +107,8 @@ def _render_table_rows(table: pa.Table) -> bytes | memoryview:
     rows = pc.binary_join_element_wise(
         make_text_scalar("<row>"), *cells_of_columns, make_text_scalar("</row>"), make_text_scalar("")
     )
-    return memoryview(rows.buffers()[2])[: pc.sum(pc.binary_length(rows)).as_py()]
+    _, _, text = rows.buffers()  # validity, offsets and the joined rows
+    return memoryview(text)[: pc.sum(pc.binary_length(rows)).as_py()]
 
 
 def _escape_text(text: pa.Array) -> pa.Array:
@@ -116,6 +117,7 @@ def _escape_text(text: pa.Array) -> pa.Array:
         return text
     for sign, replacement in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = pc.replace_substring(text, sign, replacement)
+    # Each underscore that begins such a text becomes <, which no escaped text has, and then the code of an underscore.
     for _ in range(2):  # an underscore may end one such text and begin the next
         text = pc.replace_substring_regex(text, "_(x[0-9A-Fa-f]{4}[_<])", r"<\1")
     return pc.replace_substring(text, "<", "_x005F_")

@@ -82,7 +82,7 @@ class SparkQuery(RecordQuery):
         return self._frame.where(self.make_condition_sql(period)).selectExpr(*fields)
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a missing column of the table; the message does not list those that it has."""
+        """Return the OdError for a missing column of the table; the message does not list the columns that it has."""
         near = suggest_similar_name(name, tuple(self._types)) if isinstance(name, str) else ""
         message = f"the table of records has no column {quote_column_name(name)}{near}"
         return self._make_column_error("OD-TRIPS-COLUMN", message)
@@ -97,11 +97,11 @@ class SparkQuery(RecordQuery):
         return f"`{name.replace('`', '``')}`"
 
     def _make_text_sql(self, value: str) -> str:
-        """Return a text as SQL: by its bytes, since the session's settings decide whether a quoted text has escapes."""
+        """Return a text as SQL: as its bytes, because settings of the session decide what escapes in quotes mean."""
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, own_name: str, column_type: str) -> None:
-        """Raise OdError if Spark cannot tell whether a column holds instants or local times as declared."""
+        """Raise OdError if a TIMESTAMP may hold other times than Spark's instants: local times, or unstated ones."""
         if column_type != "timestamp" or self._time_zone is None:
             return
         if self._form.timestamps == "local":
@@ -242,10 +242,10 @@ _Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, repr=False)
 class _Task:
-    """A task that writes a file for one partition to the folder of a store, and returns one word, whether it succeeded.
+    """A task that writes a file for one partition to a folder of a store, and returns its outcome as one word.
 
-    ``content`` returns the content of the file, from the rows and the number of the partition. If a partition is
-    processed twice, the first file is kept.
+    ``content`` returns the content of the file, given the batches of rows and the number of the partition. If a
+    partition is processed twice, the first file is kept.
     """
 
     store: Store
@@ -266,7 +266,7 @@ class _Task:
 
 
 def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
-    """Run a task on each partition, and yield the files that the tasks wrote, opened. Raises OdError if one failed."""
+    """Run a task on each partition, and yield the files that the tasks wrote, open. Raises OdError if a task failed."""
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
     files = task.store.list(f"{task.folder}/")
     if outcomes != [_DONE] * len(files):
@@ -289,7 +289,7 @@ def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> by
 
 
 def _write_ranked_counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
-    """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
+    """Write counts, sorted by rank, to files. Return the descriptions of the files, and the tally of all trips."""
     files, tally = [], Tally()
     task = _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))
     for file in _write_partition_files(ranked, task):
@@ -335,7 +335,10 @@ def _read_plans(records: DataFrame) -> str:
 
 
 def _refuse_unstable_source(records: DataFrame, plans: str) -> None:
-    """Raise OdError if each query may read other records. The plans show it, but in Spark Connect no random values."""
+    """Raise OdError if each query may read other records.
+
+    The plans show this, except for random values, which only a classic session can tell.
+    """
     java_frame = getattr(records, "_jdf", None)
     is_random = java_frame is not None and not java_frame.queryExecution().analyzed().deterministic()
     if records.isStreaming or is_random or _UNSTABLE.search(plans.partition("== Optimized")[0]):
@@ -350,8 +353,8 @@ def _refuse_unstable_source(records: DataFrame, plans: str) -> None:
 def _refuse_tables_with_log(session: SparkSession, records: DataFrame, plans: str) -> None:
     """Raise OdError if files of a table are read without its log.
 
-    A reader of a log has its own index of files, which the plans show. If plain files are read, too, the files of both
-    are looked at.
+    The plans show the index of the files that are read. A reader of a log has an index of its own. If an index of plain
+    files is read, no file that the query reads may be in a table with a log.
     """
     if "Location: " in plans and not re.search(r"Location: (Pruned)?(InMemory|Catalog)FileIndex\b", plans):
         return
@@ -360,14 +363,17 @@ def _refuse_tables_with_log(session: SparkSession, records: DataFrame, plans: st
     for folder in folders:
         if folder.startswith("file:"):  # Spark does not say where links lead
             refuse_table_log(Path(unquote(urlsplit(folder).path)))
-        for address in list(accumulate(folder.split("/"), "{}/{}".format))[2:]:
-            addresses[address] = None
+        _scheme, _blank, *above_and_folder = accumulate(folder.split("/"), "{}/{}".format)
+        addresses |= dict.fromkeys(above_and_folder)
     refuse_folders_with_log("the source of the records", addresses, partial(_has_log_in_spark, session))
 
 
 def _has_log_in_spark(session: SparkSession, folder: str, patterns: Sequence[str]) -> bool:
-    """Return whether Spark sees a file or folder of one of some patterns in a folder, whose address is quoted."""
-    address = re.sub(r"[\\{}\[\]*?,^]", r"\\\g<0>", unquote(folder))
+    """Return whether Spark sees a file or folder of one of some patterns in a folder.
+
+    ``folder`` is a percent-encoded address. A folder that may not be read counts as one without such a file.
+    """
+    address = re.sub(r"[\\{}\[\]*?,^]", r"\\\g<0>", unquote(folder))  # escaped, so that it is no pattern
     try:
         _ = session.read.format("binaryFile").load(f"{address}/{{{','.join(patterns)}}}").schema
     except Exception as error:

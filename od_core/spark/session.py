@@ -96,7 +96,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _make_scratch_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder of mode 0700, which is removed at the end, as are those of killed processes before."""
+    """Yield a new folder of mode 0700, which is removed at the end. First remove the folders of killed processes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left_behind in folder.glob(f"{_SCRATCH}*"):
         with suppress(OdError, FileNotFoundError), lock_folder(left_behind, seconds=0):  # in use, or already removed
@@ -166,8 +166,8 @@ def _start_session(address: str, scratch: Path, settings: Mapping[str, str]) -> 
 def _refuse_repetition(read_setting: Callable[[str], str | None]) -> None:
     """Raise OdError if a session's settings let Spark start a task twice or retry a failed one.
 
-    On a ``local`` master, a failed task runs once, or as often as the second number in a master such as ``local[4, 2]``
-    says. On other masters, ``spark.task.maxFailures`` says it, whose default is 4. If the master cannot be read, the
+    On a ``local`` master, a task has one attempt, or as many as the second number of a master such as ``local[4, 2]``.
+    On other masters, it has as many as ``spark.task.maxFailures`` says, by default 4. If the master cannot be read, the
     default is taken as 1.
     """
     if (read_setting("spark.speculation") or "false").lower() != "false":
@@ -175,9 +175,12 @@ def _refuse_repetition(read_setting: Callable[[str], str | None]) -> None:
         step = "set spark.speculation to false for the application or cluster"
         raise OdError("OD-SPARK-SPECULATION", message, next_step=step)
     master = read_setting("spark.master")
-    local = re.fullmatch(r"local(\[[^,\]]*(,\s*(\d+)\s*)?\])?", master or "")
-    usual_attempts = 4 if master else 1
-    attempts = int(local[3] or 1) if local else int(read_setting("spark.task.maxFailures") or usual_attempts)
+    local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(?P<attempts>\d+)\s*)?\])?", master or "")
+    if local:
+        attempts = int(local["attempts"] or 1)
+    else:
+        default_attempts = 4 if master else 1
+        attempts = int(read_setting("spark.task.maxFailures") or default_attempts)
     if attempts > 1:
         message = f"this session retries a failed task, up to {attempts} attempts in total"
         step = "set spark.task.maxFailures to 1 for the application or cluster"
