@@ -93,7 +93,7 @@ def make_records_schema(columns: RecordColumns) -> dg.TableSchema:
 def map_record_sources(columns: RecordColumns) -> dict[str, object]:
     """Return what each column of the copied records is read from, in the order of the columns.
 
-    It is the name of a column, several published names, or None.
+    It is the name of a column, several published names, columns of coordinates, or None.
     """
     further = {name: getattr(columns, name) for name in ("trips", "size", "weight", "user")}
     return {

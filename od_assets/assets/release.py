@@ -71,7 +71,7 @@ def load_period(
         OdError: a marker or the records are missing or wrong.
     """
     origins = destinations = None
-    if geography is not None and series.has_unknown_zone:
+    if geography is not None:
         origins, destinations = series.split_sides(geography)
     parts = [target]
     if len(files) > 1:
@@ -279,7 +279,7 @@ def _map_copied_columns(series: Series[P, G], geography: dg.AssetKey, trips: dg.
         return dict.fromkeys(replaced_codes, zones) or None
     sources = {}
     for name, source in map_record_sources(series.columns).items():
-        upstream_columns = [source] if isinstance(source, str) else []
+        upstream_columns = [source] if isinstance(source, str) else [*getattr(source, "names", ())]
         sources[name] = make_column_dependencies(trips, upstream_columns)
     return sources | {code: [*sources[code], *zones] for code in replaced_codes}
 

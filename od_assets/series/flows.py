@@ -31,7 +31,7 @@ from od_core.ledger.user_counters import UserCounters
 from od_core.meaning.features import list_given_options
 from od_core.records.counting import CountOptions, count_records_in_memory
 from od_core.records.counts import TripCounts
-from od_core.records.formats import RecordColumns, RecordFormat
+from od_core.records.formats import PointColumns, RecordColumns, RecordFormat
 from od_core.records.segments import (
     Breakdown,
     Derivation,
@@ -114,17 +114,29 @@ class SegmentSection(Section):
 
 
 class Columns(Section):
-    """Columns of the files of records. The reader defines the defaults (origin and destination for reader table)."""
+    """Columns of the files of records. The reader defines the defaults (origin and destination for reader table).
 
-    origin: str | None = None
-    destination: str | None = None
+    Two columns of one place are its longitude and latitude; a list of one column is one of points, as WKT or WKB.
+    """
+
+    origin: str | list[str] | None = None
+    destination: str | list[str] | None = None
     date: str | None = None
     trips: str | None = None
     weight: str | None = None
 
     def to_record_columns(self, form: RecordFormat) -> RecordColumns:
         """Return the columns of records of a format, with the names of this section."""
-        return form.rename_columns(**self.model_dump())
+        return form.rename_columns(
+            origin=parse_place(self.origin),
+            destination=parse_place(self.destination),
+            **self.model_dump(exclude={"origin", "destination"}),
+        )
+
+
+def parse_place(stated: str | list[str] | None) -> str | PointColumns | None:
+    """Return the declared column of a place's codes, or the columns of its coordinates. Raises OdError if unfit."""
+    return PointColumns(tuple(stated)) if isinstance(stated, list) else stated
 
 
 class Trips(Records):
@@ -136,14 +148,14 @@ class Trips(Records):
 class CountColumns(Section):
     """Columns of the files of records of one hierarchy. The default of `area` is that name, or the reader's origin."""
 
-    area: str | None = None
+    area: str | list[str] | None = None
     date: str | None = None
     count: str | None = None
     weight: str | None = None
 
     def to_record_columns(self, form: RecordFormat) -> RecordColumns:
         """Return the columns of records of a format, with the names of this section and without destinations."""
-        area = self.area or ("area" if form.container == "named" else None)
+        area = parse_place(self.area) or ("area" if form.container == "named" else None)
         columns = form.rename_columns(origin=area, date=self.date, trips=self.count, weight=self.weight)
         return replace(columns, destination=None)
 
@@ -329,6 +341,9 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             both = "weight and bounds.max_weight, the largest number of trips that a record counts"
             message = f"records with weights need both columns: {both}"
             raise OdError("OD-TRIPS-WEIGHTS", message, next_step="add the missing one, or remove the other")
+        if columns.has_points and any(zones.levels[-1] not in zones.boundaries for zones in self.zone_lists.values()):
+            message = "records with coordinates need the boundaries of the zones, and geography states none"
+            raise OdError("OD-CONFIG", message, next_step="add geography.boundaries of the last level")
         return replace(columns, user=self.unit.column, segments=() if self.segments is None else self._sources)
 
     @property

@@ -27,6 +27,7 @@ from od_assets.series.section import (
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, suggest_known_names
 from od_core.files.duckdb_session import is_query
+from od_core.files.durable import compute_file_digest
 from od_core.geography.codes import COORDINATES, name_column_of_names
 from od_core.geography.geography import Geography, name_boundary_column
 from od_core.ledger.staged_files import Counted
@@ -668,7 +669,11 @@ class Series(Named, Generic[P, G]):
     @property
     def reading(self) -> dict[str, Any]:
         """Settings with which the records are read, as a JSON-ready dictionary for the certificate."""
-        return self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
+        facts = self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
+        if self.columns.has_points:
+            files = sorted({zones.boundary_file for zones in self.zone_lists.values()})
+            facts["boundaries"] = [compute_file_digest(self.project.root / file) for file in files]
+        return facts
 
     @property
     def about_facts(self) -> dict[str, str]:
@@ -749,11 +754,11 @@ class Series(Named, Generic[P, G]):
 
     @property
     def replaces_codes(self) -> bool:
-        """True if the format's ``nowhere`` codes are replaced by that of the ``unknown`` zone when records are read.
+        """True if reading needs the zones: to place points in them, or to replace codes of no place by ``unknown``.
 
         Other codes that no zone has are treated when trips are counted.
         """
-        return self.has_unknown_zone and bool(self.record_format.nowhere)
+        return self.columns.has_points or (self.has_unknown_zone and bool(self.record_format.nowhere))
 
     @abstractmethod
     def list_allowed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:

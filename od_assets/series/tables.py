@@ -31,7 +31,7 @@ from od_core.meaning.features import list_given_options
 from od_core.periods import Period
 from od_core.privacy.accounting import parse_exact_fraction
 from od_core.publication.columns import Column
-from od_core.records.formats import ColumnName, RecordColumns
+from od_core.records.formats import PlaceColumn, RecordColumns
 from od_core.records.zone_lists import ZoneList, read_zones
 from od_core.stops.geometry import MapGrid
 from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
@@ -144,7 +144,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
                 needed = "the records need the columns area and group, and cannot have size and groups"
                 raise _make_columns_error(f"to measure the numbers of groups, {needed}")
             return RecordColumns(declared.area, declared.area, date=date, user=declared.group)
-        code: ColumnName | None = declared.group
+        code: PlaceColumn | None = declared.group
         if self.groups is not None and self.groups.groups is not None:
             return self._columns_of_counts
         if declared.size is not None or declared.groups is not None:

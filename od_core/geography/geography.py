@@ -243,7 +243,7 @@ def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
         raise_without_context(_make_boundaries_error("a boundary is not well-known binary", str(error)))
     is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
     # Of a polygon without an inside, such as a line back and forth, the repair leaves nothing.
-    is_usable[is_usable] = ~shapely.is_empty(_make_valid_shapes(given[is_usable].tolist()))
+    is_usable[is_usable] = ~shapely.is_empty(make_valid_shapes(given[is_usable].tolist()))
     if not is_usable.all():
         area = [*boundaries][int(np.argmin(is_usable))]
         raise _make_boundaries_error("a boundary is not a polygon, or has no inside", f"area {area!r}")
@@ -262,7 +262,7 @@ def find_points_within(boundaries: Boundaries, preferred: Degrees | None = None)
 
     It is the ``preferred`` point of the area, in the same form, if that is within the boundary or the area has none.
     """
-    shapes = _make_valid_shapes(boundaries)
+    shapes = make_valid_shapes(boundaries)
     points = shapely.point_on_surface(shapes)
     degrees = np.column_stack([shapely.get_y(points), shapely.get_x(points)])
     if preferred is None:
@@ -278,7 +278,7 @@ def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
     given boundaries. Faulty polygons, such as those that cross themselves, are repaired. The geography must have
     boundaries.
     """
-    shapes_below = _make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
+    shapes_below = make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
     level_below = geography.depth  # the level of these shapes: the last one with given boundaries
     fine_to_coarse = [shapes_below]
     for level in range(geography.depth - 1, 0, -1):
@@ -288,7 +288,7 @@ def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
         shapes[shapely.is_empty(shapes)] = None
         stated = geography.level_boundaries.get(geography.level_names[level])
         if stated is not None:
-            given = _make_valid_shapes(stated)
+            given = make_valid_shapes(stated)
             shapes = np.where(shapely.is_missing(given), shapes, given)
             shapes_below, level_below = shapes, level
         fine_to_coarse.append(shapes)
@@ -324,7 +324,7 @@ def list_rings(shape: object) -> list[NDArray[np.float64]]:
     return [shapely.get_coordinates(ring)[:-1] for ring in shapely.get_rings(shapely.get_parts(shape))]
 
 
-def _make_valid_shapes(boundaries: Sequence[bytes | None]) -> NDArray[np.object_]:
+def make_valid_shapes(boundaries: Sequence[bytes | None]) -> NDArray[np.object_]:
     """Return boundaries as valid Shapely geometries that consist of polygons."""
     with _LOADING:  # in Python 3.11.7, threads that load a module at once may see a part of it
         require("boundaries")

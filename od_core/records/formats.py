@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,14 +25,40 @@ ColumnName = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class PointColumns:
+    """The columns with the coordinates of a place, in degrees: of longitude and of latitude, or one of points.
+
+    Points are in well-known text (WKT) or binary (WKB). Raises OdError if there are other than one or two columns.
+    """
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) not in (1, 2) or len(set(self.names)) < len(self.names):
+            raise _make_options_error("a place has two columns, of longitude and latitude, or one column of points")
+
+    def __str__(self) -> str:
+        return " and ".join(map(repr, self.names))
+
+
+PlaceColumn = ColumnName | PointColumns
+"""The column of the codes of places, or the columns of their coordinates."""
+
+
+def list_names(place: PlaceColumn) -> tuple[ColumnName, ...]:
+    """Return the names of the columns of a place: that of its codes, or those of its coordinates."""
+    return place.names if isinstance(place, PointColumns) else (place,)
+
+
+@dataclass(frozen=True)
 class RecordColumns:
     """The names of the columns of a file, by their content.
 
     Raises OdError if both ``trips`` and ``weight`` are given, or two sources are of the same breakdown.
 
     Attributes:
-        origin, destination: zone codes, text. Without a destination, the records are of one hierarchy, and every record
-            ends in the whole space.
+        origin, destination: zone codes, text, or coordinates of points in zones. Without a destination, the records are
+            of one hierarchy, and every record ends in the whole space.
         date: date of the trip; None if a file holds a single period.
         trips: number of trips of a row, for flows; None if each row is one trip.
         user: user id, text or a whole number; None if a user is not the privacy unit.
@@ -45,8 +71,8 @@ class RecordColumns:
             then hold longitude and latitude in turn. Otherwise empty.
     """
 
-    origin: ColumnName = "origin"
-    destination: ColumnName | None = "destination"
+    origin: PlaceColumn = "origin"
+    destination: PlaceColumn | None = "destination"
     date: ColumnName | None = None
     trips: ColumnName | None = None
     user: str | None = None
@@ -65,22 +91,29 @@ class RecordColumns:
     def facts(self) -> dict[str, object]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
         facts: dict[str, object] = {}
-        for name, column in asdict(replace(self, segments=())).items():
-            if column:
+        for name, column in vars(replace(self, segments=())).items():
+            if isinstance(column, PointColumns):
+                facts[name] = {"point": list(column.names)}
+            elif column:
                 facts[name] = column if isinstance(column, str) else list(column)
         if self.segments:
             facts["segments"] = {source.breakdown: source.facts() for source in self.segments}
         return facts
 
     @property
-    def codes(self) -> dict[str, ColumnName]:
-        """Names of the columns of zone codes in the file, by their names in the loaded records."""
-        codes: dict[str, ColumnName] = {"origin": self.origin}
+    def codes(self) -> dict[str, PlaceColumn]:
+        """Columns of zone codes or of points in the file, by their names in the loaded records."""
+        codes: dict[str, PlaceColumn] = {"origin": self.origin}
         if self.destination is not None:
             codes["destination"] = self.destination
         for number, name in enumerate(self.stops, start=1):
             codes[f"stop_{number}"] = name
         return codes
+
+    @property
+    def has_points(self) -> bool:
+        """True if the records have coordinates of points, whose zones follow from boundaries."""
+        return any(isinstance(column, PointColumns) for column in self.codes.values())
 
     @property
     def counts_rows(self) -> bool:
@@ -103,8 +136,9 @@ class RecordColumns:
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
-        names = (*self.codes.values(), self.date, self.trips, self.weight, self.size, self.user)
-        names += tuple(source.column for source in self.segments)
+        names: list[ColumnName | None] = [name for place in self.codes.values() for name in list_names(place)]
+        names += [self.date, self.trips, self.weight, self.size, self.user]
+        names += [source.column for source in self.segments]
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -283,7 +317,7 @@ class RecordFormat:
             **given,  # type: ignore[arg-type]  # checked by the class
         )
 
-    def rename_columns(self, **stated: str | None) -> RecordColumns:
+    def rename_columns(self, **stated: str | PointColumns | None) -> RecordColumns:
         """Return the columns of the format, with other names for some of them; None leaves a name unchanged.
 
         Raises OdError if the column of trips contains estimates.

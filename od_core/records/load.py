@@ -28,6 +28,8 @@ from pathlib import Path
 from string import Template
 from typing import ClassVar, Literal
 
+import duckdb
+import pyarrow.parquet as pq
 import yaml
 
 from od_core.errors import OdError
@@ -38,8 +40,17 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
 from od_core.records.faults import IS_USER_ID, MAX_COUNT, make_user_id_error, make_weight_type_error
-from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, find_column
+from od_core.records.formats import (
+    TABLE,
+    ColumnName,
+    PointColumns,
+    RecordColumns,
+    RecordFormat,
+    find_column,
+    list_names,
+)
 from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
+from od_core.records.points import LATITUDE, LONGITUDE, POINT, PointPlacer
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
 
@@ -111,13 +122,16 @@ class RecordQuery(ABC):
     ) -> list[str]:
         """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
 
-        These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
-        its trips, weight and user, and each category as text. ``geography`` is that of origins and stops.
+        These are the codes of zones or the points to be placed in them, whether the record is of the period, and what
+        else the columns of the query name: its trips, weight and user, and each category as text. ``geography`` is that
+        of origins and stops.
         """
         columns = self._columns
         expressions: dict[str, str] = {}
         for name, column in columns.codes.items():
-            if columns.axes:
+            if isinstance(column, PointColumns):
+                expressions |= self._make_point_sql(name, column)
+            elif columns.axes:
                 expressions[name] = self._make_cell_sql(name, column)
             else:
                 areas = destinations if name == "destination" else geography
@@ -217,11 +231,24 @@ class RecordQuery(ABC):
         must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
         return _SQL["as_text"](*self._require_column_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
 
+    def _make_point_sql(self, place: str, columns: PointColumns) -> dict[str, str]:
+        """Return SQL of the coordinates of a place, by the names that :class:`PointPlacer` reads."""
+        if len(columns.names) == 1:
+            [name] = columns.names
+            column, _ = self._require_column_type(name, "points", "OD-TRIPS-COORDINATE", ", not points as WKT or WKB")
+            return {f"{place}_{POINT}": column}
+        return {
+            f"{place}_{ending}": f"TRY_CAST({self._require_degrees(name)} AS DOUBLE)"
+            for ending, name in zip((LONGITUDE, LATITUDE), columns.names, strict=True)
+        }
+
+    def _require_degrees(self, name: ColumnName) -> str:
+        """Return the SQL of a column of degrees. Raises OdError if it cannot hold numbers."""
+        return self._require_column_type(name, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees")[0]
+
     def _make_cell_sql(self, name: str, coordinate: ColumnName) -> str:
         """Return SQL for the number of a coordinate's cell along its axis, as text."""
-        column, _ = self._require_column_type(
-            coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees"
-        )
+        column = self._require_degrees(coordinate)
         # The columns origin, stop_1, stop_2, ... and destination hold longitude and latitude in turn.
         stop_number = int(name.partition("_")[2] or 0)
         is_latitude = name == "destination" or stop_number % 2 == 1
@@ -347,6 +374,9 @@ class FileQuery(RecordQuery):
             raise self._file.make_unstated_time_error(own_name)
 
 
+_POINTS_AT_ONCE = 1 << 20
+"""Number of records whose points are placed at once."""
+
 TimePart = Literal["time", "day", "hour"]
 
 
@@ -399,8 +429,9 @@ def has_no_repeated_pair(source: Path, columns: RecordColumns, form: RecordForma
     """
     with open_record_file(source, form) as file:
         places = list(columns.codes.values())[:2]  # origin and destination, or the one place of counts
-        names = [quote_identifier(str(find_column(name, list(file.types)))) for name in places]
-        rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(names)}))")
+        own = [str(find_column(name, list(file.types))) for place in places for name in list_names(place)]
+        names = ", ".join(map(quote_identifier, own))
+        rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({names}))")
     return rows >= _MANY_ROWS and pairs == rows
 
 
@@ -446,8 +477,9 @@ def load_records(
         period: text of a :class:`od_core.periods.Period`.
         target: Parquet file to write, durably and with mode 0600.
         record_format: format of the file; by default CSV or Parquet with any columns.
-        geography, destination_geography: geography of the zones, and of the destinations if it differs. Codes in the
-            format's ``nowhere`` are replaced by its ``unknown`` zone, unless they are zones or there is none.
+        geography, destination_geography: geography of the zones, and of the destinations if it differs. Points are
+            placed in their boundaries. Codes in the format's ``nowhere`` are replaced by its ``unknown`` zone, unless
+            they are zones or there is none.
         time_zone: time zone in which times that have a zone are assigned to days, such as ``Europe/Rome``. If None,
             such times are refused. Local times are not converted.
 
@@ -467,8 +499,31 @@ def load_records(
         )
         temporary = locate_spill_folder(target.parent) / target.name
         file.connection.register("records", file.relation)
-        file.connection.sql(query).write_parquet(str(temporary))
+        records = file.connection.sql(query)
+        if columns.has_points:
+            _write_placed_records(records, temporary, columns, form, geography, destination_geography or geography)
+        else:
+            records.write_parquet(str(temporary))
         write_durably(target, temporary.replace)
+
+
+def _write_placed_records(
+    records: duckdb.DuckDBPyRelation,
+    target: Path,
+    columns: RecordColumns,
+    form: RecordFormat,
+    geography: Geography | None,
+    destinations: Geography | None,
+) -> None:
+    """Write records to a Parquet file, with the zones in place of their coordinates. Raises OdError without zones."""
+    if geography is None or destinations is None:
+        message = "records with coordinates are read without zones in which they could lie"
+        raise OdError("OD-GEOGRAPHY-BOUNDARIES", message, next_step="give a geography with boundaries")
+    placer = PointPlacer(columns, form.nowhere, geography, destinations)
+    reader = records.to_arrow_reader(_POINTS_AT_ONCE)
+    with pq.ParquetWriter(target, placer.place_schema(reader.schema)) as writer:
+        for batch in placer.place_all(reader):
+            writer.write_batch(batch)
 
 
 _CONTAINER = re.compile(r"(\.(csv|tsv|txt|parquet))?(\.gz)?$", re.IGNORECASE)

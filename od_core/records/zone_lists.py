@@ -159,6 +159,11 @@ class ZoneList:
         return (self.file, *(file for file, _ in self.boundaries.values() if file))
 
     @property
+    def boundary_file(self) -> str:
+        """Path of the file with the boundaries of zones, which are in the list if there is no other file."""
+        return self.boundaries.get(self.levels[-1], ("", ""))[0] or self.file
+
+    @property
     def has_coordinates(self) -> bool:
         """True if the list states coordinates of zones, or boundaries that they follow from."""
         return self.coordinates is not None or self.levels[-1] in self.boundaries

@@ -41,6 +41,7 @@ from od_core.records.counts import CountFile, CountFiles, finish_count_files, wr
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, quote_column_name
 from od_core.records.load import RecordQuery
 from od_core.records.open_file import refuse_folders_with_log, refuse_table_log
+from od_core.records.points import PointPlacer
 from od_core.records.segments import check_sources
 
 if TYPE_CHECKING:
@@ -79,7 +80,14 @@ class SparkQuery(RecordQuery):
         The arguments, columns and errors are those of :meth:`make_columns_sql`.
         """
         fields = self.make_columns_sql(period, geography, destinations)
-        return self._frame.where(self.make_condition_sql(period)).selectExpr(*fields)
+        records = self._frame.where(self.make_condition_sql(period)).selectExpr(*fields)
+        if not self._columns.has_points:
+            return records
+        placer = PointPlacer(self._columns, self._form.nowhere, geography, destinations)
+        types = {placer.rename(field.name): field.dataType.simpleString() for field in records.schema.fields}
+        types |= dict.fromkeys(placer.sides, "string")
+        schema = ", ".join(f"{self._quote_name(name)} {kind}" for name, kind in types.items())
+        return records.mapInArrow(placer.place_all, schema)
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """Return the OdError for a missing column of the table; the message does not list the columns that it has."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from od_assets.resources.warehouse import verify_published_releases
 from od_assets.series.section import describe_first_fault
 from od_assets.series.series import Zones
+from od_core.errors import OdError
 
 from .conftest import ZONES, Project, failure_text
 
@@ -91,3 +92,34 @@ def test_other_declarations_of_boundaries_are_refused(declared, words):
     with pytest.raises(ValidationError) as caught:
         Zones(file="zones.csv", levels=["region", "zone"], boundaries=declared)
     assert re.search(words, describe_first_fault(caught.value.errors(), Zones))
+
+
+def test_records_with_coordinates_are_counted_as_those_with_codes(bounded):
+    """The flows of a mechanism without noise above its scale: a large budget draws none that matters to the sum."""
+    records = pd.read_csv(bounded.root / "2001-01.csv")
+    place = {zone: number for number, zone in enumerate(ZONES["zone"])}
+    listed = records[records["origin"].ne(ZONES["zone"].iloc[-1]) & records["destination"].ne(ZONES["zone"].iloc[-1])]
+    numbers = {side: listed[side].map(place) for side in ("origin", "destination")}
+    points = pd.DataFrame({"date": listed["date"].str.replace("-01-", "-02-")})
+    for side, number in numbers.items():
+        points[f"{side}_lon"] = number % 3 + 0.25
+        points[f"{side}_lat"] = number // 3 + 0.75
+    declared = bounded.component(
+        geography__boundaries={"file": "shapes.geojson", "code": "code"},
+        trips__columns={
+            "origin": ["origin_lon", "origin_lat"],
+            "destination": ["destination_lon", "destination_lat"],
+            "date": "date",
+        },
+    )
+    bounded.write_records(points, "2001-02")
+    bounded.publish(declared, period="2001-02")
+    copied = pd.read_parquet(next((bounded.var / "confidential").rglob("2001-02/**/raw_trips.parquet")))
+    assert copied[["origin", "destination"]].equals(listed[["origin", "destination"]].reset_index(drop=True))
+    certificate = json.loads((bounded.var / "releases/trips/2001-02/r1/certificate.json").read_text())
+    assert certificate["records"]["columns"]["origin"] == {"point": ["origin_lon", "origin_lat"]}
+
+
+def test_coordinates_without_boundaries_are_refused(bounded):
+    with pytest.raises(OdError, match="need the boundaries of the zones"):
+        bounded.run(bounded.component(trips__columns={"origin": ["lon", "lat"]}))

@@ -21,13 +21,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.counting import CountQuery, count_records_in_memory
 from od_core.records.counts import CountFiles
-from od_core.records.formats import TABLE, RecordColumns
+from od_core.records.formats import TABLE, PointColumns, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
 from od_core.spark.counting import _SparkCount, count_in_spark
@@ -664,3 +665,27 @@ def test_a_session_of_spark_connect_counts_the_same(session, tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     assert counted(lambda: CountFiles(LocalStore(tmp_path), "connected")) == expected[0] == expected[1]
+
+
+def test_points_are_placed_as_by_duckdb(session, tmp_path, monkeypatch):
+    """Two columns of degrees and one of points; a border of two zones, points in none, and missing ones."""
+    squares = {zone: shapely.box(west, 0, west + 1, 1) for west, zone in enumerate("BAC")}
+    zones = pd.DataFrame({"zone": [*squares, "OTHER"], "boundary": [*(s.wkb.hex() for s in squares.values()), ""]})
+    place = Geography.from_frame(zones, levels=["zone"], unknown="OTHER", boundaries={"zone": "boundary"})
+    degrees = np.random.default_rng(8).random((300, 4)) * [3.2, 1.1, 3.2, 1.1]
+    degrees[:6] = [
+        [1, 0.5, 2, 0.5],
+        [0, 0, 3, 1],
+        [np.nan, 0.5, 1, np.nan],
+        [9, 9, 1, 1],
+        [2, 1, 0.5, 0],
+        [180, 0, 0, 90],
+    ]
+    ends = shapely.to_wkb(shapely.points(degrees[:, 2:]))
+    table = pa.table({"lon": degrees[:, 0], "lat": degrees[:, 1], "end": pa.array(ends, pa.binary())})
+    columns = RecordColumns(PointColumns(("lon", "lat")), PointColumns(("end",)))
+    monkeypatch.setitem(WAYS, "points", (columns, TRIP))
+    tree = FlowTree(place, place)
+    by_spark, by_duckdb = both(session, tmp_path, table, "points", tree, form=PLAIN.with_options(nowhere=("",)))
+    assert by_spark == by_duckdb
+    assert len(by_spark[0]) > 7

@@ -1,0 +1,95 @@
+"""Records with coordinates are read as the records with the codes of their zones."""
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import shapely
+
+from od_core import Geography
+from od_core.errors import OdError
+from od_core.records.formats import TABLE, PointColumns, RecordColumns
+from od_core.records.load import load_records
+
+ZONES = [f"Z{number}" for number in range(9)]
+"""Squares of one degree: Z0, Z1 and Z2 in the south, from west to east, and so on."""
+
+COLUMNS = RecordColumns(PointColumns(("lon", "lat")), PointColumns(("end_lon", "end_lat")), date="date")
+
+
+@pytest.fixture(scope="module")
+def geography():
+    squares = [shapely.box(number % 3, number // 3, number % 3 + 1, number // 3 + 1).wkb.hex() for number in range(9)]
+    zones = pd.DataFrame({"zone": [*ZONES, "OTHER"], "boundary": [*squares, ""]})
+    return Geography.from_frame(zones, levels=["zone"], unknown="OTHER", boundaries={"zone": "boundary"})
+
+
+@pytest.fixture(scope="module")
+def records():
+    """Trips with codes and with coordinates, some of which lie in no zone, or are missing."""
+    generator = np.random.default_rng(4)
+    number = 500
+    degrees = generator.random((4, number)) * 3.2
+    frame = pd.DataFrame(degrees.T, columns=["lon", "lat", "end_lon", "end_lat"])
+    for side, longitude, latitude in (("origin", "lon", "lat"), ("destination", "end_lon", "end_lat")):
+        is_outside = (frame[longitude] > 3) | (frame[latitude] > 3)
+        zone = np.floor(frame[longitude]) + 3 * np.floor(frame[latitude])
+        frame[side] = np.where(is_outside, "(outside)", "Z" + zone.astype(int).astype(str))
+    frame.loc[:9, ["lat", "origin"]] = None
+    return frame.assign(date="2001-06-04")
+
+
+def load(frame, columns, folder, geography, *, form=TABLE):
+    source, target = folder / "records.parquet", folder / "loaded.parquet"
+    frame.to_parquet(source)
+    load_records(source, columns, "2001-06", target, record_format=form, geography=geography)
+    return pq.read_table(target)
+
+
+def test_points_become_the_codes_of_their_zones(records, geography, tmp_path):
+    codes = load(records[["origin", "destination", "date"]], RecordColumns(date="date"), tmp_path, geography)
+    points = records.drop(columns=["origin", "destination"])
+    assert load(points, COLUMNS, tmp_path, geography).equals(codes)
+    as_text = points.assign(lon=points["lon"].map(repr), end_lat=points["end_lat"].map(repr))
+    assert load(as_text, COLUMNS, tmp_path, geography).equals(codes)
+
+
+@pytest.mark.parametrize("write", [shapely.to_wkb, lambda points: shapely.to_wkt(points, rounding_precision=-1)])
+def test_points_in_one_column_are_those_of_two(records, geography, tmp_path, write):
+    expected = load(records.drop(columns=["origin", "destination"]), COLUMNS, tmp_path, geography)
+    written = pd.DataFrame({"date": records["date"]})
+    for place, names in (("start", ["lon", "lat"]), ("end", ["end_lon", "end_lat"])):
+        points = shapely.points(records[names].to_numpy(float))
+        written[place] = np.where(records[names].isna().any(axis=1), None, write(points))
+    columns = RecordColumns(PointColumns(("start",)), PointColumns(("end",)), date="date")
+    assert load(written, columns, tmp_path, geography).equals(expected)
+
+
+def test_what_is_no_point_is_missing_and_may_go_to_the_unknown_zone(geography, tmp_path):
+    texts = ["POINT (0.5 0.5)", "POINT EMPTY", "LINESTRING (0 0, 1 1)", "words", None]
+    frame = pd.DataFrame({"start": texts, "destination": "Z1"})
+    columns = RecordColumns(PointColumns(("start",)))
+    assert load(frame, columns, tmp_path, geography)["origin"].to_pylist() == ["Z0", None, None, None, None]
+    placed = load(frame, columns, tmp_path, geography, form=TABLE.with_options(nowhere=("",)))
+    assert placed["origin"].to_pylist() == ["Z0", *["OTHER"] * 4]
+
+
+def test_wrong_columns_are_refused_by_name(geography, tmp_path):
+    frame = pd.DataFrame({"lon": [True], "lat": [1.0], "destination": ["Z1"]})
+    plain = Geography.from_frame(pd.DataFrame({"zone": ZONES}), levels=["zone"])
+    with pytest.raises(OdError, match="column 'lon' holds BOOLEAN, not coordinates in degrees"):
+        load(frame, RecordColumns(PointColumns(("lon", "lat"))), tmp_path, geography)
+    with pytest.raises(OdError, match="column 'lat' holds DOUBLE, not points as WKT or WKB"):
+        load(frame[["lat", "destination"]], RecordColumns(PointColumns(("lat",))), tmp_path, geography)
+    with pytest.raises(OdError, match="has no column 'longitude'"):
+        load(frame, RecordColumns(PointColumns(("longitude", "lat"))), tmp_path, geography)
+    with pytest.raises(OdError, match="read without zones"):
+        load(frame.assign(lon=0.5), RecordColumns(PointColumns(("lon", "lat"))), tmp_path, None)
+    with pytest.raises(OdError, match="no zone has a boundary"):
+        load(frame.assign(lon=0.5), RecordColumns(PointColumns(("lon", "lat"))), tmp_path, plain)
+
+
+@pytest.mark.parametrize("names", [(), ("a", "b", "c"), ("a", "a")])
+def test_a_place_has_one_or_two_columns(names):
+    with pytest.raises(OdError, match="a place has two columns"):
+        PointColumns(names)
