@@ -64,14 +64,15 @@ def load_period(
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
     Args:
-        geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
+        geography: geography in which points lie, and whose ``unknown`` zones replace codes of no place; None if reading
+            needs none.
         files: files of records, each with its table; see :func:`od_assets.resources.upstream.list_period_files`.
 
     Raises:
         OdError: a marker or the records are missing or wrong.
     """
     origins = destinations = None
-    if geography is not None:
+    if geography is not None and series.replaces_codes:
         origins, destinations = series.split_sides(geography)
     parts = [target]
     if len(files) > 1:
