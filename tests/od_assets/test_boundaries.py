@@ -2,6 +2,7 @@
 
 import json
 import re
+from hashlib import sha256
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -95,7 +96,7 @@ def test_other_declarations_of_boundaries_are_refused(declared, words):
 
 
 def test_records_with_coordinates_are_counted_as_those_with_codes(bounded):
-    """The flows of a mechanism without noise above its scale: a large budget draws none that matters to the sum."""
+    """The copy has the same codes; the certificate has the columns and the digest of the boundaries."""
     records = pd.read_csv(bounded.root / "2001-01.csv")
     place = {zone: number for number, zone in enumerate(ZONES["zone"])}
     listed = records[records["origin"].ne(ZONES["zone"].iloc[-1]) & records["destination"].ne(ZONES["zone"].iloc[-1])]
@@ -118,6 +119,8 @@ def test_records_with_coordinates_are_counted_as_those_with_codes(bounded):
     assert copied[["origin", "destination"]].equals(listed[["origin", "destination"]].reset_index(drop=True))
     certificate = json.loads((bounded.var / "releases/trips/2001-02/r1/certificate.json").read_text())
     assert certificate["records"]["columns"]["origin"] == {"point": ["origin_lon", "origin_lat"]}
+    shapes = (bounded.root / "shapes.geojson").read_bytes()
+    assert certificate["records"]["boundaries"] == [sha256(shapes).hexdigest()]
 
 
 def test_coordinates_without_boundaries_are_refused(bounded):
