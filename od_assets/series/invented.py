@@ -26,6 +26,8 @@ from od_core.evaluation.known_flows import draw_pareto_numbers
 from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, make_folder, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period
+from od_core.records.formats import PointColumns
+from od_core.records.points import make_points
 
 ROWS = 1000
 
@@ -95,9 +97,15 @@ def _draw_codes(series: Any, geography: Any, rows: int, generator: np.random.Gen
             ranks = generator.choice(known.trips.rank, rows, p=trips / trips.sum())
             pairs = known.tree.find_leaf_pairs(ranks)
             chosen |= {"origin": pairs.origin, "destination": pairs.destination}
-    return {
-        name: np.asarray(allowed[code == "destination"], dtype=object)[chosen[code]] for code, name in names.items()
-    }
+    columns: dict[Any, object] = {}
+    for code, place in names.items():
+        is_destination = code == "destination"
+        codes = np.asarray(allowed[is_destination], dtype=object)[chosen[code]]
+        if isinstance(place, PointColumns):
+            columns |= make_points(place, codes, (origins, destinations)[is_destination])
+        else:
+            columns[place] = codes
+    return columns
 
 
 def _draw_by_size(number: int, rows: int, generator: np.random.Generator) -> Any:

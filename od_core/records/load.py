@@ -522,8 +522,10 @@ def _write_placed_records(
     placer = PointPlacer(columns, form.nowhere, geography, destinations)
     reader = records.to_arrow_reader(_POINTS_AT_ONCE)
     with pq.ParquetWriter(target, placer.place_schema(reader.schema)) as writer:
-        for batch in placer.place_all(reader):
-            writer.write_batch(batch)
+        for number, batch in enumerate(reader):
+            if number == 0:
+                placer.refuse_other_degrees(batch)
+            writer.write_batch(placer.place(batch))
 
 
 _CONTAINER = re.compile(r"(\.(csv|tsv|txt|parquet))?(\.gz)?$", re.IGNORECASE)

@@ -11,11 +11,13 @@ from typing import Any
 
 import lazy_loader
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.geography.geography import Geography
-from od_core.geography.point_location import PointLocator
+from od_core.errors import OdError
+from od_core.geography.geography import Geography, find_points_within
+from od_core.geography.point_location import OUTSIDE, PointLocator
 from od_core.records.formats import PointColumns, RecordColumns
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
@@ -57,28 +59,63 @@ class PointPlacer:
 
     def place_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each batch with codes in place of coordinates. Other columns and the order of columns stay."""
-        return map(self._place, batches)
+        return map(self.place, batches)
 
     def place_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the batches that :meth:`place_all` yields for batches of a schema."""
-        return self._place(pa.RecordBatch.from_pylist([], schema)).schema
+        return self.place(pa.RecordBatch.from_pylist([], schema)).schema
 
-    def _place(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def place(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with codes in place of coordinates; see :meth:`place_all`."""
         columns = {
             self.rename(name): column for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }  # the codes of a side have the place of its first column
         return pa.RecordBatch.from_pydict(columns | {side: self._find_codes(batch, side) for side in self.sides})
 
+    def refuse_other_degrees(self, batch: pa.RecordBatch) -> None:
+        """Raise OdError if most points of a side are not in degrees, or would lie in zones with them exchanged."""
+        for side, locator in self._locators.items():
+            longitude, latitude = _read_degrees(batch, side)
+            is_outside = locator.find_codes(longitude, latitude) == OUTSIDE
+            if 2 * is_outside.sum() <= len(batch):
+                continue
+            are_no_degrees = (np.abs(longitude) > 180) | (np.abs(latitude) > 90)
+            lie_exchanged = locator.find_codes(latitude, longitude)[is_outside] != OUTSIDE
+            if 2 * lie_exchanged.sum() > len(batch):
+                why, step = "latitudes seem to stand in place of longitudes", "name the column of longitude first"
+            elif 2 * are_no_degrees.sum() > len(batch):
+                why, step = "the coordinates are not degrees", "convert them to WGS 84 (EPSG:4326)"
+            else:
+                continue
+            raise OdError("OD-TRIPS-COORDINATE", f"most points of {side} lie in no zone, and {why}", next_step=step)
+
     def _find_codes(self, batch: pa.RecordBatch, side: str) -> pa.Array:
         """Return the codes of a side's zones, null where the point is missing and no ``unknown`` zone stands for it."""
-        if f"{side}_{POINT}" in batch.schema.names:
-            longitude, latitude = parse_points(batch[f"{side}_{POINT}"])
-        else:
-            degrees = (batch[f"{side}_{ending}"].cast(pa.float64()) for ending in (LONGITUDE, LATITUDE))
-            longitude, latitude = (column.to_numpy(zero_copy_only=False) for column in degrees)
-        codes = pa.array(self._locators[side].find_codes(longitude, latitude), pa.string())
+        codes = pa.array(self._locators[side].find_codes(*_read_degrees(batch, side)), pa.string())
         unknown = self._sides[side].unknown
         return codes.fill_null(unknown) if self._replaces_missing and unknown is not None else codes
+
+
+def _read_degrees(batch: pa.RecordBatch, side: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return longitude and latitude of the points of a side; NaN where a point is missing."""
+    if f"{side}_{POINT}" in batch.schema.names:
+        return parse_points(batch[f"{side}_{POINT}"])
+    longitude, latitude = (batch[f"{side}_{ending}"].cast(pa.float64()) for ending in (LONGITUDE, LATITUDE))
+    return longitude.to_numpy(zero_copy_only=False), latitude.to_numpy(zero_copy_only=False)
+
+
+def make_points(columns: PointColumns, codes: NDArray[np.object_], geography: Geography) -> dict[str, object]:
+    """Return the columns of a place, by name, with a point within the zone of each code.
+
+    A zone without a boundary has no point, so that a point of the first zone with one stands for it.
+    """
+    degrees = find_points_within(geography.boundaries or (None,) * len(geography.zones))  # latitude and longitude
+    is_missing = np.isnan(degrees[:, 0])
+    degrees[is_missing] = degrees[np.argmin(is_missing)]
+    latitude, longitude = degrees[geography.find_zone_numbers(pd.Series(codes, dtype=str))].T
+    if len(columns.names) == 1:
+        return {columns.names[0]: shapely.to_wkb(shapely.points(longitude, latitude))}
+    return dict(zip(columns.names, (longitude, latitude), strict=True))
 
 
 def parse_points(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -11,9 +11,11 @@ import shapely
 from pydantic import ValidationError
 
 from od_assets.resources.warehouse import verify_published_releases
+from od_assets.series.invented import invent_records
 from od_assets.series.section import describe_first_fault
 from od_assets.series.series import Zones
 from od_core.errors import OdError
+from od_core.periods import Period
 
 from .conftest import ZONES, Project, failure_text
 
@@ -121,6 +123,19 @@ def test_records_with_coordinates_are_counted_as_those_with_codes(bounded):
     assert certificate["records"]["columns"]["origin"] == {"point": ["origin_lon", "origin_lat"]}
     shapes = (bounded.root / "shapes.geojson").read_bytes()
     assert certificate["records"]["boundaries"] == [sha256(shapes).hexdigest()]
+
+
+@pytest.mark.parametrize("place", [["lon", "lat"], ["start"]])
+def test_invented_points_lie_in_zones(bounded, place):
+    declared = bounded.component(
+        geography__boundaries={"file": "shapes.geojson", "code": "code"},
+        trips__files="{period}.parquet",
+        trips__columns={"origin": place, "date": "date"},
+    )
+    rows = invent_records(declared, Period("2001-02"))
+    assert {*place, "destination", "date"} == {*rows}
+    rows.to_parquet(bounded.root / "2001-02.parquet")
+    bounded.publish(declared, "2001-02")
 
 
 def test_coordinates_without_boundaries_are_refused(bounded):

@@ -93,3 +93,29 @@ def test_wrong_columns_are_refused_by_name(geography, tmp_path):
 def test_a_place_has_one_or_two_columns(names):
     with pytest.raises(OdError, match="a place has two columns"):
         PointColumns(names)
+
+
+def test_exchanged_coordinates_and_metres_are_found_and_named(geography, tmp_path):
+    degrees = np.random.default_rng(6).random((200, 2)) * [1, 3]  # the zones reach from 0 to 3 in both directions
+    far = pd.DataFrame({"lon": degrees[:, 0] + 10, "lat": degrees[:, 1]})
+    columns = RecordColumns(PointColumns(("lon", "lat")), "destination")
+    shifted = pd.DataFrame(
+        {
+            "zone": ZONES,
+            "boundary": [
+                shapely.box(number % 3 + 10, number // 3, number % 3 + 11, number // 3 + 1).wkb.hex()
+                for number in range(9)
+            ],
+        }
+    )
+    place = Geography.from_frame(shifted, levels=["zone"], boundaries={"zone": "boundary"})
+    listed = far.assign(destination="Z1")
+    assert set(load(listed, columns, tmp_path, place)["origin"].to_pylist()) == {"Z0", "Z3", "Z6"}
+    exchanged = listed.rename(columns={"lon": "lat", "lat": "lon"})
+    with pytest.raises(OdError, match="most points of origin lie in no zone, and latitudes seem to stand"):
+        load(exchanged, columns, tmp_path, place)
+    metres = listed.assign(lon=listed["lon"] * 111_320, lat=listed["lat"] * 111_320)
+    with pytest.raises(OdError, match="most points of origin lie in no zone, and the coordinates are not degrees"):
+        load(metres, columns, tmp_path, place)
+    abroad = load(listed.assign(lon=listed["lon"] + 40), columns, tmp_path, place)
+    assert set(abroad["origin"].to_pylist()) == {"(outside)"}
