@@ -75,8 +75,9 @@ def describe_failures(events: Sequence[dg.DagsterEvent], name: str = "") -> list
     """
     evaluations = [event.asset_check_evaluation_data for event in events if _has_type(event, "ASSET_CHECK_EVALUATION")]
     lines = [
-        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
-        f" {check.description} [{_NEXT.get(check.check_name, _UNPUBLISHED)}]"
+        f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed."
+        f" {'It found' if check.check_name in _NEXT else 'It requires'}: {check.description}"
+        f" [{_NEXT.get(check.check_name, _UNPUBLISHED)}]"
         for check in evaluations
         if not check.passed
     ]

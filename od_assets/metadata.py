@@ -109,7 +109,7 @@ ALLOWED = frozenset(
     {
         *("release", "releases", "series", "unit", "mechanism", "guarantee", "epsilon", "delta", "rho"),
         *("cap_rho", "spent_rho", "left_rho", "cap_epsilon", "spent_epsilon", "left_epsilon"),
-        *("plan", "violations", "areas", "public_cells"),
+        *("plan", "violations", "remaining", "areas", "public_cells"),
         *("dagster/row_count", "dagster/uri"),
         *("level", "levels", "origin_level", "destination_level", "measured_cells"),
         *("sensitivity_squared", "variance", "standard_deviation"),

@@ -1,4 +1,4 @@
-"""Check releases: invariants in SQL, the blocking asset checks, and the daily verification of what is published.
+"""Check releases: invariants in SQL, and the blocking asset checks.
 
 What each check requires is in ``requirements.yaml``.
 """
@@ -19,12 +19,10 @@ import pyarrow as pa
 from od_assets.checks.expectation_process import run_check
 from od_assets.checks.expectations import check_flow_expectations, check_record_expectations
 from od_assets.checks.team_checks import count_team_violations
-from od_assets.compatibility import define_owned_job, make_owners_argument
 from od_assets.failures import convert_errors_without_values
 from od_assets.metadata import make_metadata
-from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, choose_work_class
-from od_assets.resources.warehouse import Verification, Warehouse, verify_published_releases
+from od_assets.resources.warehouse import Warehouse
 from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import G, P, Series
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
@@ -35,9 +33,7 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import resolve_frame
-from od_core.publication.bundle_files import check_bundle
-from od_core.publication.certificate import CheckResult, compute_certificate_digest
-from od_core.publication.read_back import read_bundle_certificate
+from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
 
 _PRIME = (1 << 61) - 1
@@ -413,70 +409,3 @@ _COUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
     "boxes": _count_boxes,
 }
 """Function that counts the violations of each check, by the name of the checks in ``requirements.yaml``."""
-
-
-def _iterate_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
-    """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
-    folder = warehouse.locate_bundle(key)
-    yield from check_bundle(folder)
-    published = warehouse.ledger.read_publication(key).get("certificate")
-    if compute_certificate_digest(read_bundle_certificate(folder)) != published:
-        yield "its certificate differs from the one that was published"
-
-
-def _verify_series(series: Series[P, G], warehouse: Warehouse) -> list[Verification]:
-    """Verify the published releases of a series; return no verification if nothing was published yet."""
-    try:
-        return verify_published_releases(series.name, warehouse)
-    except OdError as error:
-        if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
-            raise
-        return []
-
-
-def make_daily_verification(series: Series[P, G]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
-    """Return the check of all bundles of a series, its job and its schedule.
-
-    In a release, the check takes a moment and reads the published files alone, since to recompute all releases of the
-    series takes as long as they took together. Where it fails, the assets below the bundle wait.
-    """
-
-    @dg.asset_check(
-        asset=dg.AssetKey([*series.path, "bundle"]),
-        name="stays_as_published",
-        description=_REQUIRES["bundle"]["stays_as_published"].format(series=series.name),
-        blocking=True,
-    )
-    def stays_as_published(context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse) -> dg.AssetCheckResult:
-        partition = context.run.tags.get(PARTITION_TAG)
-        with convert_errors_without_values(od_warehouse.confidential):
-            if partition is not None:
-                _, release = series.find_release(partition)
-                faulty = list(_iterate_bundle_changes(od_warehouse, release))
-                number = 1
-            else:
-                rows = [row for each in series.rows for row in _verify_series(each, od_warehouse)]
-                faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
-                number = len(rows)
-        return dg.AssetCheckResult(
-            passed=not faulty,
-            severity=dg.AssetCheckSeverity.ERROR,
-            description="; ".join(faulty) or None,
-            metadata=make_metadata(violations=len(faulty), releases=number),
-        )
-
-    job = define_owned_job(
-        f"{series.name}_verify",
-        series.owners,
-        selection=dg.AssetSelection.checks(stays_as_published),
-        description=f"Verify published releases of {series.name} against measurements, bundle, database and ledger.",
-        tags={RELEASE_TAG: series.name},
-    )
-    schedule = dg.ScheduleDefinition(
-        name=f"{series.name}_daily_verification",
-        cron_schedule="0 3 * * *",
-        job=job,
-        description="Verifies once a day.",
-        **make_owners_argument(series.owners),
-    )
-    return stays_as_published, job, schedule

@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 
 import dagster as dg
 import pandas as pd
-from pydantic import Field
+from dagster._utils.schedules import is_valid_cron_schedule
+from pydantic import Field, field_validator
 
+from od_assets.checks.verification import make_verification
 from od_assets.compatibility import define_owned_job
 from od_assets.components.series import Declared, build_sound_definitions
 from od_assets.metadata import make_code_references, make_metadata, make_result, with_code_references
@@ -38,6 +40,7 @@ from od_assets.series.reading import (
 from od_assets.series.section import (
     WAREHOUSE,
     Prefix,
+    Section,
     list_declaration_files,
     read_component_type,
     read_key_prefix,
@@ -244,19 +247,36 @@ def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"Dead runs reported as failed: {', '.join(swept) or 'none'}.")
 
 
+class VerificationSection(Section):
+    """When the published releases of a project are verified, and for how long."""
+
+    cron: str | None = "0 3 * * *"
+    minutes: int = Field(60, ge=1)
+
+    @field_validator("cron")
+    @classmethod
+    def refuse_no_cron_line(cls, value: str | None) -> str | None:
+        """Return a cron line that Dagster takes, or None."""
+        if value is not None and not is_valid_cron_schedule(value):
+            raise ValueError("write minute, hour, day, month and day of the week, such as 0 3 * * *; null for never")
+        return value
+
+
 class OdWarehouse(Declared, Prefix):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
     notices: bool = True
     lock_seconds: float = LOCK_SECONDS
     keep_records_days: int | None = Field(None, ge=1)
+    verification: VerificationSection = VerificationSection()
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
-        """Build the resources, and the sensors for runs, releases and lineage."""
+        """Build the resources, the verification, and the sensors for runs, releases and lineage."""
+        project = Project.from_context(context)
         settings = self.model_dump(include={"lock_seconds", "keep_records_days"})
-        warehouse = Warehouse.from_project(Project.from_context(context), key_prefix=self.key_prefix or "", **settings)
+        warehouse = Warehouse.from_project(project, key_prefix=self.key_prefix or "", **settings)
         own = PublishedTables(folder=str(warehouse.releases))
         tables = fix_resource_settings(own, own.get_resource_definition())
         resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
@@ -265,7 +285,9 @@ class OdWarehouse(Declared, Prefix):
         sensors = [dead_runs, release_failed, release_published]
         if is_lineage_configured():
             sensors.append(lineage_events)
-        return dg.Definitions(resources=resources, sensors=sensors)
+        name = f"{self.key_prefix or 'od'}_verification"
+        verification = make_verification(project, name, self.verification.cron, self.verification.minutes)
+        return dg.Definitions.merge(dg.Definitions(resources=resources, sensors=sensors), verification)
 
 
 def find_broken_declarations() -> dict[Path, OdError]:

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from od_assets.assets.flows import make_flow_assets
 from od_assets.assets.release import merge_measurement_assets
 from od_assets.assets.tables import make_group_size_assets, make_stops_assets
-from od_assets.checks.release_checks import make_daily_verification, make_release_checks
+from od_assets.checks.release_checks import make_release_checks
+from od_assets.checks.verification import make_publication_check
 from od_assets.compatibility import define_owned_job
 from od_assets.metadata import with_code_references
 from od_assets.project import DOMAINS, Project, read_project
@@ -93,7 +94,6 @@ def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     assets = _ASSETS[series.require_valid().checked_table](series)
     if series.detail == "publication":
         assets = merge_measurement_assets(assets)
-    verification, verify_job, verify_daily = make_daily_verification(series)
     keys = [key for asset in assets for key in asset.keys]
     job = define_owned_job(
         f"{series.name}_release",
@@ -106,9 +106,12 @@ def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     sensors = [] if series.arrivals is None else [make_arrival_sensor(series, job)]
     return dg.Definitions(
         assets=with_code_references(assets),
-        asset_checks=[*(checks.make_definition() for checks in make_release_checks(series)), verification],
-        jobs=[job, verify_job],
-        schedules=[*schedules, verify_daily],
+        asset_checks=[
+            *(checks.make_definition() for checks in make_release_checks(series)),
+            make_publication_check(series),
+        ],
+        jobs=[job],
+        schedules=schedules,
         sensors=sensors,
     )
 

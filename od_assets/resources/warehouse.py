@@ -1,6 +1,6 @@
 """Define the warehouse: the folders, the ledger and the database of the project."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -186,20 +186,18 @@ def verify_published_releases(release: str | None = None, warehouse: Warehouse |
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
     warehouse = warehouse or Warehouse(key_prefix="".join(read_key_prefix(find_current_project())))
+    keys = find_published_releases(warehouse, release)
+    with iterate_until_interrupt(keys, "releases were not verified") as rest:
+        return [verify_published_release(warehouse.locate_release(key)) for key in rest]
+
+
+def find_published_releases(warehouse: Warehouse, release: str | None = None) -> list[ReleaseKey]:
+    """Return the published releases that a name of :func:`verify_published_releases` stands for, oldest first.
+
+    Raises OdError if there are none with a given name, or the ledger is missing or cannot be used.
+    """
     # Opened once, since each opening checks the whole chain.
     published = warehouse.open_existing_ledger().list_published_releases()
-    keys = _find_release_keys(release, warehouse, published)
-    with iterate_until_interrupt(keys, "releases were not verified") as rest:
-        return [_verify_one_release(warehouse.locate_release(key)) for key in rest]
-
-
-def _find_release_keys(
-    release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]
-) -> list[ReleaseKey]:
-    """Return the published releases that a name of :func:`verify_published_releases` stands for.
-
-    Raises OdError if there are none.
-    """
     here = warehouse.list_public_releases()
     known = [*published, *sorted({*here} - {*published})]
     if release is None:
@@ -216,7 +214,7 @@ def _find_release_keys(
     return keys
 
 
-def _verify_one_release(published: Published) -> Verification:
+def verify_published_release(published: Published) -> Verification:
     """Verify a published release, and return its faults; one that was withdrawn must not be public any more."""
     if published.ledger.find_withdrawal(published.key) is not None:
         fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"

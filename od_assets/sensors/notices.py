@@ -37,6 +37,7 @@ class Failed:
     """A notice that a run of a release failed."""
 
     series: str
+    """Name of the series; that of the job, such as ``od_verification``, if the verification of the project failed."""
     period: str | None
     """Period of the run, such as 2001-06; None if the run has no period."""
     run_id: str
@@ -142,11 +143,12 @@ def _wrap_channel_errors() -> Iterator[None]:
 
 
 def is_declared_here(repository: dg.RepositoryDefinition | None, tags: Mapping[str, str]) -> bool:
-    """Return whether the project of the sensor declares what a run with these tags releases.
+    """Return whether the project of the sensor declares what a run with these tags releases, or has its verification.
 
     Several projects may share a Dagster instance.
     """
-    return repository is None or repository.has_job(f"{find_run_graph(tags)}_release")
+    graph = find_run_graph(tags)
+    return repository is None or repository.has_job(f"{graph}_release") or repository.has_job(graph)
 
 
 def _make_published_notice(record: Any) -> Published:

@@ -32,7 +32,7 @@ _TOLD = {
     *(_TYPES.RUN_START, _TYPES.RUN_SUCCESS, _TYPES.RUN_FAILURE, _TYPES.RUN_CANCELED),
     _TYPES.STEP_START,
     *(_TYPES.ASSET_MATERIALIZATION_PLANNED, _TYPES.ASSET_MATERIALIZATION),
-    *(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, _TYPES.ASSET_CHECK_EVALUATION),
+    _TYPES.ASSET_CHECK_EVALUATION,
 }
 _ENDS = {_TYPES.RUN_SUCCESS: RunState.COMPLETE, _TYPES.RUN_FAILURE: RunState.FAIL, _TYPES.RUN_CANCELED: RunState.ABORT}
 _NOISE = facets.column_lineage_dataset.Transformation(
@@ -81,8 +81,8 @@ class Sender:
 class _Translation:
     """One finished run, with its events in the log and the definitions of the assets.
 
-    A run is an OpenLineage run of the job ``<series>_release``, or ``<series>_verify`` for that job; each of its steps
-    is a run of a job of its own, below it. Step runs have ids that follow from the run and the step, so events that are
+    A run is an OpenLineage run of the job ``<series>_release``, or of the project's verification; each of its steps is
+    a run of a job of its own, below it. Step runs have ids that follow from the run and the step, so events that are
     sent twice are the same.
     """
 
@@ -92,7 +92,7 @@ class _Translation:
         self.ended = datetime.datetime.fromtimestamp(entries[-1].timestamp, datetime.UTC).date()
         self.logged = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
         self.written = self._group_by_step(_TYPES.ASSET_MATERIALIZATION_PLANNED, "asset_key")
-        self.checked = self._group_by_step(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, "asset_key")
+        self.checked = self._group_by_step(_TYPES.ASSET_CHECK_EVALUATION, "asset_key")
         self.evaluations = self._group_by_step(_TYPES.ASSET_CHECK_EVALUATION)
         materializations = self._group_by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
         self.made = {event.asset_key: event for event in chain.from_iterable(materializations.values())}
@@ -149,9 +149,9 @@ class _Translation:
         return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), run_facets)
 
     def _make_job(self, step: str = "") -> Job:
-        """Return the job of the run, which releases or verifies a series, or the job of a step of it."""
+        """Return the job of the run, which releases a series or verifies the project, or the job of a step of it."""
         graph = find_run_graph(self.run.tags)
-        name = f"{graph}_verify" if self.run.job_name == f"{graph}_verify" else f"{graph}_release"
+        name = graph if self.run.job_name == graph else f"{graph}_release"
         facet = facets.job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 

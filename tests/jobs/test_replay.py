@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -94,33 +93,6 @@ def test_a_release_keeps_its_words_after_a_death_before_the_ledger_knows_of_it_a
     shutil.rmtree(project.var / "releases" / "trips" / "2001-01" / "r1")
     assert run("Three")
     assert public_bytes(project.var) == public
-
-
-def test_the_daily_check_finds_a_published_release_that_changed(project):
-    definitions = project.definitions(project.component())
-
-    def check(**tags):
-        job = definitions.resolve_job_def("trips_verify")
-        result = project.execute(job, tags={f"dagster/{name}": value for name, value in tags.items()})
-        (evaluation,) = result.get_asset_check_evaluations()
-        assert result.success == evaluation.passed  # a failed run gives a notice
-        return evaluation
-
-    assert check().passed
-    assert check().metadata["releases"].value == 0
-    assert project.run().success
-    whole = check()
-    assert (whole.passed, whole.metadata["releases"].value, whole.metadata["violations"].value) == (True, 1, 0)
-    assert check(partition="2001-01").passed  # as in a release, of one period
-    path = project.var / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
-    facts = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(facts | {"noise": "table"}), encoding="utf-8")
-    changed = check()
-    assert (changed.passed, changed.metadata["violations"].value) == (False, 1)
-    assert "trips/2001-01/r1" in (changed.description or "")
-    assert "its certificate differs from the one that was published" in (check(partition="2001-01").description or "")
-    schedule = definitions.get_repository_def().get_schedule_def("trips_daily_verification")
-    assert schedule.cron_schedule == "0 3 * * *"
 
 
 def test_a_ledger_older_than_a_public_certificate_blocks(project):

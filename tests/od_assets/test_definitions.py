@@ -106,6 +106,8 @@ def test_every_definition_says_what_it_is_and_where_its_source_is(project_defini
             assert columns
             assert all(column.description for column in columns)
     for job in jobs:
+        if job.name == "od_verification":  # of all series, whose owners differ
+            continue
         assert job.owners == ["team:statistics"]
         assert job.tags.get("od/release", "comparison") == job.name.rsplit("_", 1)[0]
 

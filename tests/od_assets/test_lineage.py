@@ -16,7 +16,6 @@ from od_assets.sensors.notices import lineage_events
 from od_core.errors import OdError
 from od_core.files.durable import compute_file_digest
 
-from .conftest import SILENT
 from .watch import Watch
 
 SECRET = "hunter2"  # noqa: S105  # not a password of anything
@@ -168,10 +167,22 @@ def test_a_run_that_is_not_completed_is_told_without_its_steps(project, told):
 
 def test_a_verification_is_told_as_such(project, told):
     watch = Watch.begun(project, lineage_events)
-    job = project.definitions(project.component()).resolve_job_def("trips_verify")
-    assert job.execute_in_process(instance=project.instance, run_config=SILENT).success
+    project.declare()
+    project.publish()
+    job = project.definitions(project.component()).resolve_job_def("od_verification")
     watch.look()
-    assert {event["job"]["name"].partition(".")[0] for event in told()} == {"trips_verify"}
+    before = len(told())
+    assert project.execute(job).success
+    watch.look()
+    events = told()[before:]
+    assert {event["job"]["name"].partition(".")[0] for event in events} == {"od_verification"}
+    [checked] = [dataset for event in events if event["eventType"] == "COMPLETE" for dataset in event["inputs"]]
+    [assertion] = checked["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert (checked["name"], assertion["assertion"], assertion["success"]) == (
+        "trips/bundle",
+        "stays_as_published",
+        True,
+    )
 
 
 class Backend(BaseHTTPRequestHandler):
