@@ -11,6 +11,7 @@ EXTRAS = {
     "bundle": ("openmatrix", "pysdmx", "matplotlib"),
     "checks": ("great_expectations",),
     "dagster": ("dagster", "typer"),
+    "notices": ("apprise",),
     "openlineage": ("openlineage",),
     "postgres": ("psycopg",),
     "spark": ("pyspark",),

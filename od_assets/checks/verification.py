@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -30,9 +29,6 @@ _FAULTY, _NEVER, _AT = "0", "1", "2 "
 """How a release was verified last, in the order in which releases are verified: with a fault, never, or at a time."""
 
 _UNREACHED = "not as published at its last verification, and not reached in this one"
-
-_AT_ONCE = 1000
-"""Number of releases whose last verification is read at once; the storage of Dagster limits it."""
 
 
 def make_publication_check(series: Series[P, G]) -> dg.AssetChecksDefinition:
@@ -98,18 +94,16 @@ def make_verification(
                 if found:
                     asset, result = dg.AssetKey([*prefix, graph, "bundle"]), _make_result(found, len(of_graph))
                     context.log_event(dg.AssetCheckEvaluation(asset, _CHECK, **result))  # type: ignore[arg-type]  # it takes them
-            for key in faults:  # also of sums, and of series that are not declared any more
-                if faults[key]:
-                    context.log.error(f"{key}: {faults[key]}")
-            metadata = _make_result(faults, len(keys))["metadata"]
+            _, description, metadata = _make_result(
+                faults, len(keys)
+            ).values()  # also of sums, and of undeclared series
             reached = f"{metadata['releases']} of {len(keys)} published releases were verified"
             if metadata["remaining"]:
                 reached += f"; the next verification goes on with the other {metadata['remaining']}"
             context.log.info(f"{reached}.")
-            if metadata["violations"]:
-                faulty = ", ".join(str(key) for key in faults if faults[key])
+            if description is not None:
                 step = "see what od-release verify says, and run the release again, which repairs its bundle"
-                raise OdError("OD-RELEASE-UNVERIFIED", f"{faulty}: not as published; {reached}", next_step=step)
+                raise OdError("OD-RELEASE-UNVERIFIED", f"not as published: {description}; {reached}", next_step=step)
         context.add_output_metadata(metadata)
 
     @dg.job(
@@ -121,9 +115,9 @@ def make_verification(
     def job() -> None:
         verify()
 
-    description = f"Verifies releases for {minutes} minutes; the next run goes on with the others."
-    schedule = partial(dg.ScheduleDefinition, name, job=job, description=description)
-    return dg.Definitions(jobs=[job], schedules=[] if cron is None else [schedule(cron_schedule=cron)])
+    said = f"Verifies releases for {minutes} minutes; the next run goes on with the others."
+    schedules = [] if cron is None else [dg.ScheduleDefinition(name, cron_schedule=cron, job=job, description=said)]
+    return dg.Definitions(jobs=[job], schedules=schedules)
 
 
 def _list_published(warehouse: Warehouse, series: str | None = None) -> list[ReleaseKey]:
@@ -148,20 +142,18 @@ def _verify_in_turn(
     Then come those that were never verified, the newest first, and then those whose last verification is oldest. The
     Dagster instance stores how each was verified last. A verification is not interrupted when the time is over.
     """
-    names = {key: f"od/verified/{key}" for key in keys}
     cursors = instance.daemon_cursor_storage
-    last: dict[str, str] = {}
-    for start in range(0, len(keys), _AT_ONCE):
-        last |= cursors.get_cursor_values({names[key] for key in keys[start : start + _AT_ONCE]})
+    names = {key: f"od/verified/{key}" for key in keys}
+    last = {key: cursors.get_cursor_values({name}).get(name, _NEVER) for key, name in names.items()}
     faults: dict[ReleaseKey, str] = {}
     newest_first = keys[::-1]
-    for key in sorted(newest_first, key=lambda key: last.get(names[key], _NEVER)):
+    for key in sorted(newest_first, key=lambda key: last[key]):
         if not faults or not is_over():
             row = verify_published_release(warehouse.locate_release(key))
             faults[key] = ", ".join(row["faults"].values())
             verified = _FAULTY if faults[key] else f"{_AT}{datetime.now(UTC).isoformat()}"
             cursors.set_cursor_values({names[key]: verified})
-        elif last.get(names[key]) == _FAULTY:
+        elif last[key] == _FAULTY:
             faults[key] = _UNREACHED
     return faults
 

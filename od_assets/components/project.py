@@ -2,12 +2,12 @@
 
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import dagster as dg
 import pandas as pd
 from dagster._utils.schedules import is_valid_cron_schedule
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from od_assets.checks.verification import make_verification
 from od_assets.compatibility import define_owned_job
@@ -17,7 +17,15 @@ from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, run_public_step, sweep_dead_runs
 from od_assets.resources.published_tables import TABLES_KEY, PublishedTables
 from od_assets.resources.warehouse import Warehouse, fix_resource_settings
-from od_assets.sensors.notices import Notices, is_lineage_configured, lineage_events, release_failed, release_published
+from od_assets.sensors.notices import (
+    Notices,
+    SentNotices,
+    is_lineage_configured,
+    is_notice_address,
+    lineage_events,
+    release_failed,
+    release_published,
+)
 from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
     COMPARISON,
@@ -262,10 +270,26 @@ class VerificationSection(Section):
         return value
 
 
+class NoticesSection(Section):
+    """Where notices of releases are sent, and which."""
+
+    to: list[SecretStr] = Field(min_length=1)
+    of: list[Literal["published", "failed"]] = Field(["published", "failed"])
+
+    @field_validator("to")
+    @classmethod
+    def refuse_no_address(cls, value: list[SecretStr]) -> list[SecretStr]:
+        """Return addresses that Apprise can send to. The message has the number of another one, which is a secret."""
+        for number, address in enumerate(value, 1):
+            if not is_notice_address(address.get_secret_value()):
+                raise ValueError(f"Apprise cannot send to address {number}; see its list of services")
+        return value
+
+
 class OdWarehouse(Declared, Prefix):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
-    notices: bool = True
+    notices: bool | NoticesSection = True
     lock_seconds: float = LOCK_SECONDS
     keep_records_days: int | None = Field(None, ge=1)
     verification: VerificationSection = VerificationSection()
@@ -280,8 +304,11 @@ class OdWarehouse(Declared, Prefix):
         own = PublishedTables(folder=str(warehouse.releases))
         tables = fix_resource_settings(own, own.get_resource_definition())
         resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
-        if self.notices:
+        if self.notices is True:
             resources["od_notices"] = Notices()
+        if isinstance(self.notices, NoticesSection):
+            to = [address.get_secret_value() for address in self.notices.to]
+            resources["od_notices"] = SentNotices(to, self.notices.of)
         sensors = [dead_runs, release_failed, release_published]
         if is_lineage_configured():
             sensors.append(lineage_events)

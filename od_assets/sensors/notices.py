@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,14 @@ import dagster as dg
 
 from od_assets.failures import describe_failures
 from od_assets.metadata import make_code_references
-from od_assets.resources.dead_runs import RELEASE_TAG, find_run_graph, find_run_period
+from od_assets.resources.dead_runs import RELEASE_TAG, RHO_TAG, find_run_graph, find_run_period
 from od_core.errors import OdError
 from od_core.extras import require
 
 
 @dataclass(frozen=True)
 class Published:
-    """A notice that a release was published."""
+    """A notice that a release was published. The first line of its text is its subject."""
 
     release: str
     """Key of the release, such as ``us_flights/2001-06/r1``."""
@@ -29,12 +29,15 @@ class Published:
     """Public metadata of its bundle, by name, such as guarantee, epsilon and trips."""
 
     def __str__(self) -> str:
-        return f"Published {self.release}. " + "; ".join(f"{name}: {fact}" for name, fact in self.facts.items())
+        series, period, _ = self.release.split("/")
+        facts = [f"{name}: {fact}" for name, fact in self.facts.items()]
+        step = f"Next: read its report, which od-release report {series} --period {period} opens."
+        return "\n".join([f"Published {self.release}", *facts, step])
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A notice that a run of a release failed."""
+    """A notice that a run of a release failed. The first line of its text is its subject."""
 
     series: str
     """Name of the series; that of the job, such as ``od_verification``, if the verification of the project failed."""
@@ -43,10 +46,16 @@ class Failed:
     run_id: str
     causes: tuple[str, ...]
     """Public lines, one for each failed check and step."""
+    rho: str | None = None
+    """What the run charged, as rho, rounded up; None if it recorded no charge before it failed."""
 
     def __str__(self) -> str:
         release = self.series if self.period is None else f"{self.series}, {self.period}"
-        return " ".join([f"Failed {release}, in run {self.run_id}.", *self.causes])
+        charged = "The run recorded no charge: it spent no budget, unless it was killed while it charged."
+        if self.rho is not None:
+            charged = f"The run charged rho {self.rho}, which stays charged. Another run draws nothing twice."
+        step = "Next: do what is stated above, and run it again. od-release status lists what is measured and spent."
+        return "\n".join([f"Failed {release}", *self.causes, charged, step, f"Run: {self.run_id}"])
 
 
 class Notices:
@@ -65,33 +74,121 @@ class Notices:
         log.error(str(notice))
 
 
+class SentNotices(Notices):
+    """A channel that also sends notices to addresses of Apprise, such as those of Slack and e-mail.
+
+    Addresses contain passwords, so no configuration, log or message has them. One that does not take a notice receives
+    it again later, and while this process runs, the others do not.
+    """
+
+    def __init__(self, to: Sequence[str], of: Collection[str]) -> None:
+        self._to, self._of = to, of
+        self._taken = set[tuple[int, str]]()
+
+    def published(self, notice: Published, log: logging.Logger) -> None:
+        """Send the notice of a published release, if those are asked for."""
+        super().published(notice, log)
+        self._send("published", notice)
+
+    def failed(self, notice: Failed, log: logging.Logger) -> None:
+        """Send the notice of a failed run, if those are asked for."""
+        super().failed(notice, log)
+        self._send("failed", notice)
+
+    def _send(self, kind: str, notice: Published | Failed) -> None:
+        """Send a notice to each address that has not taken it. Raises OdError with the numbers of those that do not."""
+        numbers = range(len(self._to)) if kind in self._of else ()
+        text = str(notice)
+        for number in numbers:
+            if (number, text) not in self._taken and _deliver(self._to[number], text, kind):
+                self._taken.add((number, text))
+        unsent = [str(number + 1) for number in numbers if (number, text) not in self._taken]
+        if unsent:
+            message = f"address {' and '.join(unsent)} of notices.to did not take a notice"
+            step = "check the address and its service; the notice is sent again until it is taken"
+            raise OdError("OD-NOTICE-UNSENT", message, next_step=step)
+        self._taken -= {(number, text) for number in numbers}
+
+
+def _deliver(address: str, text: str, kind: str) -> bool:
+    """Send a text, whose first line is the subject, to an address of Apprise, and return whether it was taken."""
+    import apprise  # which an extra installs
+
+    subject, _, body = text.partition("\n")
+    types = {"published": apprise.NotifyType.SUCCESS, "failed": apprise.NotifyType.FAILURE}
+    with _silence_loggers():
+        sender = apprise.Apprise(asset=apprise.AppriseAsset(app_id="od-release"))
+        added = sender.add(address)
+        return bool(added and sender.notify(body, subject, types[kind], body_format=apprise.NotifyFormat.TEXT))
+
+
+def is_notice_address(address: str) -> bool:
+    """Return whether Apprise can send to an address. Nothing is sent. Raises OdError if Apprise is not installed."""
+    require("notices")
+    import apprise
+
+    with _silence_loggers():
+        return apprise.Apprise.instantiate(address) is not None
+
+
+@contextmanager
+def _silence_loggers() -> Iterator[None]:
+    """Let Apprise and its HTTP client write nothing to logs: some of their messages quote the address."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("apprise", "urllib3"))}
+    try:
+        for logger in levels:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
 _FACTS = ("unit", "mechanism", "epsilon", "delta", "rho", "trips", "groups", "bundle", "guarantee")
 """Names of a bundle's metadata that a notice includes, if present. All of them are public."""
 
 _DATA_VERSION = "dagster/data_version"
 
 
-@dg.run_failure_sensor(
+@dg.sensor(
     name="release_failed",
     description="Sends notices of failed releases, with the messages of failed checks and steps.",
-    monitor_all_code_locations=True,  # runs of the command line have no code location
+    minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
     metadata=make_code_references(__file__),
 )
-def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceParam[Notices]) -> None:
-    """Give one notice per failed run of a release; ignore other runs in the same Dagster instance."""
-    run = context.dagster_run
-    if RELEASE_TAG not in run.tags or not is_declared_here(context.repository_def, run.tags):
-        return
-    kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.STEP_FAILURE}
-    entries = context.instance.all_logs(run.run_id, of_type=kinds)
+def release_failed(context: dg.SensorEvaluationContext, od_notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
+    """Give one notice per failed run of a release after the first evaluation; ignore other runs in the instance.
+
+    Dagster's own sensor of failed runs would pass on to the next run if a notice is not taken.
+    """
+    cursor = context.cursor or ""
+    if not cursor.isdecimal():  # there is none yet, or it is that of Dagster's own sensor, from an earlier version
+        newest = context.instance.fetch_run_status_changes(dg.DagsterEventType.RUN_FAILURE, limit=1).records
+        context.update_cursor(str(newest[0].storage_id if newest else 0))
+        return dg.SkipReason("Runs that fail from now on are reported.")
+    failed = []
+    after = dg.RunStatusChangeRecordsFilter(dg.DagsterEventType.RUN_FAILURE, after_storage_id=int(cursor))
+    for record in context.instance.fetch_run_status_changes(after, limit=100, ascending=True).records:
+        run = context.instance.get_run_by_id(record.run_id)
+        if run is not None and RELEASE_TAG in run.tags and is_declared_here(context.repository_def, run.tags):
+            failed.append(run.run_id)
+            with _wrap_channel_errors():
+                od_notices.failed(_make_failed_notice(context.instance, run), context.log)
+        context.update_cursor(str(record.storage_id))
+    return dg.SkipReason(f"Failed since the last evaluation: {', '.join(failed) or 'none'}.")
+
+
+def _make_failed_notice(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Failed:
+    """Return the notice of a failed run, from its events."""
+    types = dg.DagsterEventType
+    kinds = {types.ASSET_CHECK_EVALUATION, types.STEP_FAILURE, types.RUN_FAILURE}
+    entries = instance.all_logs(run.run_id, of_type=kinds)
     events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
     causes = describe_failures(events, find_run_graph(run.tags))
     if not causes:
-        causes = [context.failure_event.message or "the run did not start"]
-    notice = Failed(run.tags[RELEASE_TAG], find_run_period(run.tags), run.run_id, tuple(causes))
-    with _wrap_channel_errors():
-        od_notices.failed(notice, context.log)
+        causes = [(events[-1].message if events else None) or "the run did not start"]
+    return Failed(run.tags[RELEASE_TAG], find_run_period(run.tags), run.run_id, tuple(causes), run.tags.get(RHO_TAG))
 
 
 @dg.sensor(

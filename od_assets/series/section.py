@@ -205,7 +205,7 @@ class Section(BaseModel):
     def with_variables(cls, value: Any, field: ValidationInfo) -> Any:
         """Return a value with its environment variables. Refuse true and false for a field that is not a switch."""
         annotation = cls.model_fields[str(field.field_name)].annotation
-        if isinstance(value, bool) and annotation is not bool:
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
             raise ValueError("true and false are not valid here")
         return value if _has_sections(annotation) else substitute_environment_variables(value)
 

@@ -35,7 +35,7 @@ def test_what_is_required_is_pinned_within_its_range():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = declared["project"]
     extras = project["optional-dependencies"]
-    assert " ".join(sorted(extras)) == "all boundaries bundle checks dagster dev openlineage postgres spark"
+    assert " ".join(sorted(extras)) == "all boundaries bundle checks dagster dev notices openlineage postgres spark"
     own = [line for extra in sorted(extras.keys() - {"all", "dev", "spark"}) for line in extras[extra]]
     main = [*declared["build-system"]["requires"], *project["dependencies"], *own]
     release, dev, spark = map(pins, FILES)
