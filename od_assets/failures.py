@@ -79,7 +79,7 @@ def describe_failures(events: Sequence[dg.DagsterEvent], name: str = "") -> list
         f" {'It found' if check.check_name in _NEXT else 'It requires'}: {check.description}"
         f" [{_NEXT.get(check.check_name, _UNPUBLISHED)}]"
         for check in evaluations
-        if not check.passed
+        if not check.passed and check.severity == dg.AssetCheckSeverity.ERROR  # a warning fails no run
     ]
     failed = [event for event in events if _has_type(event, "STEP_FAILURE")]
     asset_of_reason: dict[str, str] = {}

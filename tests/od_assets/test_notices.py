@@ -14,6 +14,7 @@ import pytest
 from dagster._core.events import StepMaterializationData
 from dagster._core.utils import make_new_run_id
 
+from od_assets.failures import describe_failures
 from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.sensors.notices import Failed, Notices, Published
 from od_core.errors import OdError
@@ -143,6 +144,15 @@ def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project
     )
     assert stepped.startswith("trips/raw_trips: OD-FILE-MISSING: ")
     assert not any("NOWHERE" in str(notice) for notice in kept.said)
+
+
+def test_a_check_that_only_warned_is_no_cause_of_a_failure():
+    def failed(severity):
+        evaluation = dg.AssetCheckEvaluation(dg.AssetKey("flows"), "is_usual", passed=False, severity=severity)
+        return dg.DagsterEvent("ASSET_CHECK_EVALUATION", "trips_release", event_specific_data=evaluation)
+
+    assert describe_failures([failed(dg.AssetCheckSeverity.WARN)]) == []
+    assert len(describe_failures([failed(dg.AssetCheckSeverity.ERROR)])) == 1
 
 
 class Webhook(Notices):
