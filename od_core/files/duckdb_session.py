@@ -147,8 +147,9 @@ _OF_MACHINE = {
 def make_machine_error(error: Exception, what: str) -> OdError | None:
     """Return the OdError for a fault of the machine, such as a full disk; None if the fault is one of the file.
 
-    Arrow passes on an exception of DuckDB as an OSError without a number, whose text begins with the kind of the fault.
-    ``what`` begins the message: what the machine could not do, such as "trips.csv cannot be read".
+    Arrow passes on an exception of DuckDB as an OSError without a number, whose text begins with the kind of the fault,
+    and quotes no record if the kind is one that is looked for here. ``what`` begins the message: what the machine could
+    not do, such as "trips.csv cannot be read".
     """
     text, number = str(error), _find_error_number(error)
     if isinstance(error, MemoryError) or text.startswith("Out of Memory Error"):

@@ -21,7 +21,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
 from io import StringIO
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 from urllib.parse import unquote, urlsplit
@@ -371,8 +371,8 @@ def _refuse_tables_with_log(session: SparkSession, records: DataFrame, plans: st
     for folder in folders:
         if folder.startswith("file:"):  # Spark does not say where links lead
             refuse_table_log(Path(unquote(urlsplit(folder).path)))
-        _scheme, _blank, *above_and_folder = accumulate(folder.split("/"), "{}/{}".format)
-        addresses |= dict.fromkeys(above_and_folder)
+        beginnings = accumulate(folder.split("/"), "{}/{}".format)
+        addresses |= dict.fromkeys(islice(beginnings, 2, None))  # after the scheme and the blank that follows it
     refuse_folders_with_log("the source of the records", addresses, partial(_has_log_in_spark, session))
 
 
