@@ -154,6 +154,13 @@ def get_asset_function(asset: dg.AssetsDefinition) -> Callable[..., Any]:
     return cast("Callable[..., Any]", cast("Any", asset.op.compute_fn).decorated_fn)
 
 
+def is_cron_line(text: str) -> bool:
+    """Return whether Dagster takes a text as the times of a schedule."""
+    from dagster._utils.schedules import is_valid_cron_schedule  # it takes a second, and few projects need it here
+
+    return is_valid_cron_schedule(text)
+
+
 def find_shortest_cron_interval(line: str) -> datetime.timedelta:
     """Return the shortest time between two ticks of a cron line. Raises ValueError if it is no cron line."""
     from dagster._utils.schedules import get_smallest_cron_interval  # it takes a second, and few series have any

@@ -6,11 +6,10 @@ from typing import Any, ClassVar, Literal
 
 import dagster as dg
 import pandas as pd
-from dagster._utils.schedules import is_valid_cron_schedule
 from pydantic import Field, SecretStr, field_validator
 
 from od_assets.checks.verification import make_verification
-from od_assets.compatibility import define_owned_job
+from od_assets.compatibility import define_owned_job, is_cron_line
 from od_assets.components.series import Declared, build_sound_definitions
 from od_assets.metadata import make_code_references, make_metadata, make_result, with_code_references
 from od_assets.project import Project
@@ -265,7 +264,7 @@ class VerificationSection(Section):
     @classmethod
     def refuse_no_cron_line(cls, value: str | None) -> str | None:
         """Return a cron line that Dagster takes, or None."""
-        if value is not None and not is_valid_cron_schedule(value):
+        if value is not None and not is_cron_line(value):
             raise ValueError("write minute, hour, day, month and day of the week, such as 0 3 * * *; null for never")
         return value
 

@@ -343,8 +343,11 @@ def test_the_verification_of_all_finds_the_bundle_that_was_changed(cities):
     path = cities.var / "releases/oslo/2001-01/r1/tables/flows.parquet"
     path.chmod(0o644)
     path.write_bytes(path.read_bytes() + b" ")
-    result = cities.execute(load_definitions().resolve_job_def("cities_verify"))
-    [evaluation] = result.get_asset_check_evaluations()
+    result = cities.execute(load_definitions().resolve_job_def("od_verification"))
+    assert not result.success
+    entries = cities.instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    [evaluation] = [entry.dagster_event.event_specific_data for entry in entries]  # one for the shared assets
+    assert evaluation.asset_key == dg.AssetKey(["cities", "bundle"])
     assert not evaluation.passed
     assert "oslo/2001-01/r1" in str(evaluation.description)
     assert "bergen" not in str(evaluation.description)

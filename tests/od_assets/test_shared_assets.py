@@ -44,7 +44,7 @@ def test_all_cities_share_five_assets(cities):
     for node in graph.asset_nodes:
         assert {*node.partitions_def.get_partition_keys()} == keys
         assert node.partitions_def.partition_dimension_names == ["period", "series"]
-    assert {job.name for job in definitions.jobs or []} == {"cities_release", "cities_verify"}
+    assert {job.name for job in definitions.jobs or []} == {"cities_release", "od_verification"}
     tags = definitions.resolve_job_def("cities_release").tags
     assert tags["od/release"] == "cities"  # by which queues limit the runs of releases, before their row is known
     assert list_publishing_asset_keys(find_current_project()) == [["cities", "bundle"]]
