@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Releases invented trips of two cities, and verifies them. See README.md.
+set -euo pipefail
+export OD_ENVIRONMENT=development
+for city in oslo bergen; do
+    od-release invent "$city" --period 2026-01 --rows 20000
+done
+dg check defs
+od-release run oslo --period 2026-01
+dg launch --job cities_release --partition "2026-01|bergen"
+od-release status
+dg launch --job od_verification
+od-release doctor oslo
