@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import re
 import shlex
@@ -322,6 +323,7 @@ def _load_release_job(
             return series, find_release_job(series), periods
     finally:
         gc.freeze()  # later collections leave it out, too
+        atexit.register(gc.unfreeze)  # DuckDB would say at the end that its objects were never freed
         gc.enable()
 
 
