@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import yaml
 
 from od_assets.cli.printing import print_status
@@ -117,6 +118,7 @@ def failed_check_of_what_is_published() -> Iterator[Finding]:
     """Yield a finding if a published file that has changed is announced as if nothing had been published."""
     failed = SimpleNamespace(
         asset_key=SimpleNamespace(to_user_string=lambda: "trips/release"),
+        severity=dg.AssetCheckSeverity.ERROR,
         check_name="stays_as_published",
         description="The published files are as they were.",
         passed=False,
