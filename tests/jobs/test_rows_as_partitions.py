@@ -1,7 +1,6 @@
 """Rows of a table as partitions: all cities share their assets, and each has its own releases and its own cap."""
 
 import json
-import logging
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +14,7 @@ from od_assets.components.project import list_publishing_asset_keys
 from od_assets.project import find_current_project
 from od_assets.resources.published_tables import PublishedTables
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.notices import Failed, Notices, Published, is_declared_here
+from od_assets.sensors.notices import is_declared_here
 from od_assets.sensors.open_lineage import Sender
 from od_assets.series.reading import read_declared_series
 from od_core.errors import OdError
@@ -40,6 +39,7 @@ from tests.od_assets.conftest import (
     failure_text,
     public_bytes,
 )
+from tests.od_assets.watch import Kept
 from tests.projects import declare
 
 
@@ -216,19 +216,6 @@ def test_a_requested_run_of_a_city_that_was_never_released_is_refused(cities):
     assert release(cities, "oslo").success
     refused = release(cities, "bergen", tags={"dagster/schedule_name": "cities_schedule"})
     assert "OD-LEDGER-UNATTENDED" in failure_text(refused)
-
-
-class Kept(Notices):
-    """Notices that a test looks at."""
-
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-
-    def published(self, notice: Published, log: logging.Logger) -> None:
-        self.said.append(notice)
-
-    def failed(self, notice: Failed, log: logging.Logger) -> None:
-        self.said.append(notice)
 
 
 def test_notices_name_the_city(cities):
