@@ -95,7 +95,10 @@ def fit_least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[C
 
 @kernel
 def _pool_all(noisy: Counts, offsets: Counts, upper: Counts, first: Counts, lengths: Counts, totals: Counts) -> None:
-    """Merge each value with the steps before it until their means ascend, then clip the steps; see the module."""
+    """Write the steps of :func:`fit_least_squares` into ``first``, ``lengths`` and ``totals``, the latter from 0 on.
+
+    Each value of a row is merged with the steps before it until their means ascend. The steps are then clipped.
+    """
     end = 0
     for row in range(len(offsets) - 1):
         begin = end
@@ -119,15 +122,19 @@ def _is_mean_below(total: int, length: int, other_total: int, other_length: np.i
     quotient, other_quotient = total // length, other_total // other_length
     if quotient != other_quotient:
         return quotient < other_quotient
-    return (total - quotient * length) * other_length < (other_total - other_quotient * other_length) * length
+    remainder, other_remainder = total - quotient * length, other_total - other_quotient * other_length
+    return remainder * other_length < other_remainder * length  # lengths and remainders are below 2^31
 
 
 @kernel
 def _clip_steps(begin: int, end: int, upper: int, lengths: Counts, totals: Counts) -> int:
-    """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
+    """Clip the steps ``begin:end`` of a row to 0 and ``upper``, merge those at one bound, and return the new end.
+
+    The lengths and totals are overwritten.
+    """
     new_end = begin
-    for k in range(begin, end):
-        length, total = lengths[k], totals[k]
+    for step in range(begin, end):
+        length, total = lengths[step], totals[step]
         total = min(max(total, 0), upper * length)
         for bound in (0, upper):
             if new_end > begin and total == bound * length and totals[new_end - 1] == bound * lengths[new_end - 1]:
@@ -143,12 +150,16 @@ def _clip_steps(begin: int, end: int, upper: int, lengths: Counts, totals: Count
 def _find_extreme_solutions(
     noisy: Counts, offsets: Counts, upper: Counts, heap: Counts, least: Counts, greatest: Counts
 ) -> None:
-    """Write both solutions of every row; the greatest one is the least one of the reversed row with opposite signs."""
+    """Write the least and the greatest optimal solution of every row; see :func:`fit_least_absolute`.
+
+    The greatest solution of a row is the least one of the mirrored row: reversed, with opposite signs. ``heap`` is
+    scratch space, as long as the longest row.
+    """
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
         _find_least_solution(noisy[first:last], 0, upper[row], heap, least[first:last])
         mirrored = -noisy[first:last][::-1]
-        _find_least_solution(mirrored, -upper[row], 0, heap, mirrored)
+        _find_least_solution(mirrored, -upper[row], 0, heap, mirrored)  # overwrites the row with its solution
         greatest[first:last] = -mirrored[::-1]
 
 
@@ -156,16 +167,17 @@ def _find_extreme_solutions(
 def _find_least_solution(row: Counts, lower: int, upper: int, heap: Counts, least: Counts) -> None:
     """Write the least optimal solution of one row into ``least``, which may be the row itself.
 
-    Let f_k(z) be the least cost of the first k values if the solution is at most z. This function is convex,
-    non-increasing and finally constant. The heap contains the points z at which its slope changes by 1. The largest of
-    them, at which f_k becomes constant, is on top. The solution is computed from the last value backwards: each value
-    is the minimum of the next value and the top of the heap at that step.
+    The solution ascends from at least ``lower`` to at most ``upper``. Let f_k(z) be the least cost of the first k
+    values if the solution is at most z. f_k is convex, non-increasing and finally constant. The heap contains the k
+    points z at which its slope changes by 1. The largest point, at which f_k becomes constant, is on top. A further
+    value is added to the heap twice, and the largest point removed. The solution is computed from the last value
+    backwards: each value is the minimum of the next value and the top of the heap at that step.
     """
     for k in range(len(row)):
         value = min(max(row[k], lower), upper)  # the cost within the bounds changes by a constant
         if k > 0 and heap[0] > value:
             _replace_top_of_heap(heap, k, value)
-        _add_to_heap(heap, k, value)
+        _add_to_heap(heap, k, value)  # if no point is larger, the value is itself the point that is removed
         least[k] = heap[0]
     answer = upper
     for k in range(len(row) - 1, -1, -1):
@@ -176,34 +188,37 @@ def _find_least_solution(row: Counts, lower: int, upper: int, heap: Counts, leas
 @kernel
 def _add_to_heap(heap: Counts, size: int, value: int) -> None:
     """Add a value to a heap of ``size`` values with the largest on top."""
-    at = size
-    while at > 0:
-        above = (at - 1) >> 1
-        if heap[above] >= value:
+    position = size
+    while position > 0:
+        parent = (position - 1) >> 1
+        if heap[parent] >= value:
             break
-        heap[at] = heap[above]
-        at = above
-    heap[at] = value
+        heap[position] = heap[parent]
+        position = parent
+    heap[position] = value
 
 
 @kernel
 def _replace_top_of_heap(heap: Counts, size: int, value: int) -> None:
     """Replace the largest value of a heap of ``size`` values by a smaller value."""
-    at, below = 0, 1
-    while below < size:
-        if below + 1 < size and heap[below + 1] > heap[below]:
-            below += 1
-        if heap[below] <= value:
+    position, child = 0, 1
+    while child < size:
+        if child + 1 < size and heap[child + 1] > heap[child]:
+            child += 1
+        if heap[child] <= value:
             break
-        heap[at] = heap[below]
-        at, below = below, 2 * below + 1
-    heap[at] = value
+        heap[position] = heap[child]
+        position, child = child, 2 * child + 1
+    heap[position] = value
 
 
 # Posterior means.
 
 _NOTHING = 1e-10
+"""Share of the largest probability below which that of a count at an end of the range is dropped."""
+
 _LONG = 1 / 16
+"""Probability that a jump is a long jump."""
 
 WAKE, REST, JUMP, MORE = range(4)
 """Columns of the table of a chain's probabilities."""
@@ -227,19 +242,21 @@ class Smoothed(NamedTuple):
 
 def compute_powers(scale: Fraction, most: int) -> Reals:
     """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,)."""
+    largest = min(most, int(700 * scale))  # exp(-700) is below 1e-300
     exponent = Decimal(-scale.denominator) / Decimal(scale.numerator)
     a = float(Context(prec=40).exp(exponent))  # correctly rounded on every machine
-    powers = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), a)]))
+    powers = np.multiply.accumulate(np.concatenate([[1.0], np.full(largest, a)]))
     return np.asarray(powers[powers > 1e-300], dtype=np.float64)
 
 
 class _Model(NamedTuple):
-    """What kernels need to know of the noise and the chain.
+    """The noise and the chain, as kernels take them.
 
     Attributes:
         of_sizes: as in :class:`NoisyAreas`.
         decay: :func:`compute_powers` of the noise scale.
-        classes, chain: class of every size, and the chain's probabilities by class.
+        classes: number of the class of every size; shape (K + 1,).
+        chain: the chain's probabilities by class; shape (classes, 4).
     """
 
     of_sizes: bool
@@ -252,27 +269,31 @@ class _Model(NamedTuple):
 def _smooth_all(
     areas: Counts, noisy: Counts, guess: Counts, offsets: Counts, totals: Counts, model: _Model, smoothed: Smoothed
 ) -> None:
-    """Write the posterior means of some areas into those of ``smoothed``, and add to its chances and events."""
+    """Write the posterior means of ``areas`` into those of ``smoothed``, and add to its chances and events.
+
+    An area without groups keeps its means of 0. For the other arrays, see :class:`NoisyAreas`.
+    """
     means, chances, events = smoothed
     for i, area in enumerate(areas):
         if totals[area] > 0:
             noisy_of_area = noisy[offsets[area] : offsets[area + 1]]
-            near = guess[offsets[area] : offsets[area + 1]]
-            stored = _compute_forward_probabilities(noisy_of_area, near, totals[area], model)
-            _compute_posterior_means(noisy_of_area, totals[area], model, stored, means[i], chances, events)
+            guess_of_area = guess[offsets[area] : offsets[area + 1]]
+            forward = _compute_forward_probabilities(noisy_of_area, guess_of_area, totals[area], model)
+            _compute_posterior_means(noisy_of_area, totals[area], model, forward, means[i], chances, events)
 
 
 @kernel
 def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[no-untyped-def]  # compiled
     """Return the probability of each cumulative count and state at every size, given the noisy values up to this size.
 
-    The bands, shape (sizes, 3), have the lowest and the highest count with stored probabilities, and the position of
-    the lowest in the arrays of the states busy and quiet, which follow. The bands end before the first size at which
-    the count is certainly G, or at size K - 1.
+    Returns three arrays: the bands, shape (sizes, 3), then the stored probabilities of the state busy and of the state
+    quiet. A band has the lowest and the highest count with stored probabilities at a size, and the position of the
+    lowest count in the other two arrays. The bands end before the first size at which the count is certainly G (the
+    argument ``total``), or at size K - 1. ``guess`` is :attr:`NoisyAreas._guess`.
     """
     of_sizes, decay, classes, chain = model
     sizes = len(classes) - 1
-    if of_sizes:  # a cumulative count at every size, guessed from the noisy values, up to which all counts are kept
+    if of_sizes:  # `expected` is a guess of the cumulative count at every size; all counts up to it are considered
         expected = np.searchsorted(guess, np.arange(sizes), side="right")
     else:
         expected = np.minimum(np.maximum(guess, 0), total)
@@ -280,14 +301,15 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
     before_busy, before_quiet = before
     busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
     costs = np.zeros(total + 1, dtype=np.int64)
-    forward_busy, forward_quiet = np.empty(8 * sizes + total + 1), np.empty(8 * sizes + total + 1)
+    space = 8 * sizes + total + 1  # for 8 counts a size at first; the arrays grow below
+    forward_busy, forward_quiet = np.empty(space), np.empty(space)
     bands = np.zeros((sizes, 3), dtype=np.int64)
     low = high = end = 0
     before_quiet[0] = 1.0
     for size in range(sizes):
-        values = (noisy, size, of_sizes, decay)
+        noise_facts = (noisy, size, of_sizes, decay)
         high = _predict_probabilities(
-            values, low, high, expected[size], total, chain[classes[size]], before, (busy, quiet)
+            noise_facts, low, high, expected[size], total, chain[classes[size]], before, (busy, quiet)
         )
         least = _compute_costs(noisy, size, low, high, of_sizes, costs)
         largest = 0.0
@@ -317,17 +339,20 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
 
 
 @kernel
-def _predict_probabilities(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
-    """Write the probabilities at a size, before its noisy value is used, into the two arrays of ``now``.
+def _predict_probabilities(noise_facts, low, high, expected, total, chain_of_size, before, now):  # type: ignore[no-untyped-def]  # compiled
+    """Write the probabilities of counts at a size, given the noisy values up to the previous size, into ``now``.
 
-    They follow from ``before``, the probabilities at the previous size, which has the counts ``low`` to ``high``.
-    Returns the highest count whose probability is not negligible.
+    ``now`` has an array of the state busy and one of quiet, both by count, and so has ``before``, the probabilities at
+    the previous size, where the counts are ``low`` to ``high``. Returns the highest count that is written. Beyond it,
+    and beyond the ``expected`` count, jumps reach a count with negligible probability, given the noisy values too.
     """
-    (noisy, size, of_sizes, decay), (before_busy, before_quiet), (busy, quiet) = values, before, now
-    wake, rest, jump, more = chances[WAKE], chances[REST], chances[JUMP], chances[MORE]
+    noisy, size, of_sizes, decay = noise_facts
+    (before_busy, before_quiet), (busy, quiet) = before, now
+    wake, rest, jump, more = chain_of_size[WAKE], chain_of_size[REST], chain_of_size[JUMP], chain_of_size[MORE]
     more_long = total / (total + 4.0)
-    short = long = 0.0  # probability that a jump reaches this count
-    far, reached, rise = max(high, expected), 1.0, 0
+    short = long = 0.0  # probability that a short or a long jump reaches this count
+    far = max(high, expected)
+    reached, rise = 1.0, 0  # probability that a jump goes beyond `far`, where computed, and distance gained since then
     for count in range(low, total):
         was_busy = before_busy[count] if count <= high else 0.0
         was_quiet = before_quiet[count] if count <= high else 0.0
@@ -349,7 +374,10 @@ def _predict_probabilities(values, low, high, expected, total, chances, before, 
 
 @kernel
 def _compute_costs(noisy: Counts, size: int, low: int, high: int, of_sizes: bool, costs: Counts) -> np.int64:
-    """Write the distance of the noisy values from each count into ``costs``, up to a constant; return the least."""
+    """Write the distance of the noisy values from each count into ``costs``, up to a constant; return the least.
+
+    The counts are ``low`` to ``high``. The distance is the term of ``size`` in the sum over sizes; see the module.
+    """
     costs[low] = 0 if of_sizes else abs(noisy[size] - low)
     least: np.int64 = costs[low]
     for count in range(low + 1, high + 1):
@@ -365,9 +393,11 @@ def _compute_costs(noisy: Counts, size: int, low: int, high: int, of_sizes: bool
 def _compute_posterior_means(noisy, total, model, forward, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
     """Write the posterior means of an area into ``means``, and add the expected chances and events.
 
-    In the code, ``busy`` and ``quiet`` are the probabilities of the later noisy values, given a count and its state.
-    They are scaled so that their products with the ``forward`` probabilities sum to 1 at each size. At the size at
-    which the bands end, the only count is G.
+    ``forward`` is the result of :func:`_compute_forward_probabilities`. The value of a count and state is the
+    probability of the noisy values of all later sizes, given the count and state. The values, ``busy`` and ``quiet``,
+    are computed from the last size down. They are scaled so that their products with the forward probabilities sum to
+    1 at each size. At the size at which the bands end, the only count is G. The values at a size turn into those at the
+    size before in one pass over the counts, from the highest down; :func:`_count_events` lists what the pass stores.
     """
     of_sizes, decay, classes, chain = model
     bands, forward_busy, forward_quiet = forward
@@ -377,7 +407,7 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
     costs = np.zeros(total + 1, dtype=np.int64)
     stays, onward, jumps = np.zeros(total + 1), np.zeros(total + 1), np.zeros(total + 1)
     at_rest, awake = np.zeros(total + 1), np.zeros(total + 1)
-    values = (stays, onward, jumps, at_rest, awake, busy, quiet)  # probabilities of the later values, by next move
+    values_by_move = (stays, onward, jumps, at_rest, awake, busy, quiet)
     more_long = total / (total + 4.0)
     low = high = total
     quiet[total] = 1.0
@@ -385,36 +415,37 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
         least = np.int64(0)
         if size < sizes:
             low, high, start = bands[size, 0], bands[size, 1], bands[size, 2]
-            above = 0.0
+            mean_above_low = 0.0
             for count in range(low, high + 1):
-                at = start + count - low
-                above += (count - low) * (forward_busy[at] * busy[count] + forward_quiet[at] * quiet[count])
-            means[size] = low + above
+                stored = start + count - low
+                posterior = forward_busy[stored] * busy[count] + forward_quiet[stored] * quiet[count]
+                mean_above_low += (count - low) * posterior
+            means[size] = low + mean_above_low
             least = _compute_costs(noisy, size, low, high, of_sizes, costs)
         low_before, high_before, start_before = 0, 0, 0
         if size > 0:
             low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
-        kind = classes[size]
-        wake, rest, jump, more = chain[kind, WAKE], chain[kind, REST], chain[kind, JUMP], chain[kind, MORE]
+        of_size = classes[size]
+        wake, rest, jump, more = chain[of_size, WAKE], chain[of_size, REST], chain[of_size, JUMP], chain[of_size, MORE]
         short = long = sum_of_size = 0.0  # values of reaching the next higher count by a jump
         for count in range(max(high, high_before), low_before - 1, -1):
             weight = 0.0
             if low <= count <= high:
-                far = costs[count] - least if size < sizes else 0
-                weight = decay[far] if far < len(decay) else 0.0
-            stay, calm = weight * busy[count], weight * quiet[count]
-            if count == total:
+                cost = costs[count] - least if size < sizes else 0
+                weight = decay[cost] if cost < len(decay) else 0.0
+            still_busy, still_quiet = weight * busy[count], weight * quiet[count]  # with the noisy value of this size
+            if count == total:  # the chain ends at G, where it is always quiet
                 stays[count] = jumps[count] = awake[count] = busy[count] = 0.0
-                at_rest[count] = quiet[count] = calm
-                short = long = calm
+                at_rest[count] = quiet[count] = still_quiet
+                short = long = still_quiet
             else:
-                stays[count], onward[count], at_rest[count] = stay, short, calm
+                stays[count], onward[count], at_rest[count] = still_busy, short, still_quiet
                 jumps[count] = jump * ((1.0 - _LONG) * short + _LONG * long)
-                awake[count] = (1.0 - jump) * stay + jumps[count]
-                busy[count] = (1.0 - rest) * awake[count] + rest * calm
-                quiet[count] = wake * awake[count] + (1.0 - wake) * calm
-                short = (1.0 - more) * stay + more * short
-                long = (1.0 - more_long) * stay + more_long * long
+                awake[count] = (1.0 - jump) * still_busy + jumps[count]
+                busy[count] = (1.0 - rest) * awake[count] + rest * still_quiet
+                quiet[count] = wake * awake[count] + (1.0 - wake) * still_quiet
+                short = (1.0 - more) * still_busy + more * short
+                long = (1.0 - more_long) * still_busy + more_long * long
             if low_before <= count <= high_before:
                 was_busy = forward_busy[start_before + count - low_before] if size > 0 else 0.0
                 was_quiet = forward_quiet[start_before + count - low_before] if size > 0 else 1.0
@@ -422,15 +453,15 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
         band = (low_before, high_before, start_before, max(high, high_before))
         _count_events(
             total,
-            chain[kind],
+            chain[of_size],
             size,
             band,
             sum_of_size,
             forward_busy,
             forward_quiet,
-            values,
-            chances[kind],
-            events[kind],
+            values_by_move,
+            chances[of_size],
+            events[of_size],
         )
         for count in range(low_before, high_before + 1):
             busy[count] /= sum_of_size
@@ -438,9 +469,20 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
 
 
 @kernel
-def _count_events(total, chain, size, band, whole, forward_busy, forward_quiet, values, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Add the expected chances and events of the chain's step from the previous size to this size."""
-    stays, onward, jumps, at_rest, awake, busy, quiet = values
+def _count_events(total, chain, size, band, sum_of_size, forward_busy, forward_quiet, values_by_move, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Add the expected chances and events of the chain's step from the previous size to this size; see Smoothed.
+
+    ``band`` has the lowest and the highest count at the previous size, the position of the lowest in the forward
+    probabilities, and the highest count at either size. The probability of a move is the forward probability before the
+    move times the value after it, divided by ``sum_of_size``. The arrays of ``values_by_move`` have, for each count:
+
+    - stays, at_rest: the values of this count and the states busy and quiet at this size.
+    - onward: the value of a short jump that goes on from this count to a further group.
+    - jumps: the probability that a busy count jumps, times the value of its jump.
+    - awake: the value of a busy count that has not yet decided whether to jump.
+    - busy, quiet: the values of this count and state at the previous size.
+    """
+    stays, onward, jumps, at_rest, awake, busy, quiet = values_by_move
     low, high, start, top = band
     wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]
     arriving = 0.0  # probability that a short jump reaches this count
@@ -450,14 +492,14 @@ def _count_events(total, chain, size, band, whole, forward_busy, forward_quiet, 
             was_busy = forward_busy[start + count - low] if size > 0 else 0.0
             was_quiet = forward_quiet[start + count - low] if size > 0 else 1.0
         now_busy = was_busy * (1.0 - rest) + was_quiet * wake
-        chances[WAKE] += was_quiet * quiet[count] / whole
-        events[WAKE] += was_quiet * wake * awake[count] / whole
-        chances[REST] += was_busy * busy[count] / whole
-        events[REST] += was_busy * rest * at_rest[count] / whole
-        chances[JUMP] += now_busy * awake[count] / whole
-        events[JUMP] += now_busy * jumps[count] / whole
-        going_on = arriving * more * onward[count] / whole
-        chances[MORE] += going_on + arriving * (1.0 - more) * stays[count] / whole
+        chances[WAKE] += was_quiet * quiet[count] / sum_of_size
+        events[WAKE] += was_quiet * wake * awake[count] / sum_of_size
+        chances[REST] += was_busy * busy[count] / sum_of_size
+        events[REST] += was_busy * rest * at_rest[count] / sum_of_size
+        chances[JUMP] += now_busy * awake[count] / sum_of_size
+        events[JUMP] += now_busy * jumps[count] / sum_of_size
+        going_on = arriving * more * onward[count] / sum_of_size
+        chances[MORE] += going_on + arriving * (1.0 - more) * stays[count] / sum_of_size
         events[MORE] += going_on
         arriving = arriving * more + now_busy * jump * (1.0 - _LONG)
 
@@ -522,7 +564,10 @@ class NoisyAreas:
         return chain
 
     def compute_posterior(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
-        """Return the posterior of areas with some numbers, for the class of every size and a chain's probabilities."""
+        """Return the posterior of the areas whose numbers are ``areas``, under the probabilities ``chain``.
+
+        ``classes`` has the class of every size, see :func:`classify_sizes`, and ``chain`` the shape (classes, 4).
+        """
         smoothed = Smoothed(np.zeros((len(areas), self.top_code)), *np.zeros((2, len(chain), 4)))
         model = _Model(self.of_sizes, self._decay, classes, chain)
         _smooth_all(areas, self.noisy, self._guess, self.offsets, self.totals, model, smoothed)
@@ -530,19 +575,19 @@ class NoisyAreas:
 
     @cached_property
     def _decay(self) -> Reals:
-        """Factors by which the probability of a curve falls with its distance; see :func:`compute_powers`."""
+        """Factor of a curve's probability at each distance 0, 1, ... from noisy values; see :func:`compute_powers`."""
         return compute_powers(self.scale, int(self.totals.max(initial=0)))
 
     @cached_property
     def _guess(self) -> Counts:
-        """Noisy cumulative counts, or ascending sizes near the noisy ones, near which counts are likely."""
+        """Noisy cumulative counts, or the ascending sizes nearest to the noisy sizes; likely counts are near them."""
         if not self.of_sizes:
             return self.noisy
         least, _ = fit_least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))
         return least
 
     def iterate_posteriors(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
-        """Yield the posterior of some areas, in consecutive pieces of areas."""
+        """Yield the posteriors of the areas whose numbers are ``areas``, one for each piece of them, in order."""
         classes = classify_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
         pieces = np.split(areas, range(rows, len(areas), rows))
@@ -550,8 +595,12 @@ class NoisyAreas:
 
 
 def _round_to_histograms(means: Reals, totals: Counts) -> Counts:
-    """Return histograms, the differences of means rounded half up, which ascend but for errors of floats."""
-    rounded = np.maximum.accumulate(np.floor(means + 0.5).astype(np.int64), axis=1)
+    """Return the histograms whose cumulative counts are ``means``, rounded half up; shape (areas, K + 1).
+
+    ``totals`` has the number of groups of each area, the last cumulative count.
+    """
+    rounded = np.floor(means + 0.5).astype(np.int64)
+    rounded = np.maximum.accumulate(rounded, axis=1)  # means ascend, except for floating-point errors
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)
 
 
@@ -567,7 +616,9 @@ def classify_sizes(top_code: int) -> Counts:
 def make_initial_chain(classes: Counts) -> Reals:
     """Return the initial probabilities ``wake``, ``rest``, ``jump`` and ``more`` of the chain; shape (classes, 4).
 
-    ``wake`` is divided by the number of sizes in the class, so that all classes are equally often busy.
+    ``wake`` is divided by the number of sizes in the class, so that all classes are equally often busy. The fit
+    begins with these values, which are also its weak prior; see :meth:`NoisyAreas.fit_chain`.
     """
-    widths = np.bincount(classes)
-    return np.column_stack([0.3 / widths, *(np.full(len(widths), chance) for chance in (0.1, 0.5, 0.5))])
+    wake = 0.3 / np.bincount(classes)
+    rest, jump, more = (np.full_like(wake, probability) for probability in (0.1, 0.5, 0.5))
+    return np.column_stack([wake, rest, jump, more])

@@ -56,6 +56,9 @@ _TOLERANCE = 0.02
 _NEWTON = 1e-4
 """Largest deviation, in groups, of a constrained sum at which Newton's method for its price ends."""
 
+_MOST_NEWTON_STEPS = 60
+"""Largest number of steps of Newton's method for a price, which is then taken as it is."""
+
 _CELLS = 1 << 18
 """Number of cells that one thread works on at a time."""
 
@@ -94,9 +97,9 @@ def compute_relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
 
 
 def compute_real_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
-    """Return the real numbers y of some areas of level k + 1, with the solution max(y, 0); shape (areas, K + 1).
+    """Return the real numbers y of some areas of level k + 1; shape (areas, K + 1). The solution is max(y, 0).
 
-    ``noisy`` has the noisy histograms of every level, top first, and ``prices`` the result of
+    See the module for y. ``noisy`` has the noisy histograms of every level, top first, and ``prices`` is the result of
     :func:`compute_relaxed_prices`.
     """
     y = noisy[k][areas] + prices.totals[k][areas, None]
@@ -110,13 +113,13 @@ def compute_real_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices,
 def _update_total_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
     """Update m (see :class:`Prices`) of level k + 1, and return the largest deviation of a sum from G before that."""
     parents = frame.geography.parents[k + 1]
-    above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
+    t_above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.count_groups(k + 1), k + 1 == len(noisy)
 
     def update_prices(areas: slice) -> Any:
-        own = prices.children[k] if leaves else prices.children[k][areas]
+        t_of_areas = prices.children[k] if leaves else prices.children[k][areas]
         return compute_total_prices(
-            noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas]
+            noisy[k][areas], t_above, parents[areas], t_of_areas, leaves, totals[areas], prices.totals[k][areas]
         )
 
     return max(map_in_order(update_prices, iterate_row_ranges(len(parents), frame.top_code + 1)), default=0.0)
@@ -129,52 +132,57 @@ def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
     """
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
-    above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
+    t_above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
     parents = frame.geography.parents[k]
 
     def update_prices(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
-            own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
+            own = noisy[k - 1][area] + prices.totals[k - 1][area] + t_above[parents[area]]  # y without t of the area
             children = slice(first_child[area], first_child[area + 1])
-            prices_of_children = prices.children[k] if leaves else prices.children[k][children]
+            t_of_children = prices.children[k] if leaves else prices.children[k][children]
             _compute_child_prices(
                 own,
                 noisy[k][children],
                 prices.totals[k][children],
-                prices_of_children,
+                t_of_children,
                 leaves,
                 prices.children[k - 1][area],
             )
 
-    mean_children = -(-len(noisy[k]) // len(noisy[k - 1]))
+    mean_children = -(-len(noisy[k]) // len(noisy[k - 1]))  # rounded up
     process_all(update_prices, iterate_row_ranges(len(noisy[k - 1]), mean_children * (frame.top_code + 1)))
 
 
 def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
-    """Yield consecutive ranges of some ``areas``, each with ``cells`` cells, of at most about ``_CELLS`` cells."""
+    """Yield consecutive ranges of ``areas`` areas, each with one area or with at most ``_CELLS`` cells.
+
+    Every area has ``cells`` cells.
+    """
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
 
 @kernel
-def compute_total_prices(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
+def compute_total_prices(noisy, t_above, parents, t_of_areas, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
 
-    z_j is the y of :func:`compute_real_solution` for size j without m, and G the area's entry of ``totals``. Returns
-    the largest deviation of the sum from G before this step.
+    z_j is the y of :func:`compute_real_solution` for size j without m, and G the area's entry of ``totals``. The rows
+    of ``t_above`` are t of the areas of the level above, and ``parents`` the row of each area's parent. ``t_of_areas``
+    has t of the areas themselves, and is not read if they are ``leaves``. Returns the largest deviation of the sum from
+    G before this step.
     """
     sizes, most_off = noisy.shape[1], 0.0
     z = np.empty(sizes)
     for area in range(len(noisy)):
         highest = -np.inf
-        for j in range(np.uint64(sizes)):
-            z[j] = noisy[area, j] + above[parents[area], j] - (0.0 if leaves else own[area, j])
+        for j in range(np.uint64(sizes)):  # without a sign, so that the loop is compiled to vector instructions
+            z[j] = noisy[area, j] + t_above[parents[area], j] - (0.0 if leaves else t_of_areas[area, j])
             highest = max(highest, z[j])
         m, goal = prices[area], np.float64(totals[area])
         if goal == 0:
-            prices[area] = -highest
+            prices[area] = -highest  # the largest price at which all values are 0
             continue
-        for step in range(60):
+        for step in range(_MOST_NEWTON_STEPS):
             over, active = -goal, 0
             for j in range(np.uint64(sizes)):
                 value = z[j] + m
@@ -184,31 +192,35 @@ def compute_total_prices(noisy, above, parents, own, leaves, totals, prices):  #
                 most_off = max(most_off, abs(over))
             if abs(over) < _NEWTON:
                 break
-            m = m - over / active if active else goal - highest
+            if active:
+                m -= over / active
+            else:  # the sum is 0; start where the largest value alone is G
+                m = goal - highest
         prices[area] = m
     return most_off
 
 
 @kernel
 def _compute_child_prices(
-    own: Reals, noisy: Counts, totals: Reals, prices_of_children: Reals, leaves: bool, prices: Reals
+    own: Reals, noisy: Counts, totals: Reals, t_of_children: Reals, leaves: bool, prices: Reals
 ) -> None:
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
-    The sum is over the children c. z_c is the y of :func:`compute_real_solution` of c without t, and ``own`` - t that
-    of the area. ``noisy`` has the noisy values of the children, ``totals`` their m, and ``prices_of_children`` their t,
-    one row of zeros if the children are ``leaves``.
+    The sum is over the children c. z_c is the y of :func:`compute_real_solution` for c without t, and ``own`` - t is
+    the y of the area. ``noisy`` has the noisy values of the children, ``totals`` their m, and ``t_of_children`` their
+    t, which is one row of zeros if the children are ``leaves``.
     """
-    children, sizes, block = noisy.shape[0], noisy.shape[1], 512
+    children, sizes = noisy.shape
+    block = 512  # sizes are solved in blocks whose arrays stay in the processor's cache
     over, active = np.empty(block), np.empty(block)
     for first in range(0, sizes, block):
         width = min(block, sizes - first)
-        for _ in range(60):
+        for _ in range(_MOST_NEWTON_STEPS):
             for i in range(np.uint64(width)):
                 over[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
-                m, t_of_child = totals[child], prices_of_children[0 if leaves else child]
+                m, t_of_child = totals[child], t_of_children[0 if leaves else child]
                 for i in range(np.uint64(width)):
                     value = noisy[child, first + i] + m + prices[first + i] - t_of_child[first + i]
                     over[i] += max(value, 0.0)
@@ -222,11 +234,11 @@ def _compute_child_prices(
 
 
 def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """Return the nearest histograms that meet the constraints, by the best change of at most one group per entry.
+    """Return the nearest histograms that meet the constraints. Each step makes the best change of at most one per cell.
 
-    ``histograms`` meet the constraints, and are those from which to start. For the other arguments and the result, see
-    :func:`fit_histograms_to_totals`; for the proof, the module. Raises OdError if the solver finds no optimum, or one
-    that breaks a constraint when it is rounded to integers.
+    The steps start from ``histograms``, which meet the constraints. For the other arguments and the result, see
+    :func:`fit_histograms_to_totals`. For the proof, see the module. Raises OdError if the solver finds no optimum, or
+    one that breaks a constraint when it is rounded to integers.
     """
     flat = np.concatenate([values.ravel() for values in histograms])
     target = np.concatenate([values.ravel() for values in noisy])
@@ -252,9 +264,10 @@ def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: l
 
 
 def _make_condition_matrix(frame: Frame) -> scipy.sparse.csc_array:
-    """Return the matrix whose product with a change (units added to, then removed from each cell) is 0 if it is valid.
+    """Return the matrix whose product with a valid change is 0; shape (conditions, 2 * cells).
 
-    Then children still sum to their parents, and leaf areas keep their numbers of groups.
+    A change is a vector of the units added to each cell, then of those removed from each cell. After a valid change,
+    children still sum to their parents, and leaf areas keep their numbers of groups.
     """
     sizes, leaves = frame.top_code + 1, len(frame.groups)
     first_areas = np.cumsum([0, *map(frame.geography.size, frame.levels)])  # numbered level by level, top first
@@ -270,7 +283,10 @@ def _make_condition_matrix(frame: Frame) -> scipy.sparse.csc_array:
 
 
 def round_optimum(result: Any) -> Counts:
-    """Return the rounded unknowns of an integer program. Raises OdError if the solver found no optimum."""
+    """Return the unknowns of a solved integer program as integers. Raises OdError if the solver found no optimum.
+
+    ``result`` is what ``scipy.optimize.milp`` returned.
+    """
     if not result.success:
         raise _make_solver_error("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
     units: Counts = np.rint(result.x).astype(np.int64)
@@ -313,6 +329,9 @@ def fit_histograms_to_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 _STEPS = 1024
 """Number of buckets per group when :func:`_add_units` sorts cells by their distance from the real solution y."""
 
+_BUCKETS = 4 * _STEPS
+"""Number of buckets, for the distances from 1 down to -3."""
+
 
 def round_relaxed_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
     """Round the solution over the reals to integer histograms with the number of groups of every area.
@@ -332,8 +351,8 @@ def round_relaxed_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices
 def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, above: Counts) -> Counts:
     """Divide ``above``, the histograms of level k, among the children, and return the histograms of level k + 1.
 
-    They have the numbers of groups of their areas, and are ``near`` the real numbers that are returned for a range of
-    areas of level k + 1.
+    The result has the numbers of groups of the areas, and is near the real histograms that the function ``near``
+    returns for a range of areas of level k + 1.
     """
     first_child, totals = frame.geography.first_child[k], frame.count_groups(k + 1)
     below = np.empty((len(totals), above.shape[1]), dtype=np.int64)
@@ -347,7 +366,7 @@ def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
 
 
 def round_by_largest_remainders(y: Reals, total: int) -> Counts:
-    """Round real numbers y to integers of at least 0, in the shape of y, that sum to ``total``, which is at least 0."""
+    """Round the numbers y to integers of at least 0 that sum to ``total``, which is at least 0; shape as y."""
     shared: Counts = np.maximum(np.floor(y), 0).astype(np.int64)
     while True:
         missing = total - int(shared.sum())
@@ -366,9 +385,10 @@ def round_by_largest_remainders(y: Reals, total: int) -> Counts:
 def _round_to_sums(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     """Write integers of at least 0 near y into ``shared``, with the row sums ``rows`` and the column sums ``columns``.
 
-    A row is a child, and a column is a size. ``columns`` is overwritten. Each cell starts at floor(y) or 0. Rows and
-    columns lack the same number of units in total, so while a row lacks a unit, some column lacks one too, and the sums
-    are met for every y.
+    A row is a child, and a column is a size. ``columns`` is overwritten. Each cell starts at floor(y) or 0. Units are
+    removed from the columns and rows with too large sums, until no sum is too large, and then added. Rows and columns
+    lack the same number of units in total. So while a row lacks a unit, some column lacks one too, and the sums are met
+    for every y.
     """
     rows = rows.copy()
     for child in range(len(rows)):
@@ -383,7 +403,10 @@ def _round_to_sums(y, rows, columns, shared):  # type: ignore[no-untyped-def]  #
 
 @kernel
 def _remove_units(y: Reals, shared: Counts, rows: Counts, columns: Counts) -> None:
-    """Remove units from the rows with too large sums (``rows`` below 0): those of the cells that exceed y most."""
+    """Remove units from the rows with too large sums, one after the other from the cell that exceeds y most.
+
+    ``rows`` and ``columns`` have the units that each sum of ``shared`` lacks, below 0 if the sum is too large.
+    """
     for row in range(len(rows)):
         while rows[row] < 0:
             farthest = -1
@@ -400,23 +423,22 @@ def _remove_units(y: Reals, shared: Counts, rows: Counts, columns: Counts) -> No
 
 @kernel
 def _add_units(y: Reals, rows: Counts, columns: Counts, shared: Counts) -> None:
-    """Add units to ``shared`` until no unit is missing. ``rows`` and ``columns`` have the missing units of each sum.
+    """Add units to ``shared`` until no unit is missing. ``rows`` and ``columns`` have the units that each sum lacks.
 
     Each round visits the cells whose row and column both lack units, those furthest below y first, by buckets and then
     by position. From the third round on, a cell gets all units that both lack, so that few rounds are needed.
     """
     children, sizes = y.shape
-    buckets = 4 * _STEPS
     units_missing = rows.sum()
     rounds = 0
     while units_missing > 0:
-        cells_in_bucket = np.zeros(buckets + 1, dtype=np.int64)
+        cells_in_bucket = np.zeros(_BUCKETS + 1, dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
                 for j in range(sizes):
                     if columns[j] > 0:
                         cells_in_bucket[_compute_bucket(y[child, j] - shared[child, j]) + 1] += 1
-        starts = np.cumsum(cells_in_bucket)
+        starts = np.cumsum(cells_in_bucket)  # of each bucket in the sorted cells; the last entry is their number
         cells = np.empty(starts[-1], dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
@@ -440,4 +462,4 @@ def _add_units(y: Reals, rows: Counts, columns: Counts, shared: Counts) -> None:
 @kernel
 def _compute_bucket(distance: float) -> np.int64:
     """Return the bucket of a cell by its distance, y minus the cell: 0 for 1 or more, the last for -3 or less."""
-    return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), 4.0 * _STEPS - 1.0))
+    return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), _BUCKETS - 1.0))

@@ -105,9 +105,9 @@ class Frame:
         return np.add.reduceat(of_leaves, first, axis=0)
 
     def count_query_values(self, query: Query, level: int) -> Counts:
-        """Return the number of query values of every area of a level; shape (areas,).
+        """Return the number of values that a query has in every area of a level; shape (areas,).
 
-        Level 0, the whole space, has one value: the largest size, from which the top code is estimated.
+        Level 0, the whole space, has one value, whatever the query: the largest size, which estimates the top code.
         """
         if level == 0 or query == "numbers":
             return np.ones(self.geography.size(level), dtype=np.int64)
@@ -164,12 +164,15 @@ class GroupSizes(Confidential):
         return int(self.size @ self.groups)
 
     def iterate_column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Yield the area and the size of each group, for the fingerprint; see ``ledger.staged_files.Counted``."""
-        ends = np.cumsum(self.groups)  # of each row, in the numbers of the groups
+        """Yield the area and the size of each group, in pieces of at most ``PIECE`` groups.
+
+        They are read for the fingerprint; see ``ledger.staged_files.Counted``.
+        """
+        ends = np.cumsum(self.groups)  # groups are numbered in order; those of a row end before its entry
         total = int(ends[-1]) if len(ends) else 0
         for first in range(0, total, PIECE):
-            numbers = np.arange(first, min(first + PIECE, total))
-            rows = np.searchsorted(ends, numbers, side="right")
+            group_numbers = np.arange(first, min(first + PIECE, total))
+            rows = np.searchsorted(ends, group_numbers, side="right")
             yield self.area[rows].astype(np.int64), self.size[rows]
 
     @classmethod
@@ -180,7 +183,7 @@ class GroupSizes(Confidential):
 
         Its columns are ``area`` (text code of a leaf area), ``size`` (number of members, an integer of at least 0) and
         either ``group`` (a unique name) or ``groups`` (number of groups of this size in the area, an integer of at
-        least 0), or have the names that ``columns`` gives by these. A file is read as in
+        least 0). ``columns`` gives the names of these columns in the table where they differ. A file is read as in
         :func:`od_core.records.callers_table.read_table`.
 
         Raises OdError if a column is missing, both ``group`` and ``groups`` are there, a group is listed twice or has
@@ -188,21 +191,21 @@ class GroupSizes(Confidential):
         of groups (or their sum) is not an integer from 0 to 2^53. No message quotes a size or a number of groups.
         """
         name_of = resolve_column_names(columns, ("group", "area", "size", "groups"))
-        by_name, by_number = name_of["group"], name_of["groups"]
-        keys, numbers = [name_of["area"], name_of["size"]], [name_of["size"], by_number]
-        read = partial(read_table, groups, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN")
-        frame, present, _ = read(keys, [by_number, by_name])
-        if {by_name, by_number} <= set(present):
-            both = f"both column {by_name!r}, of single groups, and column {by_number!r}, of numbers"
+        group_column, number_column = name_of["group"], name_of["groups"]
+        required, numeric = [name_of["area"], name_of["size"]], [name_of["size"], number_column]
+        read = partial(read_table, groups, numbers=numeric, named="the groups", code="OD-GROUPS-COLUMN")
+        frame, present, _ = read(required, [number_column, group_column])
+        if {group_column, number_column} <= set(present):
+            both = f"both column {group_column!r}, of single groups, and column {number_column!r}, of numbers"
             raise _make_group_list_error("OD-GROUPS-COLUMN", f"the groups have {both}")
-        if not {by_name, by_number} & set(present):
-            read([by_name, *keys])  # raises the error of a missing column
+        if not {group_column, number_column} & set(present):
+            read([group_column, *required])  # raises the error of a missing column
         areas, sizes = frame[name_of["area"]], frame[name_of["size"]]
-        if by_number in present:
+        if number_column in present:
             size = _convert_to_whole_numbers(sizes, *_SIZE)
             area = _find_leaf_areas(areas, geography)
-            return cls.from_counts(area, size, _convert_to_whole_numbers(frame[by_number], *_NUMBER))
-        names = frame[by_name]
+            return cls.from_counts(area, size, _convert_to_whole_numbers(frame[number_column], *_NUMBER))
+        names = frame[group_column]
         if names.isna().any():
             raise _make_group_list_error("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
         twice = names.duplicated()
@@ -232,16 +235,16 @@ class GroupSizes(Confidential):
         return cls(area[order], size[order])
 
     def add_empty_groups(self, groups: Counts) -> GroupSizes:
-        """Return these groups and, for each area, some more that have no members; shape (areas,)."""
+        """Return these groups, and in each area as many groups without members as ``groups`` says; shape (areas,)."""
         size = np.concatenate([np.zeros_like(groups), self.size])
         area = np.concatenate([np.arange(len(groups), dtype=np.int32), self.area])
-        number = np.concatenate([groups, self.groups])
+        counts = np.concatenate([groups, self.groups])
         order = np.lexsort((size, area))
-        order = order[number[order] > 0]
-        return GroupSizes(area[order], size[order], number[order])
+        order = order[counts[order] > 0]  # a row has at least 1 group
+        return GroupSizes(area[order], size[order], counts[order])
 
     def hold_to_numbers(self, first: Numbers, numbers: Counts) -> GroupSizes:
-        """Return as many groups of every area of a level as ``numbers`` says: the largest, and further ones of size 0.
+        """Return as many groups of every area of a level as ``numbers`` says: its largest ones, filled up with size 0.
 
         One member more or less in these groups changes the size of one group of the result by at most 1, for any
         numbers; for the proof, see ``docs/explanation/group-sizes.md``. The result has the numbers of the areas of the
@@ -254,8 +257,9 @@ class GroupSizes(Confidential):
         area = (np.searchsorted(first, self.area, side="right") - 1).astype(np.int32)
         order = np.lexsort((-self.size, area))
         area, size, groups = area[order], self.size[order], self.groups[order]
-        larger = np.cumsum(groups) - groups
-        larger -= np.append(larger, 0)[np.searchsorted(area, area)]  # without the groups of areas before
+        groups_before = np.cumsum(groups) - groups
+        first_row = np.searchsorted(area, area)  # of the area of each row
+        larger = groups_before - groups_before[first_row]  # groups of the area in the rows before, none of them smaller
         kept = np.clip(numbers[area] - larger, 0, groups)
         missing = numbers.copy()
         np.subtract.at(missing, area, kept)
@@ -279,7 +283,7 @@ _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
 
 
 def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
-    """Return the leaf area number of each code. Raises OdError if one is not that of a leaf area, or not text."""
+    """Return the leaf area number of each code. Raises OdError if a code is not text or not that of a leaf area."""
     kind = find_unexpected_type(areas)
     if kind is not None:
         message = f"column {areas.name!r} holds {kind}; codes must be text, because numbers lose leading zeros"
@@ -295,7 +299,10 @@ def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
 
 
 def _convert_to_whole_numbers(column: pd.Series, code: str, named: str) -> Counts:
-    """Return a column of sizes or numbers. Raises OdError if one is not an integer from 0 to 2^53."""
+    """Return a column of sizes or numbers as integers. Raises OdError if a value is not an integer from 0 to 2^53.
+
+    The error has the ``code``, and names a value as ``named``, such as "a size".
+    """
 
     def make_error(fault: str, _: int | None) -> OdError:
         words = "is not a whole number from 0 to 2^53"
@@ -307,7 +314,10 @@ def _convert_to_whole_numbers(column: pd.Series, code: str, named: str) -> Count
 
 
 def _make_group_list_error(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
-    """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
+    """Return the OdError for a wrong list of groups.
+
+    ``detail`` quotes a value of the list. It is confidential, because with a wrong path, the file may be the records.
+    """
     return OdError(code, message, next_step=f"correct the list of groups{advice}", confidential_detail=detail)
 
 
@@ -324,13 +334,16 @@ class Grouping:
     def list_codes(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
         """Return the public codes that the column ``origin`` of a record may have, and the leaf area number of each.
 
-        By default, they are those of the leaf areas. Raises OdError if a list of groups is invalid or does not match
-        the geography.
+        By default, the codes are those of the leaf areas. Groupings by a list override this, and raise OdError if the
+        list is invalid or does not match the geography.
         """
         return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
 
     def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
-        """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
+        """Return the public number of groups of every leaf area in a period of ``days`` days; shape (leaf areas,).
+
+        By default, every listed code is a group or, if :attr:`by_day`, one group a day.
+        """
         _, area = self.list_codes(geography)
         codes_per_area = np.bincount(area, minlength=len(geography.zones)).astype(np.int64)
         return codes_per_area * days if self.by_day else codes_per_area
@@ -340,16 +353,16 @@ class Grouping:
     ) -> GroupSizes:
         """Count the records of every group in a period. The result is confidential.
 
-        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped, up to
-        a share of ``fault_threshold``. Whether a record is faulty does not depend on other records. ``records`` is a
-        Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
+        By default, a record is faulty if its code is not listed or if it is from another period. Faulty records are
+        dropped, up to a share of ``fault_threshold``. Whether a record is faulty does not depend on other records.
+        ``records`` is a Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
 
         Raises:
             OdError: too many records are faulty, or the records cannot be read.
         """
         codes, area = self.list_codes(geography)
         listed = pa.table({"code": pa.array(codes, pa.string()), "number": np.arange(len(codes))})
-        group, unknown = "number", "NULL"
+        group, unknown = "number", "NULL"  # SQL: the number of a record's group, and of an unlisted code
         if self.by_day:
             first, days = Period(period).first.isoformat(), Period(period).days
             # A time just before midnight may have been rounded up to the next day, so days are clipped to the period.
@@ -419,7 +432,7 @@ class SeenGroups(Grouping):
     ) -> GroupSizes:
         """Return the groups that have a record; see :meth:`Grouping.count_records`.
 
-        Records have the code of the group in the field of users. One without any is faulty, too.
+        Records have the code of the group in the field of users. A record without such a code is faulty, too.
         """
         codes = pa.table({"code": pa.array(geography.zones, pa.string()), "number": np.arange(len(geography.zones))})
         unknown = "NULL" if geography.unknown is None else str(geography.zones.index(geography.unknown))
@@ -437,7 +450,11 @@ class SeenGroups(Grouping):
 
 
 def _read_public_list(file: Path, columns: Mapping[str, str], geography: Geography) -> tuple[pd.DataFrame, GroupSizes]:
-    """Return a public list as text, and its groups, without members. Raises OdError, with the file, if it is wrong."""
+    """Return a public list as a table of text, and its groups, which have no members.
+
+    ``columns`` has the name in the file of each column of the table. Raises OdError, with the name of the file, if the
+    list is invalid.
+    """
     table = read_zones(file)
     missing = [name for name in columns.values() if name not in table.columns]
     if missing:
@@ -471,7 +488,7 @@ class NumberedGroups(Grouping):
     groups: str = "groups"
 
     def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
-        """Return the public number of groups of every leaf area, the same for any days; see the base class."""
+        """Return the public number of groups of every leaf area, whatever ``days`` is; shape (leaf areas,)."""
         _, groups = _read_public_list(self.file, {"area": self.area, "groups": self.groups}, geography)
         return groups.count_per_area(geography)
 

@@ -66,9 +66,9 @@ class NoisyGroups:
     ) -> NoisyGroups:
         """Return the noisy values of the areas of a level, summed from the first measured level as fine or finer.
 
-        ``measured`` has the number and the noisy values of each measured level, top first; the last are the leaf areas,
-        which every mechanism measures. Level 0 is the whole space.
-        Noisy sizes are not numbers of groups, so they are not summed.
+        ``measured`` has the number and the noisy values of each measured level, top first. The last level is the leaf
+        areas, which every mechanism measures. ``level`` may be 0, the whole space. Noisy sizes are not numbers of
+        groups, so they are not summed.
         """
         measured_level, noisy = next((number, values) for number, values in measured if number >= level)
         geography = frame.geography
@@ -80,16 +80,16 @@ class NoisyGroups:
         return cls(query, scale, frame.least_sizes, frame.count_groups(level), areas, noisy)
 
     def bound_cumulative_counts(self, sizes: Counts, *, exact: bool = True) -> tuple[Counts, Counts]:
-        """Return the bounds of the number of groups of at most each size; shape (areas, sizes) each.
+        """Return the lower and upper bounds of the number of groups of at most each size; shape (areas, sizes) each.
 
-        The ``sizes``, or numbers of brackets, are ascending, from 0 to K - 1. Bounds from noisy sizes that are not
-        ``exact`` are Wilson's.
+        The ``sizes``, or numbers of brackets, ascend, from 0 to K - 1. If ``exact`` is false, bounds from noisy sizes
+        are Wilson's (:func:`_compute_wilson_end`). ``exact`` does not matter for other queries.
         """
         if self.query == "sizes":
             return self._bound_from_noisy_sizes(sizes, _compute_exact_end if exact else _compute_wilson_end)
         estimate, variance = self._estimate_cumulative_counts(sizes)
         lower, upper = compute_lower_bound(estimate, variance), compute_upper_bound(estimate, variance)
-        if self.query == "cumulative":  # of one draw, the quantile of the noise is known exactly
+        if self.query == "cumulative":  # areas measured by one draw, whose quantile is known exactly
             is_single, reach = self.areas == 1, compute_laplace_reach(self.scale)
             single_draws = self.noisy[np.ix_(is_single, sizes)]
             lower[is_single] = np.maximum(single_draws - reach, 0)
@@ -112,18 +112,18 @@ class NoisyGroups:
         return estimate, variance
 
     def bound_members(self) -> tuple[Counts, Counts]:
-        """Return the bounds of the number of members of each area; shape (areas,) each.
+        """Return the lower and upper bounds of the number of members of each area; shape (areas,) each.
 
-        A group of more than K members counts as one of K, and one of a bracket as one of its least size.
+        A group of more than K members counts as K members, and a group of a bracket as the bracket's least size.
         """
         top, groups = int(self.least_sizes[-1]), self.groups.astype(np.float64)
         estimate: NDArray[Any]
-        draws: NDArray[Any]  # of the variance of the noise, in all
+        draws: NDArray[Any]  # variance of the estimate, in variances of one noisy value
         if self.query == "sizes":
             ends = np.concatenate([[0], np.cumsum(self.groups)])
             estimate = np.diff(np.concatenate([[0], np.cumsum(self.noisy)])[ends]).astype(np.float64)
             draws = groups
-        elif self.query == "cumulative":  # the sizes of groups sum to the groups above each size
+        elif self.query == "cumulative":  # an area's members are the sum, over sizes j >= 0, of its groups above j
             to_next_size = np.diff(self.least_sizes)
             estimate = top * groups - self.noisy @ to_next_size
             draws = self.areas * float(to_next_size @ to_next_size)
@@ -145,7 +145,12 @@ class NoisyGroups:
     def _bound_from_noisy_sizes(
         self, sizes: Counts, compute_end: Callable[[Reals, Reals, int], Reals]
     ) -> tuple[Counts, Counts]:
-        """Return the bounds from noisy sizes; for the proof, see ``docs/explanation/group-sizes.md``, "Intervals"."""
+        """Return the lower and upper bounds of the number of groups of at most each size; shape (areas, sizes) each.
+
+        ``compute_end`` is :func:`_compute_exact_end` or another function with its arguments and result. At a distance
+        d, the indicators are whether noisy sizes are at most j - d, or j + d. ``beyond`` is the probability that noise
+        is above d. For the proof, see ``docs/explanation/group-sizes.md``, section "Intervals".
+        """
         groups = self.groups[:, np.newaxis].astype(np.float64)
         lower = np.zeros((len(groups), len(sizes)))
         upper = lower + groups
@@ -161,10 +166,10 @@ class NoisyGroups:
         return np.ceil(lower - _ROUNDING).astype(np.int64), np.floor(upper + _ROUNDING).astype(np.int64)
 
     def _make_size_counter(self) -> Callable[[Counts], Reals]:
-        """Return a function that counts the noisy sizes of each area up to given bounds; shape (areas, bounds).
+        """Return a function that counts the noisy sizes of each area up to each bound; shape (areas, bounds).
 
-        A key is area * width + (size - least), so one sorted array counts in all areas. Sizes are clipped to [-reach,
-        K + reach]. All bounds lie within, so no count changes.
+        A key is area * width + (size - least), so one sorted array of keys serves all areas. Sizes are clipped to
+        [-reach, K + reach]. No count changes, because all bounds of the caller lie within this range.
         """
         reach = math.ceil(_SHIFTS[-1] * self.scale)
         least, most = -reach, self.top_code + reach
@@ -185,9 +190,10 @@ _ROUNDING = 1e-6
 
 
 def _compute_exact_end(successes: Reals, trials: Reals, sign: int) -> Reals:
-    """Return the lower (``sign`` -1) or upper (1) end of the exact interval [clopper1934use] of a mean.
+    """Return an end of the exact interval [clopper1934use] of the expected number of successes; shape (areas, sizes).
 
-    ``successes`` of ``trials`` independent indicators are 1; shapes (areas, sizes) and (areas, 1).
+    The end is the lower (``sign`` -1) or the upper one (1). ``successes`` of ``trials`` independent indicators are 1;
+    shapes (areas, sizes) and (areas, 1).
     """
     if sign < 0:
         share = scipy.special.betaincinv(successes, trials - successes + 1, _TAIL)
@@ -198,9 +204,10 @@ def _compute_exact_end(successes: Reals, trials: Reals, sign: int) -> Reals:
 
 
 def _compute_wilson_end(successes: Reals, trials: Reals, sign: int) -> Reals:
-    """Return an end of Wilson's score interval [wilson1927probable] instead, as in the bundles of earlier versions.
+    """Return an end of Wilson's score interval [wilson1927probable] of the expected number of successes.
 
-    It fails up to twice as often with few groups. See :func:`_compute_exact_end`.
+    Bundles of earlier versions have these intervals, which fail up to twice as often with few groups. For the
+    arguments and the shape, see :func:`_compute_exact_end`.
     """
     squared = _DEVIATIONS_OF_SHIFTS**2
     share = np.divide(successes, trials, out=np.zeros_like(successes), where=trials > 0)
@@ -212,12 +219,12 @@ def _compute_wilson_end(successes: Reals, trials: Reals, sign: int) -> Reals:
 def list_interval_sizes(top_code: int) -> Counts:
     """Return the sizes at which bundles have intervals: those below the top code with at most two significant digits.
 
-    So the number of sizes grows with the logarithm of the top code, and neighbours differ by a tenth at most.
+    So the number of sizes grows with the logarithm of the top code, and neighbours above 10 differ by at most a tenth.
     """
     listed = {digits * 10**zeros for zeros in range(len(str(top_code))) for digits in range(100)}
     return np.array(sorted(size for size in listed if size < top_code), dtype=np.int64)
 
 
 def list_interval_cells(frame: Frame) -> Counts:
-    """Return the cells of a histogram up to which bundles have intervals: all brackets but the last, or some sizes."""
+    """Return the cells of a histogram at which bundles have intervals: all brackets but the last, or some sizes."""
     return np.arange(frame.top_code) if frame.brackets else list_interval_sizes(frame.top_code)

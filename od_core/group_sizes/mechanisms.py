@@ -16,6 +16,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.projection.onto_parents import project_children_euclidean
+from od_core.geography.geography import Numbers
 from od_core.group_sizes.area_curves import NoisyAreas, fit_least_absolute, fit_least_squares
 from od_core.group_sizes.area_totals import (
     compute_real_solution,
@@ -51,14 +52,15 @@ class GroupSizeMechanism(Mechanism, Protocol):
 
     @property
     def leaves_alone(self) -> bool:
-        """True if the leaf areas get the whole budget and no other level is measured. By default, all levels are."""
+        """True if the leaf areas get the whole budget, and no other level is measured. By default, all are measured."""
         return False
 
     def list_level_queries(self, depth: int) -> tuple[Query, ...]:
         """Return the query of each measured level, top first, of a geography with ``depth`` levels.
 
-        The noise on their values must have the same scale. By default, all levels have the same query. Raises OdError
-        if the mechanism does not fit the number of levels.
+        By default, all measured levels have the query :attr:`query`. A mechanism with several queries overrides this.
+        The noise on the values of all levels must have the same scale. Overrides raise OdError if the mechanism does
+        not fit the number of levels.
         """
         return (self.query,) * (1 if self.leaves_alone else depth)
 
@@ -106,11 +108,15 @@ class MergedLevels(GroupSizeMechanism):
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
         """Return the sizes of the groups of a level, estimated from its own noisy values alone.
 
-        By default, noisy sizes are pooled by least squares, so the size of a run of S groups is the mean of their
-        S noisy values. Its variance is about 2 / (S eps^2), where eps is the epsilon that the level is charged. Noisy
-        cumulative counts are fitted likewise, where the variance of a size that n groups of an area share is taken as
-        4 / (n eps^2) [kuo2018countofcounts, section 5.1.2]. A noisy histogram is replaced by the nearest one with the
-        area's number of groups. The ``scale`` of the noise is the same at all levels.
+        By default, it depends on the query:
+
+        - Noisy sizes are pooled by least squares, so the size of a run of S groups is the mean of their S noisy values.
+          Its variance is about 2 / (S eps^2), where eps is the epsilon that the level is charged.
+        - Noisy cumulative counts are made to ascend by ``regression``. The variance of a size that n groups of an area
+          share is taken as 4 / (n eps^2) [kuo2018countofcounts, section 5.1.2].
+        - A noisy histogram is replaced by the nearest one with the area's number of groups.
+
+        ``scale``, that of the noise, is read by overrides only.
         """
         totals = frame.count_groups(level)
         offsets = np.append(0, np.cumsum(frame.count_query_values(self.query, level)))
@@ -134,11 +140,17 @@ class MergedLevels(GroupSizeMechanism):
 def estimate_posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
     """Return the sizes of the groups of a level, from the differences of posterior means of cumulative counts.
 
-    ``noisy`` has the noisy values of the query ``cumulative`` or ``sizes``; see :meth:`MergedLevels.estimate_level`.
+    ``noisy`` has the noisy values of the query of the mechanism, ``cumulative`` or ``sizes``, and ``scale`` is that of
+    the noise; see :meth:`MergedLevels.estimate_level`, which this overrides.
     """
-    offsets = np.append(0, np.cumsum(frame.count_query_values(mechanism.query, level)))
-    of_sizes = mechanism.query == "sizes"
-    areas = NoisyAreas(noisy.reshape(-1), offsets, frame.count_groups(level), frame.top_code, of_sizes, scale)
+    areas = NoisyAreas(
+        noisy=noisy.reshape(-1),
+        offsets=np.append(0, np.cumsum(frame.count_query_values(mechanism.query, level))),
+        totals=frame.count_groups(level),
+        top_code=frame.top_code,
+        of_sizes=mechanism.query == "sizes",
+        scale=scale,
+    )
     return Runs.from_histograms(areas.estimate_histograms())
 
 
@@ -247,8 +259,8 @@ class MixedQueries(MergedLevels):
     name: ClassVar[str] = "mixed"
 
     def __post_init__(self) -> None:
-        given = self.queries.split(",") if isinstance(self.queries, str) else self.queries
-        queries = tuple(query.strip() if isinstance(query, str) else query for query in given)
+        names = self.queries.split(",") if isinstance(self.queries, str) else self.queries
+        queries = tuple(name.strip() if isinstance(name, str) else name for name in names)
         for query in queries:
             step = "choose cumulative or sizes for each level"
             refuse_unknown("query of mixed", query, get_args(Leaf), code="OD-GROUPS-QUERIES", next_step=step)
@@ -265,37 +277,41 @@ class MixedQueries(MergedLevels):
         return self.list_level_queries(len(self.queries))[-1]
 
     def list_level_queries(self, depth: int) -> tuple[Query, ...]:
-        """Return the queries; see :meth:`GroupSizeMechanism.list_level_queries`."""
+        """Return the queries. Raises OdError if their number is not ``depth``, the number of levels."""
         if len(self.queries) != depth:
             message = f"{len(self.queries)} queries are given for a geography of {depth} levels"
             raise OdError("OD-GROUPS-QUERIES", message, next_step="give cumulative or sizes for each level, top first")
         return tuple(self.queries)  # type: ignore[arg-type]  # checked
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level, with weights that compare; see the base class."""
+        """Return the sizes of the groups of a level, estimated by its query; see the base class.
+
+        Weights by sizes are doubled, because a size has half the variance by sizes. So weights of all levels compare.
+        """
         if self.queries[level - 1] == "cumulative":
             return Cumulative().estimate_level(frame, level, noisy, scale)
         runs = Sizes().estimate_level(frame, level, noisy, scale)
-        return Runs(runs.first, runs.groups, 2 * runs.totals, 2 * runs.weights)
+        return Runs(runs.first, runs.groups, totals=2 * runs.totals, weights=2 * runs.weights)
 
 
 def fit_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
     """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
 
-    ``noisy`` has the cumulative counts for the sizes 0 to K - 1 of areas with some ``totals`` of groups.
+    ``totals`` has the number of groups of each area; shape (areas,). ``noisy`` has the noisy cumulative counts for the
+    sizes 0 to K - 1; shape (areas, K).
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
     def fit_piece(begin: int) -> Counts:
-        highest, values = totals[begin : begin + rows], noisy[begin : begin + rows]
+        upper, values = totals[begin : begin + rows], noisy[begin : begin + rows]
         offsets = np.arange(len(values) + 1) * values.shape[1]
         if regression == "least_absolute":
-            least, greatest = fit_least_absolute(values.reshape(-1), offsets, highest)
-            rounded = (least + greatest + 1) // 2
+            least, greatest = fit_least_absolute(values.reshape(-1), offsets, upper)
+            rounded = (least + greatest + 1) // 2  # midpoints
         else:
-            _, lengths, sums = fit_least_squares(values.reshape(-1), offsets, highest)
-            rounded = np.repeat((2 * sums + lengths) // (2 * lengths), lengths)
-        return np.diff(rounded.reshape(values.shape), prepend=0, append=highest[:, np.newaxis])
+            _, lengths, sums = fit_least_squares(values.reshape(-1), offsets, upper)
+            rounded = np.repeat((2 * sums + lengths) // (2 * lengths), lengths)  # means
+        return np.diff(rounded.reshape(values.shape), prepend=0, append=upper[:, np.newaxis])
 
     return np.concatenate(list(map_in_order(fit_piece, range(0, len(noisy), rows))))
 
@@ -381,7 +397,8 @@ class WithAreaTotals(GroupSizeMechanism):
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`.
 
-        ``scale`` is read only without ``area_totals``. It affects the running time and the choice among near results.
+        ``scale`` is read only without ``area_totals``. It affects the running time and the choice among optimal
+        results.
         """
         histograms = noisy
         if self.query == "cumulative":
@@ -427,7 +444,8 @@ class HistogramRelaxed(GroupSizeMechanism):
         prices = compute_relaxed_prices(frame, noisy)
         histograms = []
         for k, values in enumerate(noisy):
-            y = compute_real_solution(frame, noisy, prices, k, slice(0, len(values)))
+            all_areas = slice(0, len(values))
+            y = compute_real_solution(frame, noisy, prices, k, all_areas)
             histograms.append(np.maximum(np.floor(y + 0.5), 0).astype(np.int64))
         return histograms
 
@@ -452,10 +470,10 @@ class CumulativeDP(WithAreaTotals):
 class TopDown(WithAreaTotals):
     """The TopDown algorithm: noisy histograms, then each area's histogram is divided among its children, top first.
 
-    The children of an area are estimated from their own noisy values, and no level learns from those below it. With the
-    number of groups of the top areas alone, each size of an area is a problem of its own, which is solved exactly. With
-    those of all areas, a problem has sums over children and over sizes. It is solved over the reals, and rounded as in
-    :mod:`od_core.group_sizes.area_totals`.
+    The children of an area are estimated from their own noisy values, and no level learns from the levels below it. If
+    only the top areas have their numbers of groups, each size of an area is a problem of its own, which is solved
+    exactly. If all areas have them (``area_totals``), a problem has sums over children and over sizes. It is solved
+    over the reals, and rounded as in :mod:`od_core.group_sizes.area_totals`.
 
     References:
         [abowd2022topdown]; [fioretto2019hierarchical, section 10] for the use with group sizes
@@ -471,30 +489,47 @@ class TopDown(WithAreaTotals):
         tops = project_children_euclidean(noisy[0].ravel(), frame.count_groups(1), np.arange(len(noisy[0]) + 1) * sizes)
         histograms = [tops.reshape(-1, sizes)]
         for level, values in enumerate(noisy[1:], start=2):
-            above, first = histograms[-1], frame.geography.first_child[level - 1]
+            above = histograms[-1]
             if self.area_totals:
                 nearest = _project_children(frame, level, values, above)
                 histograms.append(divide_among_children(frame, nearest.__getitem__, level - 1, above))
             else:
-                offsets = (np.arange(sizes)[:, np.newaxis] * len(values) + first[:-1]).ravel()
-                by_size = project_children_euclidean(values.T.ravel(), above.T.ravel(), np.append(offsets, values.size))
-                histograms.append(np.ascontiguousarray(by_size.reshape(sizes, -1).T))
+                first_child = frame.geography.first_child[level - 1]
+                histograms.append(_project_children_by_size(values, above, first_child))
         return histograms
 
 
+def _project_children_by_size(noisy: Counts, above: Counts, first_child: Numbers) -> Counts:
+    """Return the nearest integer histograms of a level whose sums over the children of each area are ``above``.
+
+    ``noisy`` has the noisy histograms of the level. The children of area a are ``first_child[a]:first_child[a + 1]``.
+    """
+    sizes = noisy.shape[1]
+    # The first value of each size and area, where the values of all areas follow each other size by size.
+    first_values = np.arange(sizes)[:, np.newaxis] * len(noisy) + first_child[:-1]
+    offsets = np.append(first_values.ravel(), noisy.size)
+    by_size = project_children_euclidean(noisy.T.ravel(), above.T.ravel(), offsets)
+    return np.ascontiguousarray(by_size.reshape(sizes, -1).T)
+
+
 def _project_children(frame: Frame, level: int, noisy: Counts, above: Counts) -> Reals:
-    """Return nearly the nearest real histograms of a level with its numbers of groups and the sums ``above``."""
+    """Return nearly the nearest real histograms of a level with its numbers of groups and the sums ``above``.
+
+    ``noisy`` has the noisy histograms of the level; the result has their shape.
+    """
     totals, parents = frame.count_groups(level), frame.geography.parents[level]
     first = frame.geography.first_child[level - 1]
     children = np.diff(first)[:, np.newaxis]
-    nothing = np.zeros((1, noisy.shape[1]))
+    no_price = np.zeros((1, noisy.shape[1]))
 
     def project_onto_sums(values: Reals) -> Reals:
         return values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
 
     def project_onto_totals(rows: slice, values: Reals) -> Reals:
         prices = np.zeros(len(values))
-        compute_total_prices(values, nothing, np.zeros_like(parents[rows]), nothing, True, totals[rows], prices)
+        are_leaves = True  # so that areas have no prices of their own
+        parent_rows = np.zeros_like(parents[rows])
+        compute_total_prices(values, no_price, parent_rows, no_price, are_leaves, totals[rows], prices)
         return np.maximum(values + prices[:, np.newaxis], 0.0)
 
     return project_onto_intersection(noisy.astype(np.float64), project_onto_sums, project_onto_totals)
@@ -570,10 +605,12 @@ VISIBLE = 2
 def choose_default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
-    All levels are measured if the noise is strong, so that biases of leaf areas add up, and many groups of a top area
-    have the same size: by cumulative counts if a top area has many groups for every size, else by sorted sizes.
-    Otherwise, the leaf areas alone are measured: by cumulative counts if a step that groups of one size form in them is
-    distinguished from the noise, else by sorted sizes. ``docs/explanation/group-sizes.md`` gives the reasons, and says
+    - If the noise is strong, so that biases of leaf areas add up, and many groups of a top area have the same size, all
+      levels are measured: by cumulative counts if a top area has many groups for every size, else by sorted sizes.
+    - Otherwise, the leaf areas alone are measured: by cumulative counts if the step that groups of one size form in
+      them stands out from the noise, else by sorted sizes.
+
+    ``docs/explanation/group-sizes.md`` gives the reasons, and says
     for which data the choice is wrong. ``epsilon`` is the whole budget.
     """
     scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes

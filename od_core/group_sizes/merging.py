@@ -90,7 +90,7 @@ class Runs:
 
 
 def compute_size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Counts]:
-    """Return two sort keys of the sizes ``totals / weights``: their rounded fractional parts, and integer parts.
+    """Return two sort keys of the sizes ``totals / weights``: the rounded fractional part and the integer part of each.
 
     Pass them to ``numpy.lexsort`` in this order: the last key is the primary one. Equal sizes have equal keys, and a
     larger size is never sorted before a smaller one. If all weights are below 2^26, different sizes have different
@@ -112,18 +112,19 @@ def make_level_histograms(frame: Frame, leaves: Runs) -> list[Counts]:
 
 
 def _find_first_runs(area: Counts, areas: int) -> Counts:
-    """Return the first run of each area from the ascending ``area`` of each run; see :class:`Runs`."""
+    """Return :attr:`Runs.first` of ``areas`` areas, from the ascending ``area`` of each run."""
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)
 
 
 def merge_levels(frame: Frame, levels: Sequence[Runs]) -> Runs:
-    """Merge the estimates of all measured ``levels``, top first, and return the sizes of the groups of the leaf areas.
+    """Merge the estimates of all measured ``levels``, top first, and return the runs of the leaf areas.
 
     Raises OdError if an area does not have its public number of groups, so that the matching would not end.
     """
     measured = frame.levels[-len(levels) :]
     for level, runs in zip(measured, levels, strict=True):
-        if not np.array_equal(np.diff(np.append(0, np.cumsum(runs.groups))[runs.first]), frame.count_groups(level)):
+        groups_before_run = np.append(0, np.cumsum(runs.groups))
+        if not np.array_equal(np.diff(groups_before_run[runs.first]), frame.count_groups(level)):
             message = "an area does not have its public number of groups before the merging"
             step = "correct the method of that level"
             raise OdError("OD-GROUPS-TOTALS", message, next_step=step, spent="draws already made stay charged")
@@ -134,8 +135,11 @@ def merge_levels(frame: Frame, levels: Sequence[Runs]) -> Runs:
 
 
 def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
-    """Merge the sizes of a level with those of the next level, and return the merged sizes of the next level."""
-    fan_out = np.diff(first_child)
+    """Merge the sizes of a level with those of the next level, and return the merged sizes of the next level.
+
+    The children of area a of the level are the areas ``first_child[a]:first_child[a + 1]`` of the next level.
+    """
+    fan_out = np.diff(first_child)  # number of children
     area = children.areas
     fraction, whole_part = compute_size_keys(children.totals, children.weights)
     of_parent = np.repeat(np.arange(len(fan_out)), fan_out)[area]
@@ -171,7 +175,7 @@ def _match_groups(parents, child_runs, children, tied, pieces):  # type: ignore[
     pieces_made = 0
     for parent in range(len(first) - 1):
         begin = end = child_runs[parent]
-        unmatched_below = np.int64(0)  # remaining groups in runs begin:end, the smallest size that has any
+        unmatched_below = np.int64(0)  # groups left in the children's runs begin:end, of the smallest size left
         for run in range(first[parent], first[parent + 1]):
             unmatched = groups[run]
             while unmatched > 0:
@@ -219,8 +223,8 @@ def _divide_in_proportion(matched: int, left: Counts, total: np.int64) -> Counts
 def refuse_too_many(frame: Frame, levels: Sequence[int], *, spent: str = NOTHING_SPENT) -> None:
     """Raise OdError if a table with some measured levels has too many groups or sizes for 64-bit sums.
 
-    A weight is at most twice the number of groups times that of levels, and a total at most that times the top code.
-    ``spent`` is whether budget was spent before.
+    A weight is at most twice the number of groups times the number of levels. A total is at most a weight times the top
+    code. ``spent`` is what the error says of the budget that was spent before.
     """
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 30:
         message = "the number of groups times the number of levels must be below 2^31, and the top code below 2^30"
@@ -235,11 +239,11 @@ def check_noisy(frame: Frame, queries: Sequence[Query], levels: Sequence[int], n
     """
     refuse_too_many(frame, levels)
     widths = [frame.count_query_values(query, level) for query, level in zip(queries, levels, strict=True)]
-    expected = [
+    shapes = [
         (int(width.sum()),) if query == "sizes" else (len(width), int(width[0]))
         for query, width in zip(queries, widths, strict=True)
     ]
-    if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):
+    if [values.shape for values in noisy] != shapes or any(values.dtype != np.int64 for values in noisy):
         message = "the noisy values do not have the shape of what the mechanism measures"
         step = "give 64-bit whole numbers, with one array per measured level, top first"
         raise OdError("OD-GROUPS-SHAPE", message, next_step=step)

@@ -51,20 +51,21 @@ def project_onto_intersection(
 ) -> Reals:
     """Return nearly the point nearest to ``noisy`` in both an affine set and a set of rows; shape (rows, columns).
 
-    The rows of the result are in their set, and its sums are off by about ``TOLERANCE`` at most, unless ``MOST_ROUNDS``
-    end the search. The distance may have further terms that depend on the sums alone.
+    The rows of the result are in their set. Its sums are off by about ``TOLERANCE`` at most, unless the search ends
+    after ``MOST_ROUNDS`` rounds. The distance may have further terms that depend on the sums alone.
 
     Args:
         noisy: the values of the rows.
         onto_sums: function that returns the nearest point in the affine set, as a new array.
-        onto_rows: function that returns the nearest points of some rows in their set, given the range of the rows.
+        onto_rows: function that returns the nearest points of some rows in their set, given the range of the rows and
+            their values.
     """
-    moved = np.zeros_like(noisy)  # by how much the rows were moved into their set
-    ahead = moved  # the same, continued by the momentum
+    moved = np.zeros_like(noisy)  # distance by which the rows were moved into their set
+    ahead = moved  # this distance, continued by the momentum
     momentum = 1.0
     for _ in range(MOST_ROUNDS):
-        point, following = onto_sums(noisy - ahead), np.empty_like(noisy)
-        move = partial(_move_rows_into_set, onto_rows, point, ahead, moved, following)
+        point, next_moved = onto_sums(noisy - ahead), np.empty_like(noisy)
+        move = partial(_move_rows_into_set, onto_rows, point, ahead, moved, next_moved)
         largest_change, uphill = 0.0, 0.0
         for change_of_rows, uphill_of_rows in map_in_order(move, iterate_row_ranges(*noisy.shape)):
             largest_change = max(largest_change, change_of_rows)
@@ -72,27 +73,27 @@ def project_onto_intersection(
         if largest_change < TOLERANCE:
             break
         if uphill > 0:
-            momentum, ahead = 1.0, following
+            momentum, ahead = 1.0, next_moved
         else:
             next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-            ahead = following + (momentum - 1) / next_momentum * (following - moved)
+            ahead = next_moved + (momentum - 1) / next_momentum * (next_moved - moved)
             momentum = next_momentum
-        moved = following
+        moved = next_moved
     return point
 
 
 def _move_rows_into_set(
-    onto_rows: Callable[[slice, Reals], Reals], point: Reals, ahead: Reals, moved: Reals, following: Reals, rows: slice
+    onto_rows: Callable[[slice, Reals], Reals], point: Reals, ahead: Reals, moved: Reals, next_moved: Reals, rows: slice
 ) -> tuple[float, float]:
-    """Move some rows of ``point`` into their set, and write by how much into ``following``.
+    """Move the rows of ``point`` in the range ``rows`` into their set, and write the distances into ``next_moved``.
 
-    Return the largest change of a value, and a number that is above 0 in total if the momentum led away.
+    Return the largest change of a value, and these rows' part of a sum that is above 0 if the momentum led away.
     """
     free = point[rows] + ahead[rows]
     inside = onto_rows(rows, free)
-    following[rows] = free - inside
+    next_moved[rows] = free - inside
     largest_change = float(np.abs(point[rows] - inside).max())
-    uphill = float(((ahead[rows] - following[rows]) * (following[rows] - moved[rows])).sum())
+    uphill = float(((ahead[rows] - next_moved[rows]) * (next_moved[rows] - moved[rows])).sum())
     point[rows] = inside
     return largest_change, uphill
 
@@ -121,9 +122,10 @@ def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
 def _fit_leaves_to_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
     """Return the leaf values nearest to ``leaves`` whose sums by area are also near the ``noisy`` values of all levels.
 
-    The sum of squares of all these distances is least. On the way up, the sum of the children estimates an area, with
-    the sum of their variances; it is averaged with the noisy value of the area, of variance 1. On the way down, the
-    difference of an area's value from that sum is divided among the children in proportion to their variances.
+    The sum of squares of all these distances is least. On the way up, the sum of an area's children estimates the area,
+    with the sum of their variances. This estimate is averaged with the noisy value of the area, which has variance 1.
+    On the way down, the difference between an area's value and the sum of its children is divided among the children in
+    proportion to their variances.
     """
     geography = frame.geography
     levels_below = []
@@ -141,7 +143,10 @@ def _fit_leaves_to_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) ->
 
 @kernel
 def _pool_rows(values: Reals, upper: Reals, pooled: Reals) -> None:
-    """Write the nearest ascending values from 0 to the row's entry of ``upper`` into ``pooled``, row by row."""
+    """Write the values nearest to those of each row that ascend, between 0 and ``upper`` of the row, into ``pooled``.
+
+    Values that are pooled to one mean are a step. ``totals`` and ``lengths`` have the sum and the number of its values.
+    """
     sizes = values.shape[1]
     totals, lengths = np.empty(sizes), np.empty(sizes)
     for row in range(len(values)):
@@ -165,7 +170,8 @@ def _pool_rows(values: Reals, upper: Reals, pooled: Reals) -> None:
 def round_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
     """Round real curves to whole numbers that ascend from 0 to G_r, and in which children sum to their parent.
 
-    Arguments and result are those of :func:`fit_real_curves`. Curves that are no solutions are rounded, too.
+    ``curves`` has real curves of every level, top first, which need not meet the constraints; shape (areas, K) each, as
+    the result.
     """
     rounded = [np.floor(np.clip(curves[0], 0, frame.count_groups(1)[:, None]) + 0.5).astype(np.int64)]
     np.maximum.accumulate(rounded[0], axis=1, out=rounded[0])
@@ -182,10 +188,11 @@ def round_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
 def _round_child_curves(
     parents: Counts, curves: Reals, first_child: NDArray[np.int32], upper: Counts, children: Counts
 ) -> None:
-    """Write the whole curves of the children of every area into ``children``, near the real ones in ``curves``.
+    """Write whole curves of the children of every area into ``children``, near their real curves ``curves``.
 
-    Each size is solved by itself: the values are rounded within their bounds, and units are then added where they are
-    furthest below the real value, or taken where they are furthest above it, until the sum is that of the parent.
+    Sizes are solved one after the other: the values of all children are rounded within their bounds. Then units are
+    added where a value is furthest below the real value, or taken where it is furthest above, until the values sum to
+    the value of the parent. The bounds are the value at the size before and the number of groups, ``upper``.
     """
     for parent in range(len(parents)):
         first, last = first_child[parent], first_child[parent + 1]
@@ -207,33 +214,36 @@ def _round_child_curves(
 
 
 def make_frame_of_numbers(geography: Geography, noisy: Sequence[Counts], scale: Fraction) -> Frame:
-    """Return the facts of a table with K = 1, whose cumulative counts of size 0 are the numbers of groups of areas.
+    """Return the facts of a table with top code 1, whose cumulative counts of size 0 are numbers of groups.
 
-    Its public numbers bound those of leaf areas. No nearest number is above all noisy numbers of the area and of the
-    areas that contain it, because a smaller one would be nearer to each of them; intervals reach further. A bound that
-    is the same for all areas keeps sums below 2^40.
+    So the functions for cumulative counts can estimate numbers of groups, within an upper bound of each leaf area's
+    number. The bound is the largest noisy number of the area and of the areas that contain it, plus the reach of the
+    noise. A nearest number is not above the largest noisy number, because a smaller number would be nearer to each of
+    them. Intervals can be, so the reach is added. A further bound, the same for all areas, keeps sums below 2^40.
 
     Args:
         noisy: noisy number of groups of every area of every level, top first; shape (areas,) each.
         scale: scale of the noise.
     """
     levels = enumerate(noisy, start=1)
-    above = [np.repeat(values, np.diff(geography.first_zone[level])) for level, values in levels]
-    most = np.max([np.zeros_like(above[-1]), *above], axis=0) + compute_laplace_reach(scale)
-    return Frame(geography, np.minimum(most, ((1 << 40) - 1) // len(most)), 1)
+    by_leaf = [np.repeat(values, np.diff(geography.first_zone[level])) for level, values in levels]
+    bounds = np.max([np.zeros_like(by_leaf[-1]), *by_leaf], axis=0) + compute_laplace_reach(scale)
+    return Frame(geography, np.minimum(bounds, ((1 << 40) - 1) // len(bounds)), top_code=1)
 
 
 def fit_numbers(geography: Geography, noisy: Sequence[Counts], scale: Fraction) -> Counts:
-    """Return whole numbers of groups of the leaf areas, of at least 0, whose sums are near the noisy numbers of areas.
+    """Return whole numbers of groups of the leaf areas, at least 0, whose sums are near the noisy numbers of areas.
 
-    They are found by least squares over the areas of all levels; see :func:`fit_whole_curves` and, for the arguments,
-    :func:`make_frame_of_numbers`.
+    The numbers are found by least squares over the areas of all levels; see :func:`fit_whole_curves`. For the
+    arguments, see :func:`make_frame_of_numbers`. The shape of the result is (leaf areas,).
 
     References:
         [kuo2018countofcounts, section 3, footnote 5]
     """
     frame = make_frame_of_numbers(geography, noisy, scale)
-    return fit_whole_curves(frame, [values[:, np.newaxis] for values in noisy])[-1][:, 0]
+    curves = fit_whole_curves(frame, [values[:, np.newaxis] for values in noisy])
+    leaf_curves = curves[-1]
+    return leaf_curves[:, 0]
 
 
 MOST_EXACT_CELLS = 200
@@ -258,36 +268,38 @@ def fit_whole_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
 def find_optimal_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[Counts]:
     """Return the nearest whole curves by integer programming, beginning from ``leaves``, curves of the leaf areas.
 
-    The cost of a cell is replaced by chords between neighbouring whole numbers, which it is never below. The chords at
-    every solution are added, until a solution costs what the solver says, and so no more than any other.
+    The unknowns are the counts of the leaf areas, and the cost of every cell (a count of an area of any level). In
+    place of the squared distance, the cost is at least every chord of the square between neighbouring whole numbers. At
+    whole numbers, no chord exceeds the square. The chords on both sides of every solution are added, until a solution
+    costs what the solver says, and so no more than any other.
 
     Raises OdError if the solver finds no optimum.
     """
     areas, sizes = leaves.shape
     sums = scipy.sparse.csr_array(np.concatenate(frame.sum_every_level(np.eye(areas, dtype=np.int64))))
-    cells = scipy.sparse.kron(sums, scipy.sparse.eye_array(sizes), format="csr")
+    cells = scipy.sparse.kron(sums, scipy.sparse.eye_array(sizes), format="csr")  # counts of all areas, from the leaves
     target = np.concatenate([values.ravel() for values in noisy])
     steps = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(sizes - 1, sizes))
     ascent = scipy.sparse.kron(scipy.sparse.eye_array(areas), steps)
-    conditions = [[ascent, scipy.sparse.csr_array((ascent.shape[0], len(target)))]]  # of the counts, and of their costs
-    least = [np.zeros(ascent.shape[0])]
-    unknowns = np.repeat([1, 0], [leaves.size, len(target)])
-    most = np.where(unknowns, np.resize(np.repeat(frame.groups, sizes), len(unknowns)), np.inf)
-    found = leaves.ravel()
+    conditions = [[ascent, scipy.sparse.csr_array((ascent.shape[0], len(target)))]]  # one block of counts, one of costs
+    lower_limits = [np.zeros(ascent.shape[0])]
+    is_count = np.repeat([1, 0], [leaves.size, len(target)])
+    most = np.where(is_count, np.resize(np.repeat(frame.groups, sizes), len(is_count)), np.inf)
+    counts = leaves.ravel()
     while True:
-        at = np.asarray(cells @ found, dtype=np.int64)
-        for left in (at - 1, at):  # the chords from ``left`` to ``left`` + 1
+        values = np.asarray(cells @ counts, dtype=np.int64)
+        for left in (values - 1, values):  # the chords from ``left`` to ``left`` + 1
             slope = 2 * (left - target) + 1
             conditions.append([-cells.multiply(slope[:, None]), scipy.sparse.eye_array(len(target))])
-            least.append((left - target) ** 2 - slope * left)
+            lower_limits.append((left - target) ** 2 - slope * left)
         matrix = scipy.sparse.block_array(conditions, format="csc")
         result = scipy.optimize.milp(
-            1 - unknowns,
-            integrality=unknowns,
+            1 - is_count,
+            integrality=is_count,
             bounds=scipy.optimize.Bounds(0, most),
-            constraints=scipy.optimize.LinearConstraint(matrix, np.concatenate(least)),
+            constraints=scipy.optimize.LinearConstraint(matrix, np.concatenate(lower_limits)),
             options={"mip_rel_gap": 0.0},
         )
-        found = round_optimum(result)[: leaves.size]
-        if int(((cells @ found - target) ** 2).sum()) < result.fun + 0.5:
-            return frame.sum_every_level(found.reshape(leaves.shape))
+        counts = round_optimum(result)[: leaves.size]
+        if int(((cells @ counts - target) ** 2).sum()) < result.fun + 0.5:  # costs are integers
+            return frame.sum_every_level(counts.reshape(leaves.shape))

@@ -93,7 +93,7 @@ class TopCodeEstimate:
         return cls(Fraction(facts["estimated_with_share"]), int(facts["most"]))
 
     def compute_top_code(self, noisy_largest: int, scale: Fraction) -> int:
-        """Return the top code K, computed from the noisy largest size and the scale of its noise. All are public."""
+        """Return the top code K, from the noisy largest size and the scale of its noise. All three are public."""
         return min(max(noisy_largest + compute_top_code_margin(scale), 1), self.most)
 
 
@@ -232,22 +232,27 @@ class GroupSizePlan(Plan):
         epsilon = epsilon_left = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
         steps: list[LaplaceStep] = []
         if self.top_code_estimate is not None:
-            share = self.top_code_estimate.share * epsilon
-            epsilon_left -= share
-            steps.append(_make_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
+            epsilon_of_top_code = self.top_code_estimate.share * epsilon
+            epsilon_left -= epsilon_of_top_code
+            steps.append(_make_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, epsilon_of_top_code))
         if self.groups_share is not None:
-            epsilon_left -= self.groups_share * epsilon
-            depth, sensitivity = len(self.frame.levels), SENSITIVITY_OF_NUMBERS * self.unit.differing_units
-            of_level = self.groups_share * epsilon / depth
-            scales = (("", sensitivity / of_level),)
-            steps += [
-                NumberStep(level, sensitivity, of_level, scales, step_number=1 + depth + level)
-                for level in self.frame.levels
-            ]
+            epsilon_of_numbers = self.groups_share * epsilon
+            epsilon_left -= epsilon_of_numbers
+            steps += self._make_number_steps(epsilon_of_numbers)
         epsilon_of_level = epsilon_left / len(self.queries)
         for level, query in self.queries.items():
             steps.append(_make_step(level, SENSITIVITY[query] * self.unit.differing_units, epsilon_of_level))
         return tuple(steps)
+
+    def _make_number_steps(self, epsilon: Fraction) -> list[NumberStep]:
+        """Return the steps that measure the numbers of groups of all levels, which get equal parts of ``epsilon``."""
+        depth, sensitivity = len(self.frame.levels), SENSITIVITY_OF_NUMBERS * self.unit.differing_units
+        epsilon_of_level = epsilon / depth
+        scales = (("", sensitivity / epsilon_of_level),)
+        return [
+            NumberStep(level, sensitivity, epsilon_of_level, scales, step_number=1 + depth + level)
+            for level in self.frame.levels
+        ]
 
     @cached_property
     def queries(self) -> dict[int, Query]:
@@ -256,7 +261,7 @@ class GroupSizePlan(Plan):
         return dict(zip(self.frame.levels[-len(queries) :], queries, strict=True))
 
     def query_of(self, step: Step) -> Query:
-        """Return the query of a step. The largest size of all groups is taken as a sorted size."""
+        """Return the query of a step: ``sizes`` for the largest size of all groups, which counts as a sorted size."""
         return "numbers" if isinstance(step, NumberStep) else self.queries.get(step.level, "sizes")
 
     @property
@@ -347,11 +352,10 @@ class GroupSizePlan(Plan):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts | None) -> GroupSizePlan:
-        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+        """Return the plan that this version of the software makes for the options in ``facts``, the facts of a plan.
 
-        Otherwise the plan has other facts, which ``publication.read_back`` refuses.
-
-        ``groups`` is the public number of groups of every leaf area of the geography; None if they are measured.
+        If the plan has other facts than these, ``publication.read_back`` refuses it. ``groups`` is the public number of
+        groups of every leaf area of the geography; None if these numbers are measured.
         """
         options = read_plan_options(facts, MECHANISMS) | {"groups_share": facts.get("groups_share")}
         if "brackets" in facts:
@@ -403,30 +407,30 @@ def plan_group_sizes(
         groups_share=groups_share is not None,
     )
     refuse_unsupported("group sizes", unit.features | budget.features | options)
-    bounds = () if brackets is None else parse_brackets(brackets)
-    if groups_share is not None and bounds and bounds[0] > 1:
+    least_sizes = () if brackets is None else parse_brackets(brackets)
+    if groups_share is not None and least_sizes and least_sizes[0] > 1:
         message = "where the numbers of groups are measured, a bracket must begin at 1, which tells a group from none"
         raise OdError("OD-GROUPS-BRACKETS", message, next_step="let the first bracket begin at 1")
-    if not bounds and estimate is None and not is_top_code(top_code):
+    if not least_sizes and estimate is None and not is_top_code(top_code):
         raise OdError(
             "OD-GROUPS-TOP-CODE",
             "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
             " sizes count as it",
             next_step="give the largest size to distinguish, or brackets, or a TopCodeEstimate, which is charged",
         )
-    if bounds:
-        largest_cell = len(bounds)  # number of the last bracket
+    if least_sizes:
+        last_cell = len(least_sizes)  # number of the last bracket
     elif estimate is not None:
-        largest_cell = estimate.most  # for now: the draw of the top code comes later
+        last_cell = estimate.most  # for now: the draw of the top code comes later
     else:
-        largest_cell = int(cast("int", top_code))
+        last_cell = int(cast("int", top_code))
     share = None if groups_share is None else parse_groups_share(groups_share)
     if share is not None:
         if groups is not None:
             message = "numbers of groups are given, but they are measured with a share of the budget"
             raise OdError("OD-GROUPS-NUMBERS", message, next_step="leave out either groups or groups_share")
         groups = np.zeros(len(geography.zones), dtype=np.int64)
-    frame = Frame(geography, groups, largest_cell, bounds, measured=share is not None)  # type: ignore[arg-type]  # checked there
+    frame = Frame(geography, groups, last_cell, least_sizes, measured=share is not None)  # type: ignore[arg-type]  # checked there
     if share is None and not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
@@ -435,14 +439,23 @@ def plan_group_sizes(
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
     if mechanism is None:
         mechanism = choose_default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
-    used = MECHANISMS.make(mechanism)
-    queries = used.list_level_queries(geography.depth)
+    chosen_mechanism = MECHANISMS.make(mechanism)
+    queries = chosen_mechanism.list_level_queries(geography.depth)
     refuse_too_many(frame, frame.levels[-len(queries) :])
-    plan = GroupSizePlan(frame, unit, budget, used, estimate, acceptance, share)
+    plan = GroupSizePlan(
+        frame=frame,
+        unit=unit,
+        budget=budget,
+        mechanism=chosen_mechanism,
+        top_code_estimate=estimate,
+        acceptance=acceptance,
+        groups_share=share,
+    )
     refuse_unsupported("group sizes", plan.features)  # now with what the mechanism measures
     return plan
 
 
 def _make_step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
-    """Return the step that measures a level with a pure epsilon, whose noise has one scale."""
-    return LaplaceStep(level, sensitivity, epsilon, (("", sensitivity / epsilon),))
+    """Return the step that measures a level with a pure epsilon. All values of the level have noise of one scale."""
+    scale = sensitivity / epsilon
+    return LaplaceStep(level, sensitivity, epsilon, scales=(("", scale),))

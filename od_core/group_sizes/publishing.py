@@ -91,7 +91,10 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
 
 
 def _render_texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
-    """Return the texts on a plan, or on a release with a certificate, for the guarantee and the codebook, by name."""
+    """Return the texts for the guarantee and the codebook, by name.
+
+    They are about a plan, or, with a certificate, about a release.
+    """
     texts: dict[str, str] = render_data(
         "group_sizes_notes.yaml",
         plan=plan,
@@ -108,7 +111,7 @@ FIRST_WITH_EXACT_ENDS = 7
 
 
 def _use_stated_interval_ends(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
-    """Return a release with the intervals of the bundle format that its certificate states."""
+    """Return the release, with exact intervals or Wilson's, as the bundle format in its certificate has them."""
     return with_fields(release, exact=read_bundle_format(certificate) >= FIRST_WITH_EXACT_ENDS)
 
 
@@ -144,10 +147,10 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 def _build_plan(
     facts: Mapping[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None
 ) -> GroupSizePlan:
-    """Return the plan with given facts.
+    """Return the plan of a bundle with the given facts, and with its tables of areas and of numbers of groups.
 
-    Raises OdError if the areas or the numbers of groups are not those of a bundle, or this version of the software
-    plans something else.
+    ``version`` is that of the geography; None if it has none. Raises OdError if the areas or the numbers of groups are
+    not those of a bundle, or this version of the software plans something else.
     """
     geography = build_published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
     per_area = None
@@ -175,7 +178,10 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 
 
 def _render_band_chart(release: GroupSizeRelease) -> Markup:
-    """Return the chart of the share of groups of at most each size, on a logarithmic axis from 1, with intervals."""
+    """Return the chart of the share of groups of at most each size, with intervals, as SVG.
+
+    The position of size j on the axis is proportional to log(1 + j).
+    """
     least, groups = release.frame.least_sizes, int(release.frame.groups.sum())
     top_code, cells = int(least[-1]), list_interval_cells(release.frame)
     released_groups = int(release.histograms_of(0).sum())  # at which the released line ends
@@ -185,8 +191,8 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
         positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()
         return positions
 
-    def format_points(numbers: Counts, end: int) -> list[str]:
-        shares = np.append(numbers, end) / groups
+    def format_points(numbers: Counts, number_at_top_code: int) -> list[str]:
+        shares = np.append(numbers, number_at_top_code) / groups
         heights = (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
         positions = compute_positions([*least[cells].tolist(), top_code])
         return [f"{x:.1f},{y:.1f}" for x, y in zip(positions, heights, strict=True)]
@@ -208,8 +214,9 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
 def _count_by_size_class(frame: Frame, histograms: Counts) -> tuple[list[str], list[int], Counts]:
     """Return the name and the last cell of each class of sizes, and the groups in each; shape (areas, classes).
 
-    The classes are 0, 1, 2 to 3, 4 to 10 and so on, each from the first bracket that begins in it on, if there are
-    brackets. The last one has all sizes from its first on: those above the top code count as the top code.
+    The classes are 0, 1, 2 to 3, 4 to 10 and so on. If there are brackets, a class begins with the first bracket that
+    begins in it, and classes without such a bracket are left out. The last class has no upper end, because sizes above
+    the top code count as the top code.
     """
     least = frame.least_sizes
     last_sizes = [high for _, high in [(0, 0), *list_size_classes(int(least[-1]))]]
@@ -229,23 +236,21 @@ def _describe_measured_queries(plan: GroupSizePlan) -> str:
 
 
 def _list_cumulative_counts(release: GroupSizeRelease, cells: list[int]) -> list[tuple[int, int, int]]:
-    """Return the number of groups up to each cell of a histogram in the whole space, with its bounds."""
+    """Return the number of groups up to each cell of the whole space's histogram, with lower and upper bounds."""
     released, lower, upper = (values[0].tolist() for values in release.bound_groups_at_most(0, np.array(cells)))
     return list(zip(released, lower, upper, strict=True))
 
 
 def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
-    """Return the groups by size and the members, with intervals, of areas of the lowest level with few enough areas.
+    """Return the values of the report's tables by area: the groups by size, and the members with intervals.
 
-    If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 with the most groups or members.
+    The areas are those of the lowest level with at most ``MOST_AREAS`` areas. If every level has more, they are the
+    areas of level 1 with the most groups or members.
     """
     geography = release.frame.geography
     level = find_finest_level(geography, MOST_AREAS)
-    labels, histograms, groups = (
-        geography.labels[level],
-        release.histograms_of(level),
-        release.count_groups(level),
-    )
+    labels, groups = geography.labels[level], release.count_groups(level)
+    histograms = release.histograms_of(level)
     members = release.bound_members(level)
     most_members = find_places_of_largest(members[0], MOST_AREAS)
     most_groups = find_places_of_largest(histograms.sum(axis=1), MOST_AREAS)
@@ -275,7 +280,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     staging = StagedGroupSizes
 
     def facts(self, release: GroupSizeRelease, _subject: Subject) -> dict[str, object]:
-        """Return the facts of a certificate that only group-size tables have, such as levels and invariants."""
+        """Return the facts of a certificate that depend on the kind, such as the levels and the invariants."""
         plan, frame = release.plan, release.frame
         return {
             "contents": {
@@ -368,14 +373,14 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         histograms = release.histograms_of(0)
         frame, groups = release.frame, int(release.count_groups(0)[0])
         least = frame.least_sizes.tolist()
-        median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))  # a cell
+        median_cell = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
         names, ends, (by_class,) = _count_by_size_class(frame, histograms)
         up_to_ends, up_to_median, band = list[tuple[int, int, int]](), None, None
         if interval is not None:
             up_to_ends = _list_cumulative_counts(release, ends[:-1])
             band = _render_band_chart(release)
-            if median < frame.top_code:
-                (up_to_median,) = _list_cumulative_counts(release, [median])
+            if median_cell < frame.top_code:
+                (up_to_median,) = _list_cumulative_counts(release, [median_cell])
         return render_template(
             "group_sizes_report.html",
             certificate=certificate,
@@ -385,7 +390,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             top_code=least[-1],
             brackets=frame.brackets,
             members=[int(values[0]) for values in release.bound_members(0)],
-            middle=least[median] if median < len(least) else None,
+            middle=least[median_cell] if median_cell < len(least) else None,
             up_to_middle=up_to_median,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
             band=band,
@@ -438,7 +443,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                 yield f"level {level} differs from the sum of the level below"
 
     def make_row(self, release: GroupSizeRelease) -> dict[str, object]:
-        """Return the values for the columns ``groups`` and ``geography`` of the table ``group_size_releases``."""
+        """Return the values of a release for its row of the table ``group_size_releases``, by column."""
         return {"groups": int(release.count_groups(0)[0]), "geography": release.frame.geography.digest}
 
     def list_geographies(self, release: GroupSizeRelease) -> list[Geography]:

@@ -111,9 +111,9 @@ class GroupSizeRelease(PlannedRelease):
         return self._make_size_table(self.frame.least_sizes[cells], bounds)
 
     def bound_groups_at_most(self, level: int, cells: Counts) -> tuple[Counts, Counts, Counts]:
-        """Return the released numbers of groups up to each cell of a histogram, with bounds; shape (areas, cells) each.
+        """Return the released numbers of groups up to each cell of a histogram, with their lower and upper bounds.
 
-        Level 0 is the whole space. The cells are ascending, from 0 to K - 1.
+        The shape is (areas, cells) each. Level 0 is the whole space. ``cells`` ascend, from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, cells]
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_cumulative_counts(cells, exact=self.exact))
@@ -134,7 +134,10 @@ class GroupSizeRelease(PlannedRelease):
         )
 
     def bound_members(self, level: int) -> tuple[Counts, Counts, Counts]:
-        """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
+        """Return the released numbers of members of a level's areas, with lower and upper bounds; shape (areas,) each.
+
+        Level 0 is the whole space.
+        """
         released = self.histograms_of(level) @ self.frame.least_sizes
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_members())
 
@@ -166,11 +169,16 @@ class GroupSizeRelease(PlannedRelease):
         frame = make_frame_of_numbers(self.frame.geography, noisy, scale)
         measured = [(number, values[:, np.newaxis]) for number, values in enumerate(noisy, start=1)]
         numbers = NoisyGroups.from_measured_levels(frame, "cumulative", scale, measured, level)
-        lower, upper = (ends[:, 0] for ends in numbers.bound_cumulative_counts(np.zeros(1, dtype=np.int64)))
-        return _widen_bounds(self.count_groups(level), lower, upper)[1:]
+        size_0 = np.zeros(1, dtype=np.int64)  # whose cumulative counts are the numbers of groups
+        lower, upper = (ends[:, 0] for ends in numbers.bound_cumulative_counts(size_0))
+        _, lower, upper = _widen_bounds(self.count_groups(level), lower, upper)
+        return lower, upper
 
     def count_groups(self, level: int) -> Counts:
-        """Return the number of groups of every area of a level: public, or if it was measured, that of the sizes."""
+        """Return the number of groups of every area of a level; shape (areas,).
+
+        If the numbers of groups were measured, these are those of the released histograms. Otherwise, they are public.
+        """
         return self.histograms_of(level).sum(axis=1) if self.frame.measured else self.frame.count_groups(level)
 
     @cached_property
@@ -179,7 +187,7 @@ class GroupSizeRelease(PlannedRelease):
         return _list_noisy_numbers(self.measured)
 
     def histograms_of(self, level: int) -> Counts:
-        """Return the released histograms of a level; for level 0, the sum of those of level 1."""
+        """Return the released histograms of a level; shape (areas, K + 1). Level 0 has the sum of those of level 1."""
         return self.histograms[0].sum(axis=0, keepdims=True) if level == 0 else self.histograms[level - 1]
 
     def make_noisy_groups(self, level: int) -> NoisyGroups:
@@ -236,13 +244,19 @@ class GroupSizeRelease(PlannedRelease):
         return np.add.reduceat(histograms_below, first_children, axis=0)
 
     def list_cells(self, level: int) -> tuple[Counts, Counts, Counts]:
-        """Return the area number, the cell and the number of groups of every histogram entry above 0 of a level."""
+        """Return the area number, the cell and the number of groups of every histogram entry above 0 of a level.
+
+        The shape is (entries,) each.
+        """
         histograms = self.histograms_of(level)
         area, cell = np.nonzero(histograms)
         return area, cell, histograms[area, cell]
 
     def _make_size_table(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
-        """Return a table of groups, and of bounds if given, whose values of a level have the shape (areas, sizes)."""
+        """Return a table of the numbers of groups of every area at each of ``sizes``, with bounds if there are any.
+
+        For each level, ``values`` has the level and the numbers, which bounds may follow; shape (areas, sizes) each.
+        """
         rows = []
         for level, numbers in values:
             area, size = np.divmod(np.arange(numbers[0].size), len(sizes))
@@ -253,7 +267,10 @@ class GroupSizeRelease(PlannedRelease):
         return self._make_table(rows)
 
     def _make_table(self, rows: Iterable[tuple[int, Counts, Mapping[str, object]]]) -> pd.DataFrame:
-        """Return one table of the rows of several levels: each level, the area number of its rows, and the columns."""
+        """Return one table of the rows of several levels, with the code of the area and the name of the level.
+
+        ``rows`` has each level with the area number of each of its rows, and the further columns by name.
+        """
         geography = self.frame.geography
         tables = []
         for level, area, columns in rows:
@@ -263,14 +280,14 @@ class GroupSizeRelease(PlannedRelease):
 
 
 def _widen_bounds(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
-    """Return the released numbers with bounds, which are widened where a number lies outside them."""
+    """Return the released numbers, and the lower and upper bounds, widened where a released number lies outside."""
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
 def _find_interval_cells(sizes: ArrayLike | None, frame: Frame) -> Counts:
-    """Return the cell of a histogram for each of some ascending sizes; by default, those that bundles have.
+    """Return the cell of a histogram for each of the ascending ``sizes``; if None, the cells that bundles have.
 
-    Raises OdError if they are not integers from 0 to K - 1, or not the least ones of brackets.
+    Raises OdError if the sizes are not integers from 0 to K - 1, or not the least sizes of brackets.
     """
     if sizes is None:
         return list_interval_cells(frame)
@@ -379,10 +396,11 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
 
 
 def follow_steps(plan: GroupSizePlan, read: Callable[[LaplaceStep, Frame], NoisyVector]) -> Measured:
-    """Return every step of a plan with its noisy values, which ``read`` returns, given what is public before the step.
+    """Return every step of a plan with its noisy values, which ``read`` returns.
 
-    The steps are in the order of their draws: an estimated top code and measured numbers of groups determine what the
-    later steps measure.
+    ``read`` gets the step and the public facts of the table as they are known before the step. The steps are in the
+    order of their draws, because an estimated top code and measured numbers of groups determine what later steps
+    measure.
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     frame = plan.frame
@@ -394,7 +412,10 @@ def follow_steps(plan: GroupSizePlan, read: Callable[[LaplaceStep, Frame], Noisy
 
 
 def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, noise: str | None) -> GroupSizeRelease:
-    """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
+    """Return the release that the mechanism estimates from the noisy values of all steps, which are public.
+
+    ``noise`` is the name of the noise source; None if it has none.
+    """
     frame = resolve_frame(plan, measured)
     histograms = plan.mechanism.estimate(frame, _list_level_values(plan, frame, measured), plan.level_steps[0].scale)
     if frame.measured:
@@ -415,8 +436,8 @@ def _list_level_values(plan: GroupSizePlan, frame: Frame, measured: Measured) ->
 def resolve_frame(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
     """Return the public facts of a table as they are known after the given measured steps.
 
-    They are those of the plan, but for an estimated top code after the first step, and for measured numbers of groups
-    after those of all levels.
+    These are the facts of the plan, with two exceptions: an estimated top code is known after the first step, and slots
+    for groups (:attr:`Frame.measured`) after the numbers of groups of all levels are measured.
     """
     frame = plan.frame
     if plan.top_code_estimate is not None and measured:
@@ -432,16 +453,20 @@ def resolve_frame(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVecto
 
 
 def _list_noisy_numbers(measured: Sequence[tuple[Step, NoisyVector]]) -> tuple[Fraction, list[Counts]]:
-    """Return the scale of the noise and the noisy numbers of groups of the levels in which they are measured."""
+    """Return the scale of the noise on numbers of groups, and the noisy numbers of each level, top first.
+
+    If no step measured numbers of groups, the scale is 0, and the list is empty.
+    """
     steps = [(step, noisy) for step, noisy in measured if isinstance(step, NumberStep)]
-    return steps[0][0].scale if steps else Fraction(0), [noisy.read_values() for _, noisy in steps]
+    scale = next((step.scale for step, _ in steps), Fraction(0))  # the same for all levels
+    return scale, [noisy.read_values() for _, noisy in steps]
 
 
 # Below, all functions read confidential sizes.
 
 
 CELLS = 1 << 20
-"""Number of values that are processed at a time, with those of up to one more area."""
+"""Number of query values of a piece, which may end with one area more than fits."""
 
 
 def measure_step(
@@ -464,29 +489,32 @@ def measure_step(
 
 
 def iterate_true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
-    """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
+    """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas.
+
+    A piece has about ``CELLS`` values. At ``TOP_CODE_LEVEL``, the only value is the largest size.
+    """
     if query == "numbers":
         yield frame.sum_at_level(groups.count_per_area(frame.geography, least=1), level)
         return
     first = frame.geography.first_zone[level]
     if frame.measured and level != TOP_CODE_LEVEL:
         groups, first = groups.hold_to_numbers(first, frame.count_groups(level)), np.arange(len(first), dtype=np.int32)
-    sizes, number, width = frame.find_cells(groups.size), groups.groups, frame.top_code + 1
+    cells_of_rows, width = frame.find_cells(groups.size), frame.top_code + 1  # a size, or the number of its bracket
     if level == TOP_CODE_LEVEL:
-        yield np.array([sizes.max(initial=0)], dtype=np.int64)
+        yield np.array([cells_of_rows.max(initial=0)], dtype=np.int64)
         return
     ends = np.searchsorted(groups.area, first)  # the rows of an area are contiguous
-    cells = np.cumsum(frame.count_query_values(query, level))
-    starts = np.unique(np.searchsorted(cells, np.arange(0, cells[-1], CELLS)))  # area 0 and those that fill a piece
-    for begin, last in pairwise([*starts.tolist(), len(cells)]):
+    value_ends = np.cumsum(frame.count_query_values(query, level))
+    starts = np.unique(np.searchsorted(value_ends, np.arange(0, value_ends[-1], CELLS)))  # first area of each piece
+    for begin, last in pairwise([*starts.tolist(), len(value_ends)]):
         rows = slice(ends[begin], ends[last])
         area = np.repeat(np.arange(last - begin), np.diff(ends[begin : last + 1]))
         if query == "sizes":
-            order = np.lexsort((sizes[rows], area))
-            yield np.repeat(sizes[rows][order], number[rows][order])
+            order = np.lexsort((cells_of_rows[rows], area))  # above the leaf level, rows are ordered by leaf area
+            yield np.repeat(cells_of_rows[rows][order], groups.groups[rows][order])
             continue
         histogram = np.zeros((last - begin) * width, dtype=np.int64)
-        np.add.at(histogram, area * width + sizes[rows], number[rows])
+        np.add.at(histogram, area * width + cells_of_rows[rows], groups.groups[rows])
         histogram = histogram.reshape(-1, width)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).ravel()
 

@@ -82,8 +82,8 @@ def _sum_child_values(price: int | np.int64, node: int, tables: _Tables) -> np.i
 def _find_price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) -> int | np.int64:
     """Return a price p with sum(p - 1) <= ``value`` <= sum(p), where sum(p) is the sum of the children's values at p.
 
-    The search goes outwards from ``near``, then by bisection. If several prices have the sum ``value``, any of them is
-    returned: both callers take the slopes up to p - 1 first, then as many of p as lack.
+    The search goes outwards from the price ``near``, then by bisection. If several prices have the sum ``value``, any
+    of them is returned, because both callers take all slopes up to p - 1, and then as many of slope p as are missing.
     """
     below = above = near
     step = np.int64(1)
@@ -102,12 +102,15 @@ def _find_price(value: np.int64, near: int | np.int64, node: int, tables: _Table
 
 @kernel
 def _compute_table(node: int, cut: int, tables: _Tables, merged: Counts) -> None:
-    """Compute a node's cost table of at most ``cut`` values on either side of its minimum from its children's."""
+    """Write a node's cost table, computed from the tables of its children, into the arrays of ``tables``.
+
+    The table has at most ``cut`` values on either side of its minimum. ``merged`` is scratch space for slopes.
+    """
     first_child, noisy, total, low, size, slopes = tables
-    inner, x, skipped = len(first_child) - 1, noisy[node], np.int64(0)
-    begin, end = np.int64(0), total
+    inner, skipped = len(first_child) - 1, np.int64(0)
+    begin, end = np.int64(0), total  # the first and the last value of the table
     if node >= inner:  # a top area without children, whose only cost is its own term
-        least = min(max(x, 0), total)
+        least = min(max(noisy[node], 0), total)
         begin, end = max(begin, least - cut), min(end, least + cut)
         merged[: end - begin] = 0
     else:
@@ -121,9 +124,9 @@ def _compute_table(node: int, cut: int, tables: _Tables, merged: Counts) -> None
             lowest, highest = _find_price(begin, below, node, tables), _find_price(end, above, node, tables)
             _merge_child_slopes(node, lowest, highest, tables, merged)
             skipped = begin - _sum_child_values(lowest - 1, node, tables)  # equal slopes before that of begin + 1
-    low[node], size[node] = begin, max(end - begin, 0)  # the root detects a begin above the total
+    low[node], size[node] = begin, max(end - begin, 0)  # a begin above the total is detected at the root
     for i in range(end - begin):
-        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * x
+        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * noisy[node]
 
 
 @kernel
@@ -145,13 +148,14 @@ def _find_minimum(node, begin, end, tables):  # type: ignore[no-untyped-def]  # 
             above = price
     at_least = _sum_child_values(below, node, tables)
     at_most = _sum_child_values(above, node, tables)
-    least = max(at_least, min(at_most, (twice - above) >> 1))
+    last_below_zero = (twice - above) >> 1  # the last k with above + 2k - 1 - twice < 0
+    least = max(at_least, min(at_most, last_below_zero))
     return min(least, end), below, above
 
 
 @kernel
 def _merge_child_slopes(node, lowest, highest, tables, merged):  # type: ignore[no-untyped-def]  # compiled
-    """Write the slopes of a node's children from price ``lowest`` to ``highest`` into ``merged``, ascending."""
+    """Write those slopes of a node's children that are from ``lowest`` to ``highest`` into ``merged``, ascending."""
     first_child, noisy, _, low, _, slopes = tables
     number_merged = 0
     for child in range(first_child[node], first_child[node + 1]):
@@ -169,7 +173,11 @@ def _merge_child_slopes(node, lowest, highest, tables, merged):  # type: ignore[
 
 @kernel
 def _make_empty_tables(first_child: Counts, nodes: int, cut: int, total: int) -> tuple[Counts, Counts, Counts, Counts]:
-    """Return arrays for the cost tables of all inner nodes, or of a top area without children, and scratch space."""
+    """Return ``low``, ``size`` and ``slopes`` (see the module) for all nodes with a cost table, and scratch space.
+
+    The nodes are the inner nodes, or the top area if it has no children. The scratch space holds the merged slopes of a
+    node's children: those of a table, and ties with its ends.
+    """
     inner, width = max(len(first_child) - 1, 1), max(min(2 * cut, total), 1)
     low, size = np.empty(inner, dtype=np.int64), np.empty(inner, dtype=np.int64)
     return low, size, np.empty((inner, width), dtype=np.int64), np.empty(width + 2 * nodes, dtype=np.int64)
@@ -225,7 +233,10 @@ def compute_leaf_values(
 
 @kernel
 def _divide_node_value(values: Counts, node: int, tables: _Tables) -> None:
-    """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
+    """Write the values of a node's children, which sum to the node's value, into ``values``.
+
+    The children take their smallest slopes first. Equal slopes are taken in the children's order.
+    """
     price = _find_price(values[node], 0, node, tables)
     remaining = values[node] - _sum_child_values(price - 1, node, tables)
     for child in range(tables.first_child[node], tables.first_child[node + 1]):
@@ -245,7 +256,10 @@ _LIMIT = 1 << 40
 
 
 def compute_first_cut(scale: Fraction) -> int:
-    """Return the number of values first stored on either side of a cost table's minimum: 16 scales, at least 1."""
+    """Return the initial number of stored values on either side of a cost table's minimum, at least 1.
+
+    ``scale`` is that of the noise.
+    """
     return max(1, math.ceil(CUT_IN_SCALES * scale))
 
 
@@ -264,13 +278,14 @@ def fit_histograms_to_top_totals(frame: Frame, noisy: Sequence[Counts], cut: int
     totals = frame.count_groups(1)
     for top in range(len(totals)):
         rows, first_child = make_tree_below_top(frame, top)
-        columns, which = find_distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
-        leaves[rows[-1]] = _solve_tree(first_child, columns, which, int(totals[top]), cut)
+        noisy_of_tree = [values[areas] for values, areas in zip(noisy, rows, strict=True)]
+        columns, column_of_size = find_distinct_columns(noisy_of_tree)
+        leaves[rows[-1]] = _solve_tree(first_child, columns, column_of_size, int(totals[top]), cut)
     return frame.sum_every_level(leaves)
 
 
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
-    """Raise OdError if the number of groups or the absolute value of a noisy value is 2^40 or more."""
+    """Raise OdError if the number of all groups or the absolute value of a noisy value is 2^40 or more."""
     if frame.groups.sum() >= _LIMIT or any(max(values.max(), -values.min()) >= _LIMIT for values in noisy):
         message = "the noisy numbers of groups are too large for 64-bit sums"
         step = "use smaller counts or less noise"
@@ -288,9 +303,10 @@ def make_tree_below_top(frame: Frame, top: int) -> tuple[list[slice], NDArray[np
     rows = [slice(top, top + 1)]
     first_child, nodes = [], 1
     for level in frame.levels[:-1]:
-        of_level = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
-        first, end = int(of_level[0]), int(of_level[-1])  # the tree's areas of the next level
-        first_child.append(of_level[:-1] - first + nodes)
+        areas = rows[-1]
+        first_of_level = frame.geography.first_child[level][areas.start : areas.stop + 1].astype(np.int64)
+        first, end = int(first_of_level[0]), int(first_of_level[-1])  # the tree's areas of the next level
+        first_child.append(first_of_level[:-1] - first + nodes)
         rows.append(slice(first, end))
         nodes += end - first
     return rows, np.concatenate([*first_child, [nodes]]).astype(np.int64)
@@ -302,13 +318,15 @@ def find_distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.
     A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
     solved once. The columns are returned as rows; shape (distinct columns, areas of the tree).
     """
-    numbers: dict[bytes, int] = {}  # of the distinct columns
-    which: list[int] = []
+    number_of_column: dict[bytes, int] = {}
+    column_of_size: list[int] = []
     for first in range(0, levels[0].shape[1], _PIECE):
         piece = np.concatenate([values[:, first : first + _PIECE] for values in levels])
-        which += [numbers.setdefault(column.tobytes(), len(numbers)) for column in piece.T]
-    columns = np.frombuffer(b"".join(numbers), dtype=np.int64)
-    return columns.reshape(len(numbers), -1), np.array(which)
+        for column in piece.T:
+            next_number = len(number_of_column)
+            column_of_size.append(number_of_column.setdefault(column.tobytes(), next_number))
+    columns = np.frombuffer(b"".join(number_of_column), dtype=np.int64)
+    return columns.reshape(len(number_of_column), -1), np.array(column_of_size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +345,7 @@ class _Tree:
     cuts: Counts
 
     def iterate_root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
-        """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
+        """Yield the number of each chosen column, with the first value and the slopes of the root's cost table."""
 
         def compute_tables(columns: Counts) -> tuple[Counts, Counts, Counts]:
             cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
@@ -339,9 +357,9 @@ class _Tree:
                 yield column, first, table[:length].copy()
 
     def iterate_leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
-        """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end.
+        """Yield each pair with the leaf values of its column, and whether a value of a node is on a cut end.
 
-        ``pairs`` has one pair a row; shape (pairs, 2).
+        ``pairs`` has one pair a row, of the number of a column and a value of the root; shape (pairs, 2).
         """
 
         def compute_leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
@@ -356,33 +374,37 @@ class _Tree:
 
 
 def _solve_tree(
-    first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int
+    first_child: NDArray[np.int64], columns: Counts, column_of_size: NDArray[np.int64], total: int, cut: int
 ) -> Counts:
-    """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (areas, sizes)."""
+    """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (areas, sizes).
+
+    Tables have ``cut`` values on either side of their minimum at first. Until no value lies on a cut end, the cuts of
+    the columns concerned are doubled, and they are solved again. For the arrays, see :func:`find_distinct_columns`.
+    """
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     tree = _Tree(first_child, columns, total, cuts)
     lows = np.zeros(len(columns), dtype=np.int64)  # with `root_slopes`, the cost table of the root, by column
     root_slopes = [np.empty(0, dtype=np.int64)] * len(columns)
-    solved: dict[tuple[int, int], Counts] = {}
+    solved: dict[tuple[int, int], Counts] = {}  # leaf values by the column and the value of the root
     widened = np.arange(len(columns))
     while True:
         for column, low, slopes in tree.iterate_root_tables(widened):
             lows[column], root_slopes[column] = low, slopes
-        values, too_narrow = choose_root_values(lows, root_slopes, which, total)
+        values, too_narrow = choose_root_values(lows, root_slopes, column_of_size, total)
         if values is None:
             widened = np.array([column for column in too_narrow if cuts[column] < total])
         else:
-            of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
-            unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
-            at_cut = set[int]()
-            for pair, histogram, is_at_cut in tree.iterate_leaf_values(unsolved):
-                solved[pair] = histogram
+            pair_of_size = list(zip(column_of_size.tolist(), values.tolist(), strict=True))
+            unsolved = np.array(sorted({*pair_of_size} - solved.keys()), dtype=np.int64).reshape(-1, 2)
+            columns_at_cut = set[int]()
+            for (column, value), leaf_values, is_at_cut in tree.iterate_leaf_values(unsolved):
+                solved[column, value] = leaf_values
                 if is_at_cut:
-                    at_cut.add(pair[0])
-            if not at_cut:
-                return np.array([solved[pair] for pair in of_columns]).T
-            solved = {pair: histogram for pair, histogram in solved.items() if pair[0] not in at_cut}
-            widened = np.array(sorted(at_cut), dtype=np.int64)
+                    columns_at_cut.add(column)
+            if not columns_at_cut:
+                return np.array([solved[pair] for pair in pair_of_size]).T
+            solved = {pair: leaf_values for pair, leaf_values in solved.items() if pair[0] not in columns_at_cut}
+            widened = np.array(sorted(columns_at_cut), dtype=np.int64)
         cuts[widened] = np.minimum(2 * cuts[widened], total)
 
 
@@ -393,17 +415,18 @@ def _split_by_cut(cuts: Counts) -> list[NDArray[np.int64]]:
 
 
 def choose_root_values(
-    lows: Counts, tables: list[Counts], which: NDArray[np.int64], total: int
+    lows: Counts, tables: list[Counts], column_of_size: NDArray[np.int64], total: int
 ) -> tuple[Counts | None, list[int]]:
     """Choose the values of the root (the top area's histogram) that sum to ``total`` at the least cost.
 
-    The root's cost table of a distinct column begins at its value of ``lows``, and its slopes are in ``tables``.
-    ``which`` is the column number of every size. Returns the root value of every size, and an empty list. If the tables
-    are cut so narrowly that no root values have this sum: None, and the columns whose cuts must be widened.
+    For each distinct column, ``lows`` has the first value of the root's cost table, and ``tables`` its slopes.
+    ``column_of_size`` has the number of the column of every size. Returns the root value of every size, and an empty
+    list. If the tables are cut so narrowly that no root values have this sum, returns None, and the numbers of the
+    columns whose cuts must be widened.
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)
-    times = np.bincount(which, minlength=len(tables))  # number of sizes that have each column
+    times = np.bincount(column_of_size, minlength=len(tables))  # number of sizes that have each column
     highs = lows + np.diff(offsets)
     if int(times @ lows) > total:  # smaller values are needed, of the tables that are cut below
         return None, np.flatnonzero(lows > 0).tolist()
@@ -416,11 +439,11 @@ def choose_root_values(
             price = middle
         else:
             beyond = middle
-    of_columns = _compute_root_values(lows, slopes, offsets, price)
-    takes_more = _compute_root_values(lows, slopes, offsets, price + 1) > of_columns
-    values = of_columns[which]
+    value_of_column = _compute_root_values(lows, slopes, offsets, price)
+    takes_more = _compute_root_values(lows, slopes, offsets, price + 1) > value_of_column
+    values = value_of_column[column_of_size]
     missing = total - int(values.sum())
-    tied_sizes = np.flatnonzero(takes_more[which])  # with a next slope of the same price, of which the first are taken
+    tied_sizes = np.flatnonzero(takes_more[column_of_size])  # whose next slope is price + 1; the first ones take it
     values[tied_sizes[:missing]] += 1
     return values, []
 
@@ -428,8 +451,8 @@ def choose_root_values(
 @kernel
 def _compute_root_values(lows: Counts, slopes: Counts, offsets: Counts, price: int) -> Counts:
     """Return the root value of each column if it takes all slopes up to ``price``; shape (columns,)."""
-    counts = np.empty_like(lows)
+    values = np.empty_like(lows)
     for column in range(len(lows)):
         table = slopes[offsets[column] : offsets[column + 1]]
-        counts[column] = lows[column] + np.searchsorted(table, price, side="right")
-    return counts
+        values[column] = lows[column] + np.searchsorted(table, price, side="right")
+    return values
