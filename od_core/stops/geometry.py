@@ -81,8 +81,9 @@ def compute_cells(
     The cells of a dimension have equal width. The greatest coordinate, ``most``, lies in the last cell. The coordinates
     are within the bounds ``least`` and ``most``, which have the shape (dimensions,).
     """
-    number = np.array(sizes)
-    cells: Points = np.minimum(np.floor((coordinates - least) / (most - least) * number), number - 1).astype(np.int32)
+    cells_across = np.array(sizes)
+    positions = np.floor((coordinates - least) / (most - least) * cells_across)
+    cells: Points = np.minimum(positions, cells_across - 1).astype(np.int32)
     return cells
 
 
@@ -118,8 +119,8 @@ def count_trips_by_cell(points: Points, grid: Grid) -> Rows:
 def compute_cell_numbers(points: Points, grid: Grid) -> list[Counts]:
     """Return the number of each trip's cell in the lexicographic order of all cells. The result is confidential.
 
-    The result is a list of int64 arrays of shape (trips,). On a small grid, it has one array. On a large grid, the
-    numbers exceed 64 bits, and are divided into several arrays (words), the most significant first.
+    The result is a list of int64 arrays of shape (trips,). On a small grid, the list has one array. On a large grid,
+    the numbers exceed 64 bits, and are divided into several arrays (words), the most significant first.
     """
     words: list[Counts] = []
     room = 0  # largest factor by which the last word may still be multiplied
@@ -209,7 +210,7 @@ class MapGrid:
         return compute_cells(degrees, least, most, (self.side, self.side))
 
     def convert_to_degrees(self, lower: Bounds, upper: Bounds) -> list[tuple[float, ...]]:
-        """Return the edges of a box for each of the k places of a trip: west, south, east and north, in degrees.
+        """Return the west, south, east and north edge of a box, in degrees, for each of the k places of a trip.
 
         ``lower`` and ``upper`` are the first and last cell of the box in each dimension; shape (2k,).
         """
@@ -230,7 +231,10 @@ class MapGrid:
 
 
 def _parse_degrees(column: pd.Series) -> NDArray[np.float64]:
-    """Return a column of coordinates as numbers. Raises OdError if there is none, or one is missing or no number."""
+    """Return a column of coordinates as numbers; shape (places,).
+
+    Raises OdError if the column is empty, or a coordinate is missing or not a finite number.
+    """
     degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
     if not len(degrees) or not np.isfinite(degrees).all():
         raise _make_map_error("a listed place has no coordinates")
@@ -273,14 +277,18 @@ class Boxes:
 
 
 PRIME = (1 << 31) - 1
+"""Number of elements of the field in which :func:`is_grid_partition` computes. Products of two elements fit 64 bits."""
+
 ROUNDS = 3
+"""Number of random points at which :func:`is_grid_partition` compares polynomials."""
 
 
 def is_grid_partition(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     """Return whether every cell of the grid lies in exactly one box.
 
     This is a random test of a polynomial identity [schwartz1980polynomial, zippel1979sparse]. If every cell lies in
-    exactly one box, the result is always True. Otherwise, this has a probability of at most 1e-25 in 8 dimensions.
+    exactly one box, the result is always True. Otherwise, it is True with a probability of at most 1e-25 in 8
+    dimensions.
 
     The variables of the polynomials are the weights of the cell numbers of each dimension. The weight of a cell of the
     grid is the product of the weights of its d cell numbers. As polynomials, the weights of the cells of all boxes sum
@@ -296,10 +304,12 @@ def is_grid_partition(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
 
 
 def _has_equal_weights(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
-    """Return whether random weights of cells modulo ``PRIME`` sum to the same over the boxes and over the grid.
+    """Return whether random weights of cells modulo ``PRIME`` have the same sum over all boxes and over the grid.
 
-    The sums of weights before the cuts are drawn, so that the weights between cuts, their differences, are
-    independent and uniform. All factors are below 2^31, so products fit 64 bits.
+    See :func:`is_grid_partition`. In each dimension, a cut is a cell number at which a box begins or another could
+    begin after its end. For each cut, the sum of the weights of all cells before it is drawn. The weights between two
+    cuts are differences of these sums, and so independent and uniform. All factors are below 2^31, so products fit 64
+    bits.
     """
     weights_of_boxes, weight_of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
@@ -340,9 +350,9 @@ class Nodes:
         trips = rows[:, -1].sum(dtype=np.int64)
         return cls(np.zeros_like(upper), upper, np.array([0]), np.array([len(rows)]), np.array([trips]))
 
-    def select(self, which: NDArray[np.bool_]) -> Nodes:
-        """Return the nodes that a mask of shape (nodes,) selects."""
-        return Nodes(self.lower[which], self.upper[which], self.first[which], self.last[which], self.trips[which])
+    def select(self, mask: NDArray[np.bool_]) -> Nodes:
+        """Return the nodes for which a mask of shape (nodes,) is True."""
+        return Nodes(self.lower[mask], self.upper[mask], self.first[mask], self.last[mask], self.trips[mask])
 
     def divide(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
         """Cut each node into parts along one dimension, and return the parts as nodes, those of the first node first.
@@ -358,7 +368,7 @@ class Nodes:
         lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
         children, cut_dimensions = np.arange(len(lower)), np.repeat(dimensions, parts)
         lower[children, cut_dimensions], upper[children, cut_dimensions] = begins, ends
-        first, last, trips = (np.zeros(len(children), dtype=np.int64) for _ in range(3))
+        first, last, trips = np.zeros((3, len(children)), dtype=np.int64)
         _assign_rows_to_children(rows, self.first, self.last, dimensions, starts, begins, first, last, trips)
         return Nodes(lower, upper, first, last, trips)
 
@@ -373,9 +383,10 @@ def make_boxes(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
 def _assign_rows_to_children(rows, firsts, lasts, dimensions, starts, begins, child_first, child_last, child_trips):  # type: ignore[no-untyped-def]  # compiled
     """Sort the rows of every node by child, in place, and write ``child_first``, ``child_last`` and ``child_trips``.
 
-    The caller passes these three arrays filled with zeros.
+    These three arrays, shape (children,) each, are :attr:`Nodes.first`, ``last`` and ``trips`` of the children, and
+    filled with zeros before. For the other arguments, see :meth:`Nodes.divide`.
     """
-    free = np.empty_like(child_first)
+    free = np.empty_like(child_first)  # next position for a row of each child
     for node in range(len(firsts)):
         next_row, dimension = firsts[node], dimensions[node]
         start, end = starts[node], starts[node + 1]
@@ -392,25 +403,28 @@ def _assign_rows_to_children(rows, firsts, lasts, dimensions, starts, begins, ch
 
 @kernel
 def _sort_rows_by_child(rows, dimension, start, end, begins, child_last, free):  # type: ignore[no-untyped-def]  # compiled
-    """Move each row of a node to the next free position of its child, and the row from there to the row's old position.
+    """Swap rows of a node until every row is in the range of positions of its child. American flag sort.
 
-    So no row is moved again that is with its child. This is American flag sort [mcilroy1993radix]. ``free`` has the
-    first position of every child at first, and in the end that after the last.
+    Each swap moves a row to the next free position of its child, where it stays [mcilroy1993radix]. ``free`` has the
+    first position of every child before, and the position after its last row afterwards.
     """
     for child in range(start, end):
         while free[child] < child_last[child]:
-            i = free[child]
-            home = find_part(rows[i, dimension], begins, start, end)
-            j = free[home]
+            row = free[child]
+            home = find_part(rows[row, dimension], begins, start, end)  # the child to which the row belongs
+            home_row = free[home]
             if home != child:
-                for k in range(rows.shape[1]):
-                    rows[i, k], rows[j, k] = rows[j, k], rows[i, k]
+                for column in range(rows.shape[1]):
+                    rows[row, column], rows[home_row, column] = rows[home_row, column], rows[row, column]
             free[home] += 1
 
 
 @kernel
 def find_part(cell: int, begins: Points, start: int, end: int) -> int:
-    """Return the last of the part numbers ``start:end`` whose part begins at or before the cell, by bisection."""
+    """Return the last of the part numbers ``start:end`` whose part begins at or before the cell.
+
+    The search is a bisection without branches. Part ``start`` begins at or before the cell.
+    """
     size = end - start
     while size > 1:
         half = size >> 1
@@ -450,7 +464,7 @@ def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
 
 def _make_shape_error(sizes: Sequence[int]) -> OdError:
-    """Return the OdError for a query of another shape than the space has."""
+    """Return the OdError for a query whose shape does not fit a space with ``sizes`` cells."""
     return make_query_error(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
 
 
@@ -471,6 +485,7 @@ _PIECE = 32
 """Number of queries that a thread answers at a time."""
 
 _KEY_BITS = 63
+"""Number of bits of a position on the Z-order curve, a non-negative 64-bit integer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -500,7 +515,8 @@ class BoxIndex:
         """
         bits = np.array([int(last).bit_length() for last in upper.max(axis=0)], dtype=np.int64)
         keys = np.empty(len(lower), dtype=np.int64)
-        _write_curve_positions(lower, upper, bits, _KEY_BITS // min(lower.shape[1], _KEY_BITS), keys)
+        bits_per_dimension = _KEY_BITS // min(lower.shape[1], _KEY_BITS)
+        _write_curve_positions(lower, upper, bits, bits_per_dimension, keys)
         order = np.argsort(keys, kind="stable")
         sorted_lower = np.ascontiguousarray(lower[order], dtype=np.int32)
         sorted_upper = sorted_lower if upper is lower else np.ascontiguousarray(upper[order], dtype=np.int32)
@@ -533,32 +549,36 @@ class BoxIndex:
 
 
 @kernel
-def _write_curve_positions(lower: Bounds, upper: Bounds, bits: Counts, key_bits: int, keys: Counts) -> None:
+def _write_curve_positions(lower: Bounds, upper: Bounds, bits: Counts, bits_per_dimension: int, keys: Counts) -> None:
     """Write the position of each box's centre on the Z-order curve into ``keys``.
 
-    A position interleaves the ``key_bits`` leading bits of the centre in every dimension. Dimensions after the 63rd are
-    ignored, because a key has 63 bits. The order affects only the speed of queries.
+    A position interleaves the leading bits of the centre in every dimension. ``bits`` has the number of bits of the
+    largest cell number in each dimension. Dimensions after the 63rd are ignored, because a key has 63 bits. The order
+    affects only the speed of queries.
     """
     for box in range(len(keys)):
         key = 0
-        for bit in range(1, key_bits + 1):
-            for i in range(min(len(bits), 63)):
-                at = bits[i] - bit
-                middle = (np.int64(lower[box, i]) + upper[box, i]) >> 1
-                key = key << 1 | ((middle >> at) & 1 if at >= 0 else 0)
+        for bit in range(1, bits_per_dimension + 1):
+            for dimension in range(min(len(bits), _KEY_BITS)):
+                shift = bits[dimension] - bit
+                middle = (np.int64(lower[box, dimension]) + upper[box, dimension]) >> 1
+                key = key << 1 | ((middle >> shift) & 1 if shift >= 0 else 0)
         keys[box] = key
 
 
 @kernel
 def _answer_queries(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
-    """Write the sum over the boxes that each query overlaps, in proportion; whole blocks in or out are not examined."""
+    """Write the answer to each query, a sum over boxes as in :meth:`BoxIndex.answer_queries`, into ``answers``.
+
+    The boxes of a block are not examined if the block lies entirely inside or outside the query.
+    """
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):
-            covered = _compute_overlap_share(block_lower, block_upper, block, ranges, query)
-            if covered == 1:
+            block_share = _compute_overlap_share(block_lower, block_upper, block, ranges, query)
+            if block_share == 1:
                 total += block_sums[block]
-            elif covered >= 0:
+            elif block_share >= 0:
                 for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
                     total += max(_compute_overlap_share(lower, upper, box, ranges, query), 0.0) * counts[box]
         answers[query] = total
@@ -568,9 +588,9 @@ def _answer_queries(lower, upper, counts, block_lower, block_upper, block_sums, 
 def _compute_overlap_share(lower: Bounds, upper: Bounds, box: int, ranges: Ranges, query: int) -> float:
     """Return the share of the box's cells that lie in the query: 1 only if all do, and -1 if none does."""
     share = 1.0
-    for i in range(lower.shape[1]):
-        low, high = np.int64(lower[box, i]), np.int64(upper[box, i])
-        inside = min(high, ranges[query, i, 1]) - max(low, ranges[query, i, 0]) + 1
+    for dimension in range(lower.shape[1]):
+        low, high = np.int64(lower[box, dimension]), np.int64(upper[box, dimension])
+        inside = min(high, ranges[query, dimension, 1]) - max(low, ranges[query, dimension, 0]) + 1
         if inside <= 0:
             return -1.0
         share *= inside / (high - low + 1)

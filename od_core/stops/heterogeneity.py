@@ -31,35 +31,36 @@ def compute_heterogeneity(
     changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
     floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
 
-    The nodes are not yet cut in the dimension. ``parts`` has the number of parts of each node, and ``candidates`` the
+    The nodes are not yet cut in ``dimension``. ``parts`` has the number of parts of each node, and ``candidates`` the
     first cell of every part in each candidate cut; shape (candidates, sum of parts).
     """
     sides = nodes.upper.astype(np.int64) - nodes.lower + 1
     sides[:, dimension] = 1
-    others = np.ones(len(nodes), dtype=np.int64)
+    layer_cells = np.ones(len(nodes), dtype=np.int64)  # number of a node's cells per cell of the cut dimension
     for side in sides.T:
-        others = np.where(others > _LARGE // side, _LARGE, others * side)
+        layer_cells = np.where(layer_cells > _LARGE // side, _LARGE, layer_cells * side)
     scores = np.zeros((len(nodes), len(candidates)), dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(parts)))
-    upper = nodes.upper[:, dimension]
-    _add_scores(rows, nodes.first, nodes.last, dimension, starts, candidates, upper, others, int(parts.max()), scores)
+    upper, most_parts = nodes.upper[:, dimension], int(parts.max())
+    _add_scores(rows, nodes.first, nodes.last, dimension, starts, candidates, upper, layer_cells, most_parts, scores)
     return scores
 
 
 _CELLS, _TRIPS, _TRIPS_ABOVE, _CELLS_ABOVE = range(4)
-"""Rows of a table of parts: V, c, S and K of :func:`compute_heterogeneity`."""
+"""Rows of the array ``of_parts``, with one column per part: V, c, S and K of :func:`compute_heterogeneity`."""
 
 
 @kernel
-def _add_scores(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
+def _add_scores(rows, firsts, lasts, dimension, starts, candidates, upper, layer_cells, most_parts, scores):  # type: ignore[no-untyped-def]  # compiled
     """Add the scores of all candidates of all nodes to ``scores``, which are 0.
 
     The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
     adjacent edges are counted once. The rows of a node are read once, and once more for each candidate that has a dense
-    part.
+    part. The parts of node n are ``starts[n]:starts[n + 1]``, and ``upper`` has the last cell of each node in the
+    dimension. The score of a part is 2 S - ceil(2 K c / V); see :func:`compute_heterogeneity`.
     """
-    before = np.empty((2, len(candidates) * most + 1), np.int64)
-    begins, of_parts = np.empty(most + 1, np.int64), np.empty((4, most), np.int64)
+    before = np.empty((2, len(candidates) * most_parts + 1), np.int64)
+    begins, of_parts = np.empty(most_parts + 1, np.int64), np.empty((4, most_parts), np.int64)
     for node in range(len(firsts)):
         first, last, start, end = firsts[node], lasts[node], starts[node], starts[node + 1]
         edges, parts = np.sort(candidates[:, start:end].copy().ravel()), end - start
@@ -67,7 +68,7 @@ def _add_scores(rows, firsts, lasts, dimension, starts, candidates, upper, other
         begins[parts] = np.int64(upper[node]) + 1  # where a further part would begin
         for candidate in range(len(candidates)):
             begins[:parts] = candidates[candidate, start:end]
-            if _summarise_parts(begins[: parts + 1], edges, before, others[node], of_parts):
+            if _summarise_parts(begins[: parts + 1], edges, before, layer_cells[node], of_parts):
                 _count_in_dense_parts(rows, first, last, dimension, begins[:parts], of_parts)
             for part in range(parts):
                 ceiling = -((-2 * of_parts[_CELLS_ABOVE, part] * of_parts[_TRIPS, part]) // of_parts[_CELLS, part])
@@ -76,7 +77,10 @@ def _add_scores(rows, firsts, lasts, dimension, starts, candidates, upper, other
 
 @kernel
 def _count_before_edges(rows, first, last, dimension, edges, before):  # type: ignore[no-untyped-def]  # compiled
-    """Write the numbers of trips and of filled cells before each edge, and in total, into the rows of ``before``."""
+    """Write the numbers of trips (row 0) and of filled cells (row 1) before each edge, and in total, into ``before``.
+
+    The rows ``first:last`` belong to the node. The first of the sorted ``edges`` is the first cell of the node.
+    """
     trips, filled = before
     trips[: len(edges) + 1], filled[: len(edges) + 1] = 0, 0
     for i in range(first, last):
@@ -89,17 +93,18 @@ def _count_before_edges(rows, first, last, dimension, edges, before):  # type: i
 
 
 @kernel
-def _summarise_parts(begins, edges, before, others, of_parts):  # type: ignore[no-untyped-def]  # compiled
-    """Write V, c, S and K of the parts between adjacent ``begins``, and return whether a part is dense.
+def _summarise_parts(begins, edges, before, layer_cells, of_parts):  # type: ignore[no-untyped-def]  # compiled
+    """Write V, c, S and K of the parts between adjacent ``begins`` into ``of_parts``; return whether a part is dense.
 
-    A part is dense if it has at least as many trips as cells; its S and K are still to be counted, and are 0. In other
-    parts, every filled cell is above the mean. ``others`` is the number of the node's cells across the dimension.
+    A part is dense if it has at least as many trips as cells. Its S and K are set to 0, and are still to be counted. In
+    other parts, every filled cell is above the mean. ``layer_cells`` is the number of the node's cells per cell of the
+    cut dimension.
     """
     is_dense, begin = False, 0
     for part in range(len(begins) - 1):
         end = np.searchsorted(edges, begins[part + 1])
         length = begins[part + 1] - begins[part]
-        cells = _LARGE if others > _LARGE // length else others * length
+        cells = _LARGE if layer_cells > _LARGE // length else layer_cells * length
         trips, filled = before[0, end] - before[0, begin], before[1, end] - before[1, begin]
         of_parts[_CELLS, part], of_parts[_TRIPS, part] = cells, trips
         of_parts[_TRIPS_ABOVE, part], of_parts[_CELLS_ABOVE, part] = (0, 0) if trips >= cells else (trips, filled)
@@ -112,8 +117,10 @@ def _summarise_parts(begins, edges, before, others, of_parts):  # type: ignore[n
 def _count_in_dense_parts(rows, first, last, dimension, begins, of_parts):  # type: ignore[no-untyped-def]  # compiled
     """Add the cells above the mean of each dense part to its K, and the trips in these cells to its S."""
     for i in range(first, last):
-        part, in_cell = find_part(rows[i, dimension], begins, 0, len(begins)), np.int64(rows[i, -1])
+        part = find_part(rows[i, dimension], begins, 0, len(begins))
+        trips_in_cell = np.int64(rows[i, -1])
         cells, trips = of_parts[_CELLS, part], of_parts[_TRIPS, part]
-        if trips >= cells and in_cell * cells > trips:
-            of_parts[_TRIPS_ABOVE, part] += in_cell
+        is_dense = trips >= cells  # then both are below 2^31, so the next product fits 64 bits
+        if is_dense and trips_in_cell * cells > trips:
+            of_parts[_TRIPS_ABOVE, part] += trips_in_cell
             of_parts[_CELLS_ABOVE, part] += 1

@@ -86,11 +86,12 @@ class BudgetPath:
 
 
 def split_budget_by_depth(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
-    """Split the budget ``left`` among the depths i = 1 to d, in proportion to m0^(i / 3), and return the shares.
+    """Split the budget ``left`` among the depths i = 1 to d, in proportion to m0^(i / 3), and return the d shares.
 
     m0 is ``root_parts``, the number of parts of the root, and d is ``dimensions`` [shaham2022stops, equation 32].
     """
-    weights = [int(fmpz(root_parts**depth << 3 * _BITS_OF_WEIGHT).root(3)) for depth in range(1, dimensions + 1)]
+    cubes = [root_parts**depth << 3 * _BITS_OF_WEIGHT for depth in range(1, dimensions + 1)]
+    weights = [int(fmpz(cube).root(3)) for cube in cubes]  # integer cube roots: m0^(i / 3) * 2^20, rounded down
     return [left * Fraction(weight, sum(weights)) for weight in weights]
 
 
@@ -99,9 +100,9 @@ class StopsMechanism(Mechanism, Protocol):
     """The interface of a mechanism, which cuts the grid into boxes and draws a noisy count of each box."""
 
     def refuse_grid(self, grid: Grid) -> None:
-        """Raise OdError if the grid is too large for this mechanism. Plans are tested before anything is charged.
+        """Raise OdError if the mechanism cannot cut the grid. A plan calls this before anything is charged.
 
-        By default, every grid is accepted, because the number of boxes depends on a draw.
+        By default, do nothing, because the number of boxes depends on a draw. Override this if the grid alone tells.
         """
 
     def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
@@ -117,11 +118,13 @@ class StopsMechanism(Mechanism, Protocol):
     def compute_count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return the largest scale of the noise on the published counts of drawn boxes, from public facts alone.
 
-        The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
-        the boxes, a published count is the true count plus discrete Laplace noise of at most this scale. For
-        ``epsilon`` and ``sensitivity``, see :meth:`compute_noise_scales`.
+        By default, this is the last scale of :meth:`compute_noise_scales`. The noise on the published count of a box is
+        drawn after the box is fixed, and only for this count. So, given the boxes, a published count is the true count
+        plus discrete Laplace noise of at most this scale. For ``epsilon`` and ``sensitivity``, see
+        :meth:`compute_noise_scales`.
         """
-        return list(self.compute_noise_scales(epsilon, sensitivity).values())[-1]
+        *_, last_scale = self.compute_noise_scales(epsilon, sensitivity).values()
+        return last_scale
 
     def compute_widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return an upper bound of the scale of all noise that a draw may need, from public facts alone.
@@ -207,13 +210,16 @@ class EqualGrid(StopsMechanism, ABC):
 
     def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
-        total, path = path.measure(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
-        parts = self.compute_parts(int(total[0]), path.left / path.sensitivity, grid)
+        (total,), path = path.measure(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
+        parts = self.compute_parts(int(total), path.left / path.sensitivity, grid)
         refuse_too_many(self.name, math.prod(parts))
         return draw_equal_boxes(points, grid, parts, path)
 
     def compute_parts(self, total: int, inverse_scale: Fraction, grid: Grid) -> Parts:
-        """Return the number of parts of each dimension of a grid for N and the inverse of the boxes' noise scale."""
+        """Return the number of parts of each dimension of a grid, from 1 to its number of cells.
+
+        ``total`` is N, and ``inverse_scale`` the inverse of the noise scale of the boxes.
+        """
         m = 1.0 if total <= 1 else self.compute_unrounded_parts(float(total), float(inverse_scale), grid.dimensions)
         return tuple(max(1, math.floor(min(m, size) + 0.5)) for size in grid.sizes)
 
@@ -264,8 +270,8 @@ def refuse_too_many(name: str, boxes: int, *, spent: str = STAYS_CHARGED) -> Non
 def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: BudgetPath) -> Drawn:
     """Measure one box for each combination of parts with the whole remaining budget. The result is public.
 
-    Part k of a dimension with n cells and m parts begins at cell floor(k n / m).
-    ``parts`` has the numbers of parts, from 1 to the number of cells. Their product is at most ``MAX_BOXES``.
+    ``parts`` has the number of parts of each dimension, from 1 to its number of cells. Their product, the number of
+    boxes, is at most ``MAX_BOXES``. Part k of a dimension with n cells and m parts begins at cell floor(k n / m).
     """
     counts = np.zeros(math.prod(parts), dtype=np.int64)
     _count_points_by_box(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
@@ -274,10 +280,10 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: BudgetPath)
     upper = np.empty_like(lower)
     box = np.arange(len(counts))
     for dimension in reversed(range(grid.dimensions)):  # the last dimension varies fastest
-        size, number = grid.sizes[dimension], parts[dimension]
-        box, part = np.divmod(box, number)
-        lower[:, dimension] = part * size // number
-        upper[:, dimension] = (part + 1) * size // number - 1
+        size, parts_of_dimension = grid.sizes[dimension], parts[dimension]
+        box, part = np.divmod(box, parts_of_dimension)
+        lower[:, dimension] = part * size // parts_of_dimension
+        upper[:, dimension] = (part + 1) * size // parts_of_dimension - 1
     return Drawn(Boxes(lower, upper, noisy), (paid,))
 
 
@@ -286,8 +292,9 @@ def _count_points_by_box(points: Points, sizes: Counts, parts: Counts, counts: C
     """Add the number of points in each box, where cell x lies in the last part k with floor(k size / parts) <= x."""
     for point in range(len(points)):
         box = 0
-        for i in range(len(sizes)):
-            box = box * parts[i] + ((points[point, i] + 1) * parts[i] - 1) // sizes[i]
+        for dimension in range(len(sizes)):
+            part = ((points[point, dimension] + 1) * parts[dimension] - 1) // sizes[dimension]
+            box = box * parts[dimension] + part
         counts[box] += 1
 
 
@@ -344,7 +351,10 @@ class EUG(EqualGrid):
                 raise OdError("OD-STOPS-QUERY-SIZE", message, next_step="correct the mechanism's options")
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension."""
+        """Return m, the unrounded number of parts per dimension, for N (``total``); see the base class.
+
+        ``alpha`` is the m of equation 8 without the factor for the size of the queries.
+        """
         d = dimensions
         base = 2 * (d - 1) / d * total * inverse_scale / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
@@ -366,7 +376,7 @@ class EBP(EqualGrid):
     name: ClassVar[str] = "ebp"
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension."""
+        """Return m, the unrounded number of parts per dimension, for N (``total``); see the base class."""
         return float(compute_unrounded_fan_out(np.array(total), inverse_scale, dimensions))
 
 
@@ -381,7 +391,7 @@ class MKM(EqualGrid):
     name: ClassVar[str] = "mkm"
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension."""
+        """Return m, the unrounded number of parts per dimension, for N (``total``). ``inverse_scale`` is not read."""
         return float((total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2)))
 
 
@@ -403,7 +413,11 @@ def number_parts(parts: Counts) -> Counts:
 
 
 def compute_choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
-    """Return the scale of the noise on every score, 2 D / epsilon, where a change of one unit changes a score by D."""
+    """Return the scale of the noise on every score, 2 D s / epsilon; see :func:`choose_noisy_minimum`.
+
+    D is the largest change of a score if one trip is added or removed. s is ``sensitivity``: 1, or 2 if a trip is
+    replaced.
+    """
     return 2 * SCORE_SENSITIVITY * sensitivity / epsilon
 
 
@@ -436,7 +450,7 @@ def draw_random_cuts(parts: Counts, length: int, candidates: int) -> NDArray[np.
     # The first cells at or after both ends of the range in which a part may begin, (2 part -+ 1) length / (2 count).
     low = -(-((2 * part - 1) * length) // (2 * count))
     high = -(-((2 * part + 1) * length) // (2 * count))
-    words = (Keystream().draw_words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
+    words = (Keystream().draw_words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)  # of 31 random bits
     begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
     return np.where(part == 0, 0, begins).astype(np.int32)
 
@@ -457,7 +471,11 @@ def _make_stop_error(message: str) -> OdError:
 def _turn_into_leaves(
     is_leaf: NDArray[np.bool_], nodes: Nodes, path: BudgetPath, leaves: list[tuple[Nodes, Counts, BudgetPath]]
 ) -> Nodes:
-    """Measure some nodes, if any, with the whole remaining budget; add them to ``leaves``, and return the others."""
+    """Turn the nodes for which ``is_leaf`` is True into leaves, and return the other nodes.
+
+    The leaves, if there are any, are measured with the whole remaining budget of the path. They are added to the list
+    ``leaves`` with their noisy counts and their path.
+    """
     if not is_leaf.any():
         return nodes
     new_leaves = nodes.select(is_leaf)
@@ -523,7 +541,9 @@ class DAFEntropy(StopsMechanism):
         not always tell the two apart. The number of parts of the root, which determines the shares of the budget, is
         the number of different first cells of the boxes in dimension 1.
         """
-        return self._compute_path_scales(len(np.unique(boxes.lower[:, 0])), grid, epsilon, sensitivity)[-1]
+        root_parts = len(np.unique(boxes.lower[:, 0]))
+        *_, last_scale = self._compute_path_scales(root_parts, grid, epsilon, sensitivity)
+        return last_scale
 
     def compute_widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return the largest noise scale for any number m0 of parts of the root; see :class:`StopsMechanism`.
@@ -535,14 +555,18 @@ class DAFEntropy(StopsMechanism):
         """
         sizes = self._select_cut_sizes(grid)
         scale = int(sensitivity / (ROOT_SHARE * epsilon))
-        most = np.array([min((1 << 31) + 1000 * scale, 1 << 62)])
-        (largest,) = compute_fan_out(most, epsilon / sensitivity, len(sizes), min(sizes[0], MAX_BOXES), self.rounding)
+        most_trips = np.array([min((1 << 31) + 1000 * scale, 1 << 62)])
+        most_cells = min(sizes[0], MAX_BOXES)
+        (most_parts,) = compute_fan_out(most_trips, epsilon / sensitivity, len(sizes), most_cells, self.rounding)
         scales = self._compute_path_scales(1, grid, epsilon, sensitivity)
-        scales += self._compute_path_scales(int(largest), grid, epsilon, sensitivity)
+        scales += self._compute_path_scales(int(most_parts), grid, epsilon, sensitivity)
         return max(scales)
 
     def _compute_path_scales(self, root_parts: int, grid: Grid, epsilon: Fraction, sensitivity: int) -> list[Fraction]:
-        """Return the scales of the noise on a path that is cut in every dimension; the last is that of its box."""
+        """Return the scales of all noise on a path that is cut in every dimension.
+
+        ``root_parts`` is the number of parts of the root. The last scale is that of the count of the path's box.
+        """
         sizes = self._select_cut_sizes(grid)
         shares, remaining = [ROOT_SHARE * epsilon], epsilon
         scales = []
@@ -558,34 +582,42 @@ class DAFEntropy(StopsMechanism):
         return [*scales, sensitivity / remaining]
 
     def _select_cut_sizes(self, grid: Grid) -> tuple[int, ...]:
-        """Return the numbers of cells of the dimensions that are cut: all, or the first of them."""
+        """Return the numbers of cells of the dimensions that are cut: all, or with the stop ``depth``, the first t."""
         return grid.sizes[: int(self.threshold)] if self.stop == "depth" and self.threshold else grid.sizes
 
     def _find_nodes_below_extent(self, nodes: Nodes, grid: Grid) -> NDArray[np.bool_]:
-        """Return whether each node stops by its bounds alone; shape (nodes,)."""
+        """Return whether each node stops by its bounds alone; shape (nodes,).
+
+        With the stop ``extent``, nodes with at most the share t of all cells do. With other stops, no node does.
+        """
         if self.stop != "extent" or self.threshold is None:
             return np.zeros(len(nodes), dtype=np.bool_)
-        most = self.threshold * grid.cells
+        most_cells = self.threshold * grid.cells
         sides = nodes.upper.astype(np.int64) - nodes.lower + 1
-        return np.array([math.prod(sides_of_node) <= most for sides_of_node in sides.tolist()], dtype=np.bool_)
+        return np.array([math.prod(sides_of_node) <= most_cells for sides_of_node in sides.tolist()], dtype=np.bool_)
 
     def _choose_nodes_to_cut(self, noisy: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
-        """Return whether each node is cut, by its noisy count; shape (nodes,). ``total`` is that of the root."""
+        """Return whether each node is cut, by its noisy count; shape (nodes,).
+
+        ``total`` is the noisy count of the root. The stops ``depth`` and ``extent`` do not depend on counts, so all
+        nodes are cut. With ``entropy``, a node is cut if this adds at least t bits to the entropy of the partition.
+        With ``count``, it is cut if its noisy count is at least t / epsilon, where epsilon is per unit of sensitivity.
+        """
         if self.stop in ("depth", "extent"):
             return np.ones(len(noisy), dtype=np.bool_)
         epsilon = path.left / path.sensitivity
         if self.stop == "entropy" and self.threshold is not None:
             bits = np.log2(compute_unrounded_fan_out(np.maximum(noisy, 1), float(epsilon), 1))
             share = np.maximum(noisy, 0) / max(total, 1)
-            least = min(self.threshold, Fraction(10**6))
-            return np.asarray(share * bits >= float(least))
+            least_bits = min(self.threshold, Fraction(10**6))  # larger thresholds may not fit a float
+            return np.asarray(share * bits >= float(least_bits))
         return noisy >= math.ceil((self.threshold or 1) / epsilon)
 
     def draw_boxes(self, points: Points, grid: Grid, path: BudgetPath) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         rows, sizes = count_trips_by_cell(points, grid), self._select_cut_sizes(grid)
         nodes = Nodes.make_root(rows, grid)
-        shares = [ROOT_SHARE * path.left]  # of the depths, of which the root's number of parts determines all but one
+        shares = [ROOT_SHARE * path.left]  # of depth 0; the root's number of parts determines those of the other depths
         total = 0
         leaves: list[tuple[Nodes, Counts, BudgetPath]] = []
         for depth, length in enumerate(sizes):
@@ -596,15 +628,16 @@ class DAFEntropy(StopsMechanism):
             noisy, path = path.measure(nodes.trips, counting)
             if depth == 0:
                 total = int(noisy[0])
-            goes_on = self._choose_nodes_to_cut(noisy, total, path)
-            nodes = _turn_into_leaves(~goes_on, nodes, path, leaves)
+            is_cut = self._choose_nodes_to_cut(noisy, total, path)
+            nodes = _turn_into_leaves(~is_cut, nodes, path, leaves)
             if not len(nodes):
                 break
             if choosing and length > 1:
                 path = path.with_charge(choosing)
             epsilon = path.left / path.sensitivity
-            parts = compute_fan_out(noisy[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
-            refuse_too_many(self.name, sum(len(leaf_nodes) for leaf_nodes, _, _ in leaves) + int(parts.sum()))
+            parts = compute_fan_out(noisy[is_cut], epsilon, len(sizes) - depth, length, self.rounding)
+            number_of_leaves = sum(len(leaf_nodes) for leaf_nodes, _, _ in leaves)
+            refuse_too_many(self.name, number_of_leaves + int(parts.sum()))
             begins = self.choose_cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divide(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
@@ -614,10 +647,10 @@ class DAFEntropy(StopsMechanism):
         return Drawn(boxes, tuple(paid for _, _, paid in leaves))
 
     def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
-        """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
+        """Return the epsilons that the counts and the choice of cuts cost at a depth; ``share`` is the depth's budget.
 
-        By default, where to cut is not chosen by the trips, and the counts cost the whole share. Override this together
-        with :meth:`choose_cuts`.
+        By default, the trips do not determine where to cut, so the counts cost the whole share, and the choice 0.
+        Override this together with :meth:`choose_cuts`.
         """
         return share, Fraction(0)
 
@@ -626,7 +659,8 @@ class DAFEntropy(StopsMechanism):
     ) -> NDArray[np.int32]:
         """Return where to cut the nodes in dimension ``depth``: the first cell of every part; shape (sum of parts,).
 
-        The parts of the first node come first. By default, the parts of a node are nearly equal.
+        The parts of the first node come first. By default, the parts of a node are nearly equal; override this if the
+        trips determine the cuts.
 
         ``parts`` has the number of parts of each node, and ``length`` is the number of cells of the dimension.
         ``choosing`` is the epsilon of the choice of cuts, which the ``path`` was charged unless ``length`` is 1.
@@ -679,17 +713,18 @@ class DAFHomogeneity(DAFEntropy):
         return {**super().compute_noise_scales(epsilon, sensitivity), "root_choice": choice}
 
     def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
-        """Divide the share of a depth by ``choosing_share``; at the root, the choice costs as much as the count."""
+        """Return the epsilons of the counts and of the choice of cuts at a depth; see the base class.
+
+        The choice costs ``choosing_share`` of the depth's share. At the root (depth 0), the count and the choice cost
+        a share each.
+        """
         choosing = self.choosing_share * share
         return (share - choosing, choosing) if depth else (share, share)
 
     def choose_cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: BudgetPath
     ) -> NDArray[np.int32]:
-        """Choose a candidate for each node, and return the first cells of its parts.
-
-        See :meth:`DAFEntropy.choose_cuts`.
-        """
+        """Return the first cells of the parts of the candidate that is chosen for each node; see the base class."""
         candidates = draw_random_cuts(parts, length, self.candidates)
         scores = compute_heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
@@ -701,6 +736,7 @@ _LN_2 = Fraction(6931471806, 10**10)
 """Upper bound of ln 2."""
 
 LARGEST_THETA = 1 << 53
+"""Largest absolute value of :attr:`PrivTree.theta`, far above every number of trips."""
 
 _STEPS = 1000
 """Number of values of lambda that :func:`find_scale_and_decay` may try.
@@ -760,14 +796,14 @@ class PrivTree(StopsMechanism):
         leaves = []
         for depth in count():
             sides = nodes.upper.astype(np.int64) - nodes.lower + 1
-            splits: NDArray[np.bool_] = np.any(sides > 1, axis=1)
-            noisy = np.maximum(nodes.trips[splits] - depth * decay, self.theta - decay)
+            is_cut: NDArray[np.bool_] = np.any(sides > 1, axis=1)  # for now, all nodes that can be cut
+            noisy = np.maximum(nodes.trips[is_cut] - depth * decay, self.theta - decay)
             noisy += path.draw_noise(scale, len(noisy))
-            splits[splits] = noisy > self.theta
-            leaves.append(nodes.select(~splits))
-            if not splits.any():
+            is_cut[is_cut] = noisy > self.theta
+            leaves.append(nodes.select(~is_cut))
+            if not is_cut.any():
                 break
-            nodes, sides = nodes.select(splits), sides[splits]
+            nodes, sides = nodes.select(is_cut), sides[is_cut]
             refuse_too_many(self.name, sum(map(len, leaves)) + 2 * len(nodes))
             nodes = _halve_nodes(nodes, sides, sizes, rows)
         noisy, path = path.measure(np.concatenate([leaf.trips for leaf in leaves]), path.left)
@@ -778,28 +814,35 @@ class PrivTree(StopsMechanism):
 def find_scale_and_decay(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
 
-    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is a fraction k / 1000 of that
-    of [zhang2016privtree], 3 / epsilon for unbounded neighbours and twice that for bounded neighbours. k is the first
-    with a proven cost of at most epsilon, upwards from where the cost would be epsilon if it were proportional to 1 /
-    lambda. A smaller k may have such a cost, too. Raises OdError if no fraction up to 1 has it.
+    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is k / 1000 of the lambda of
+    [zhang2016privtree], which is 3 / epsilon for unbounded and 6 / epsilon for bounded neighbours. The first k that is
+    tried is that whose cost would be epsilon if costs were proportional to 1 / lambda. The first k from there upwards
+    with a proven cost of at most epsilon is taken. A smaller k may have such a cost, too. Raises OdError if no k up to
+    1000 has it.
     """
-    paper = 3 * sensitivity / epsilon
-    enough = compute_path_cost(paper, _compute_decay(paper), sensitivity) / epsilon
-    for steps in range(max(1, int(enough * _STEPS)), _STEPS + 1):
-        scale = paper * Fraction(steps, _STEPS)
+    largest_scale = 3 * sensitivity / epsilon  # that of the paper
+    needed = compute_path_cost(largest_scale, _compute_decay(largest_scale), sensitivity) / epsilon
+    for step in range(max(1, int(needed * _STEPS)), _STEPS + 1):
+        scale = largest_scale * Fraction(step, _STEPS)
         if compute_path_cost(scale, _compute_decay(scale), sensitivity) <= epsilon:
             return scale, _compute_decay(scale)
-    message = f"the splits of a path with noise of scale {float(paper):.6g} could cost more than epsilon {epsilon}"
+    message = (
+        f"the splits of a path with noise of scale {float(largest_scale):.6g} could cost more than epsilon {epsilon}"
+    )
     raise OdError("OD-STOPS-PATH-COST", message, next_step="report this defect")
 
 
 def _compute_decay(scale: Fraction) -> int:
     """Return delta, the decay of the counts per depth: lambda (``scale``) times ln 2, rounded up to an integer."""
-    return -int(-scale * _LN_2 // 1)
+    return math.ceil(scale * _LN_2)
 
 
 def _halve_nodes(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
-    """Cut every node in half across its widest side relative to the grid, the first of equally wide sides."""
+    """Cut every node in half across its widest side relative to the grid, and return the halves as nodes.
+
+    Of equally wide sides, the first is cut. ``sides`` has the numbers of cells of each node, shape (nodes, dimensions),
+    and ``sizes`` those of the grid. ``rows`` are the cells with trips, which are sorted in place.
+    """
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
     numbers = np.arange(len(nodes))
@@ -821,15 +864,16 @@ A geometric series bounds the rest.
 """
 
 _RESULT_BITS = 64
+"""Number of bits after the binary point of the result of :func:`compute_path_cost`, which is rounded up."""
 
 
 @lru_cache(maxsize=64)
 def compute_path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """Return an upper bound of the epsilon that all splits on a path cost together.
 
-    For any length of the path, it is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and 1 /
-    scale if one is removed, where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)); proof in
-    ``docs/explanation/stops.md``. Replacing a trip adds one on one path and removes one on another.
+    On a path of any length, the cost is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and
+    1 / scale if one is removed, where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). For the
+    proof, see ``docs/explanation/stops.md``. Replacing a trip adds one on one path and removes one on another.
 
     Noise backends may draw with up to (1 + 2^-30) times the ``scale`` lambda. The bound holds for all scales in this
     range. ``decay`` is delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least lambda

@@ -84,7 +84,11 @@ class StopsPlan(Plan):
         )
 
     def detail_noise(self, measured: Boxes | None = None) -> DetailNoise:
-        """Return the noise of the published boxes, given those that were drawn if it depends on them."""
+        """Return the noise on the counts of the published boxes.
+
+        If ``measured``, the drawn boxes, is given, the noise is that of these boxes. In a plan, it has the scale of a
+        name in :data:`DETAILED`, if the mechanism has one. Otherwise, the result says that it is not yet known.
+        """
         step = self.step
         if measured is not None:
             scale = self.mechanism.compute_count_scale(measured, self.grid, step.epsilon, step.sensitivity)
@@ -116,9 +120,9 @@ class StopsPlan(Plan):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> StopsPlan:
-        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+        """Return the plan that this version of the software makes for the options in ``facts``, the facts of a plan.
 
-        Otherwise the plan has other facts, which ``publication.read_back`` refuses.
+        If the plan has other facts than these, ``publication.read_back`` refuses it.
         """
         grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
         return plan_stops(grid, **read_plan_options(facts, MECHANISMS))
@@ -150,6 +154,6 @@ def plan_stops(
     on_map = grid if isinstance(grid, MapGrid) else None
     plain_grid = grid.grid if isinstance(grid, MapGrid) else grid
     space = plain_grid if isinstance(plain_grid, Grid) else Grid(plain_grid)
-    used = MECHANISMS.make(mechanism)
-    used.refuse_grid(space)
-    return StopsPlan(space, unit, budget, used, on_map, acceptance)
+    chosen_mechanism = MECHANISMS.make(mechanism)
+    chosen_mechanism.refuse_grid(space)
+    return StopsPlan(space, unit, budget, chosen_mechanism, on_map, acceptance)

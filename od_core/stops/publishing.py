@@ -138,7 +138,7 @@ _WIDTH, _PIECE = 480, 1 << 16
 
 
 def _list_largest_boxes(release: StopsRelease) -> Sequence[Mapping[str, object]]:
-    """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
+    """Return the ``LISTED`` boxes with the most trips: their bounds in cells, and in degrees if the plan has a map."""
     on_map = release.plan.map
     count_lower, count_upper = release.intervals
     largest = []
@@ -156,12 +156,17 @@ def _list_largest_boxes(release: StopsRelease) -> Sequence[Mapping[str, object]]
 
 
 def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> Mapping[str, Any]:
-    """Return the map of each place by its title, their common scale, and the fields with the most trips."""
+    """Return the values of the report's section on maps, by name.
+
+    ``pictures`` has the map of each place as SVG, by its title, ``scale`` their common scale of shades, ``pixels`` the
+    number of fields on each side, and ``fields`` the fields with the most trips. ``counted`` names the trips.
+    """
     densities = [_compute_density(release, place) for place in range(len(on_map.places))]
     scale = Scale.from_maximum(max(float(density.max()) for density in densities))
     pixels = len(densities[0])
     middle = math.radians((on_map.south + on_map.north) / 2)
-    height = _WIDTH / ((on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south))
+    width_of_degree = max(math.cos(middle), 0.1)  # relative to the height; limited, for maps near a pole
+    height = _WIDTH / ((on_map.east - on_map.west) * width_of_degree / (on_map.north - on_map.south))
     pictures: dict[str, Markup] = {}
     fields: list[dict[str, object]] = []
     for name, density in zip(on_map.places, densities, strict=True):
@@ -197,7 +202,10 @@ def _list_largest_fields(density: NDArray[np.float64], on_map: MapGrid, place: s
 
 
 def _compute_density(release: StopsRelease, place: int) -> NDArray[np.float64]:
-    """Return the number of trips in each field of one place's map, from west to east and from south to north."""
+    """Return the number of trips in each field of one place's map; shape (pixels west to east, pixels south to north).
+
+    The trips of a box are spread evenly over its cells.
+    """
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]
     pixels = min(_PIXELS, side)
@@ -212,7 +220,10 @@ def _compute_density(release: StopsRelease, place: int) -> NDArray[np.float64]:
 
 
 def _compute_overlap_shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
-    """Return the share of each range of cells in each of equal parts of a side of the map; shape (ranges, pixels)."""
+    """Return the share of each range of cells that lies in each pixel; shape (ranges, pixels).
+
+    A range has the cells ``lower`` to ``upper``. The pixels are equal parts of the ``side`` cells of a side of the map.
+    """
     edges = np.arange(pixels + 1) * (side / pixels)
     first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
     overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])
@@ -221,7 +232,7 @@ def _compute_overlap_shares(lower: Bounds, upper: Bounds, side: int, pixels: int
 
 
 def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
-    """Yield the scales of the noise by purpose: those of the plan, and that of a box where the draw determines it."""
+    """Yield the purpose and the scale of each noise: those of the plan, and that of a box if the draw determines it."""
     planned = release.plan.step.scales
     yield from planned
     if release.scale not in [scale for _, scale in planned]:
@@ -229,7 +240,10 @@ def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
 
 
 def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, object]]:
-    """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
+    """Yield a rectangle for each run of adjacent fields of one shade in a row, but for the lightest shade.
+
+    Its row, counted from the north, its first column and its length are in fields.
+    """
     for row, line in enumerate(density.T[::-1].tolist()):
         column = 0
         for shade, fields in groupby(map(scale.find_shade, line)):
@@ -252,7 +266,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     staging = StagedStops
 
     def facts(self, release: StopsRelease, _subject: Subject) -> dict[str, object]:
-        """Return the facts of a certificate that only trips with stops have, such as the numbers of boxes and trips."""
+        """Return the facts of a certificate that depend on the kind, such as the numbers of boxes and trips."""
         step = release.plan.step
         return {
             "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
@@ -347,9 +361,8 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
         if release.plan.map is None:
             return {}
-        pictures: dict[str, Markup] = _make_maps(release, release.plan.map, read_subject(certificate).nouns.counted)[
-            "pictures"
-        ]
+        counted = read_subject(certificate).nouns.counted
+        pictures: dict[str, Markup] = _make_maps(release, release.plan.map, counted)["pictures"]
         return pictures
 
     def list_metadata(self, release: StopsRelease) -> dict[str, object]:
@@ -379,7 +392,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             yield "the counts do not sum to the noisy total"
 
     def make_row(self, release: StopsRelease) -> dict[str, object]:
-        """Return the values for the columns ``trips`` and ``grid`` of the table ``stops_releases``."""
+        """Return the values of a release for its row of the table ``stops_releases``, by column."""
         return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
 
     def make_tables(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, pa.Table]:

@@ -97,12 +97,12 @@ class StopsRelease(PlannedRelease):
 
     @property
     def reach(self) -> int:
-        """Number of trips that the noise of the count of a box exceeds at most 1 time in 10."""
+        """Number of trips that the absolute noise on a box's count exceeds with probability at most 1 in 10."""
         return compute_laplace_reach(self.scale)
 
     @property
     def scale(self) -> Fraction:
-        """Scale of the noise of the count of a box; the largest, where boxes have several."""
+        """Scale of the noise on a box's count; the largest scale if boxes have different ones."""
         plan = self.plan
         return plan.mechanism.compute_count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
 
@@ -110,19 +110,20 @@ class StopsRelease(PlannedRelease):
     def intervals(self) -> tuple[Counts, Counts]:
         """Lower and upper ends of the 90 % intervals of the true number of trips in each box; shape (boxes,) each.
 
-        It is the noisy count plus and minus the 90 % quantile of the absolute noise, which is drawn after the boxes are
-        fixed. It is cut at 0 and widened to the released count. If R of m boxes have counts above 0, the noise of these
-        is above the distance of their lower ends with probability at most 0.05 R / m instead, so that nine tenths of
-        them contain the true number [benjamini2005false, Theorem 1].
+        An interval is the noisy count plus and minus the 90 % quantile of the absolute noise, which is drawn after the
+        boxes are fixed. It is cut at 0 and widened to the released count. If R of m boxes have counts above 0, the
+        lower ends of their intervals are further away: the noise exceeds the distance with probability at most 0.05 R /
+        m. So nine tenths of these intervals are expected to contain the true number [benjamini2005false, Theorem 1].
         """
         noisy, reach = self.measured.noisy, self.reach
-        reach_of_selected = reach
-        positive = int(np.count_nonzero(self.counts))
-        if positive and self.selected:
-            reach_of_selected = compute_laplace_reach(self.scale, Fraction(positive, 20 * len(noisy)))
-        lower = np.where(self.counts > 0, noisy - reach_of_selected, noisy - reach)
+        lower_reach_of_selected = reach
+        boxes_with_trips = int(np.count_nonzero(self.counts))
+        if boxes_with_trips and self.selected:
+            tail = Fraction(boxes_with_trips, 20 * len(noisy))
+            lower_reach_of_selected = compute_laplace_reach(self.scale, tail)
+        lower = np.where(self.counts > 0, noisy - lower_reach_of_selected, noisy - reach)
         upper = np.maximum(noisy + reach, 0)
-        return np.clip(lower, 0, self.counts), upper  # no count is released above its noisy count and 0
+        return np.clip(lower, 0, self.counts), upper  # a released count is at most its noisy count, or 0
 
     def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
         """Return the estimated number of trips in one range or in each of several ranges.
@@ -270,7 +271,7 @@ def estimate_release(plan: StopsPlan, measured: Measured, *, spent: Spent, noise
 
     Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure_boxes`.
     """
-    ((_, noisy),) = measured
+    ((_, noisy),) = measured  # the plan has one step
     flat, width, dimensions = noisy.read_values(), plan.grid.values_per_box, plan.grid.dimensions
     has_whole_boxes = len(flat) > 0 and len(flat) % width == 0
     if not has_whole_boxes or (flat.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
@@ -283,14 +284,15 @@ def estimate_release(plan: StopsPlan, measured: Measured, *, spent: Spent, noise
 
 
 _LIMIT = 1 << 62
+"""Exclusive bound on the sum of the absolute values of the noisy counts."""
 
 
 def make_counts_nonnegative(noisy: Counts) -> Counts:
     """Return counts of at least 0 that sum to the total of the noisy counts, or to 0 if that total is negative.
 
-    Negative counts are set to 0, so that the sum of the counts exceeds the noisy total. The excess is then subtracted
-    from the smallest counts first, each down to 0, because most small counts are nothing but noise. Equal counts are
-    reduced in the order of their positions. Raises OdError if the sums do not fit into 64-bit arithmetic.
+    Negative counts are set to 0, so that the sum of the counts may exceed the noisy total. The excess is then
+    subtracted from the smallest counts first, each down to 0, because most small counts are nothing but noise. Equal
+    counts are reduced in the order of their positions. Raises OdError if the sums do not fit into 64-bit arithmetic.
 
     >>> make_counts_nonnegative(np.array([7, -4, 2, 3]))
     array([7, 0, 0, 1])
@@ -384,21 +386,22 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
 
 
 def compute_entropy(counts: Counts) -> float:
-    """Return the entropy of a partition in bits from its counts, of at least 0; 0 if there are no trips.
+    """Return the entropy, in bits, of a partition with these counts, which are at least 0; 0 if there are no trips.
 
-    It is the sum of -p log2 p over the parts, for p the share of a part in all trips [shaham2022stops, equation 4].
+    The entropy is the sum of -p log2 p over the parts, where p is the share of a part in all trips [shaham2022stops,
+    equation 4].
 
     >>> compute_entropy(np.array([2, 0, 1, 1]))
     1.5
     """
     shares = counts[counts > 0] / max(1, int(counts.sum()))
-    return float(-(shares * np.log2(shares)).sum()) + 0.0  # of one part: 0, not -0
+    return float(-(shares * np.log2(shares)).sum()) + 0.0  # one part has 0, not -0
 
 
 def choose_default_error_floors(trips: int) -> tuple[float, float]:
     """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1.
 
-    A floor is the lower limit of the divisor of an error. With lower ones, empty space dominates the mean error.
+    A floor is the lower limit of the divisor of an error. With lower floors, empty space dominates the mean error.
     """
     return max(trips, 1) / 1000, 1.0
 
@@ -414,8 +417,8 @@ def count_trips_in_ranges(rows: Rows, ranges: Ranges) -> Counts:
     """Return the number of trips in each range, from the cells with trips; shape (queries,). It is confidential."""
     if not len(rows):
         return np.zeros(len(ranges), dtype=np.int64)
-    cells = np.ascontiguousarray(rows[:, :-1])
-    return BoxIndex.from_boxes(cells, cells).answer_queries(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
+    cells, trips = np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
+    return BoxIndex.from_boxes(cells, cells).answer_queries(trips, ranges).astype(np.int64)
 
 
 def _make_evaluation_error(message: str) -> OdError:

@@ -72,9 +72,10 @@ class Trajectories(Confidential):
         return len(self.points)
 
     def iterate_column_pieces(self) -> Iterator[Sequence[Counts]]:
-        """Yield one list of arrays, the sorted cell numbers of all trips, which do not depend on the order of trips.
+        """Yield the sorted cell numbers of all trips, for the fingerprint, which must not depend on the order of trips.
 
-        A cell number takes one or more arrays; see :func:`od_core.stops.geometry.compute_cell_numbers`.
+        There is one piece: a list of the one or more arrays that a cell number takes, shape (trips,) each; see
+        :func:`od_core.stops.geometry.compute_cell_numbers`.
         """
         words = compute_cell_numbers(self.points, self.grid)
         if len(words) == 1:
@@ -209,8 +210,8 @@ def _read_columns(
 ) -> ArrayLike | pd.DataFrame:
     """Return the named columns of a table or a file as a data frame; an array is returned unchanged.
 
-    ``as_number`` is how text becomes numbers, None for codes; see :func:`read_table`. Raises OdError if the columns
-    cannot be read, or if a row might be several trips.
+    ``as_number`` makes the SQL by which the text of a file becomes numbers; None for codes. See :func:`read_table`.
+    Raises OdError if the columns cannot be read, or if a row might be several trips.
     """
     if isinstance(columns, str):
         raise _make_trips_error("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
@@ -251,9 +252,10 @@ def _make_trip_array(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np
 
 
 def _convert_without_rounding(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.generic]:
-    """Return the values of a data frame as numbers without rounding; the data frame if a column has other values.
+    """Return the values of a data frame as one array of exact numbers; shape (rows, columns).
 
-    Raises OdError if a value is missing.
+    If a column has values that are no numbers, the data frame is returned unchanged. Raises OdError if a value is
+    missing.
     """
     if frame.isna().any(axis=None):
         raise _make_trips_error("OD-STOPS-MISSING", "a value is missing")
@@ -287,7 +289,7 @@ def _make_trips_error(code: str, message: str, advice: str = "") -> OdError:
 
 
 MAX_LISTED = 1 << 20
-"""Largest number of cells along a side of a map of points, which the list of cells has one by one."""
+"""Largest number of cells along a side of a map of points. :meth:`PlaceList.from_map_cells` lists them one by one."""
 
 
 class PlaceColumns(NamedTuple):
@@ -307,7 +309,7 @@ class PlaceList:
         columns: names of the columns of ``table``.
         map: the map that contains all places.
         cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2). In a list of
-            cells, it is a number of either; shape (side, 1).
+            cells (:meth:`from_map_cells`), the number itself, which serves for both; shape (side, 1).
     """
 
     table: pd.DataFrame
@@ -349,10 +351,10 @@ class PlaceList:
 
     @classmethod
     def from_map_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
-        """Create the list of the cells along a side of a map, to whose numbers records of coordinates are converted.
+        """Create the list of the numbers of the cells along a side of a map, for records with coordinates.
 
-        The list has the western and the southern edge of the cells of each number. Raises OdError if there are more
-        than ``MAX_LISTED``.
+        The coordinates of a record are converted to these numbers. For each number, the list has the western and the
+        southern edge of the cells with this number. Raises OdError if there are more than ``MAX_LISTED``.
         """
         if on_map.side > MAX_LISTED:
             raise _make_list_error(f"a map of points has at most {MAX_LISTED:,} cells along a side")
@@ -385,7 +387,10 @@ class PlaceList:
 
 
 def _make_list_error(message: str, detail: str | None = None) -> OdError:
-    """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
+    """Return the OdError for a wrong list of places.
+
+    ``detail`` quotes a value of the list. It is confidential, because with a wrong path, the file may be the records.
+    """
     step = "correct the list of places or the configuration"
     return OdError("OD-STOPS-PLACES", message, next_step=step, confidential_detail=detail)
 
@@ -401,8 +406,9 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     numbers of the longitude and the latitude of each place in turn. Raises OdError if the share of faulty records
     exceeds ``fault_threshold``, or the records cannot be read.
     """
-    codes = places.map.grid.dimensions // places.cells.shape[1]
-    stages = ["origin", *(f"stop_{number}" for number in range(1, codes - 1)), "destination"][:codes]
+    codes_per_trip = places.map.grid.dimensions // places.cells.shape[1]
+    stops = [f"stop_{number}" for number in range(1, codes_per_trip - 1)]
+    stages = ["origin", *stops, "destination"][:codes_per_trip]  # one place has no destination
     numbers = ", ".join(f"place_{k}.number AS {stage}" for k, stage in enumerate(stages))
     joins = " ".join(
         f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)
