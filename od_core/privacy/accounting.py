@@ -41,8 +41,15 @@ It is far larger than the error of a dozen correctly rounded operations with 60 
 """
 
 
+_MOST_BISECTIONS = 200
+"""Largest number of bisections for alpha. They normally end before, when no float lies between the two bounds."""
+
+
 def compute_bun_steinke_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return epsilon by the conversion of Bun and Steinke, rounded up; raises as :func:`compute_tight_epsilon` does."""
+    """Return epsilon by the conversion of Bun and Steinke, rounded up; see the module.
+
+    Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
+    """
     _check_rho_and_delta(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r = as_decimal(rho)
@@ -50,7 +57,7 @@ def compute_bun_steinke_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def compute_tight_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return epsilon by the conversion of Canonne et al. (``tight``), rounded up.
+    """Return epsilon by the conversion of Canonne et al. (``tight``), rounded up; see the module.
 
     Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
     """
@@ -58,17 +65,17 @@ def compute_tight_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         log_inverse_delta = -as_decimal(delta).ln()
         u = Decimal(_solve_alpha_minus_one(float(rho), float(log_inverse_delta)))  # alpha - 1
-        log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
+        log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()  # the numerator in the module
         return max(Fraction(0), _compute_upper_bound(as_decimal(rho) * (1 + u) + log_term / u))
 
 
 def _solve_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
     """Return u = alpha - 1, approximately, for the order alpha at which the ``tight`` epsilon is least.
 
-    It solves rho u^2 + ln(1 + u) = ln(1/delta): there the derivative of epsilon with respect to alpha is 0.
+    u solves rho u^2 + ln(1 + u) = ln(1/delta), where the derivative of epsilon with respect to alpha is 0.
     """
     low, high = 0.0, math.sqrt(log_inverse_delta / rho)
-    for _ in range(200):
+    for _ in range(_MOST_BISECTIONS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
@@ -84,7 +91,7 @@ CONVERSIONS = {"tight": compute_tight_epsilon, "bun_steinke": compute_bun_steink
 
 @lru_cache(maxsize=256)
 def find_rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Fraction:
-    """Return the largest rho that is a multiple of 2^-64 and whose epsilon, rounded up, is at most the given one.
+    """Return the largest rho that is a multiple of 2^-64 and whose epsilon, rounded up, is at most ``epsilon``.
 
     ``conversion`` is a name in ``CONVERSIONS``.
 
@@ -92,7 +99,7 @@ def find_rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) ->
         OdError: epsilon is not between 1e-30 and 1e9, delta is not in (0, 1), or no such rho is above 0.
     """
     check_epsilon(epsilon)
-    units = 0
+    units = 0  # rho as a multiple of RHO_UNIT
     for bit in reversed(range(_BITS_OF_RHO)):  # epsilon grows with rho, so the bits are found from the highest
         candidate = units + (1 << bit)
         if CONVERSIONS[conversion](candidate * RHO_UNIT, delta) <= epsilon:
@@ -111,7 +118,8 @@ def check_epsilon(epsilon: Fraction) -> None:
 def parse_exact_fraction(name: str, value: object) -> Fraction:
     """Return an integer, fraction, float or text as the exact fraction of its decimal text: ``0.1`` is one tenth.
 
-    Raises OdError, whose message begins with ``name``, if it is no finite number or has more than 1,000 digits.
+    Raises OdError, whose message begins with ``name``, if the value is no finite number, its text has more than 1,000
+    characters, or its order of magnitude is beyond 10^1000 or 10^-1000.
     """
     if isinstance(value, Rational) and not isinstance(value, bool):
         return Fraction(int(value.numerator), int(value.denominator))
@@ -152,7 +160,7 @@ def format_rounded_up(value: Fraction | float, digits: int = 6) -> str:
 
 
 def format_rounded_down(value: Fraction | float, digits: int = 6) -> str:
-    """Return ``value`` rounded down, as :func:`format_rounded_up` rounds it up. What remains of a cap is shown so."""
+    """Return ``value``, rounded down to ``digits`` significant digits, as text. What remains of a cap is shown so."""
     return _format_rounded(value, digits, decimal.ROUND_FLOOR)
 
 
@@ -162,9 +170,10 @@ def format_promise(epsilon: Fraction | float, delta: Fraction | float) -> str:
 
 
 def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:
-    """Return a number, rounded to some significant digits, as text.
+    """Return a number, rounded to ``digits`` significant digits, as text; ``rounding`` is a constant of ``decimal``.
 
-    A float may be rounded already. So it is first moved by its error, against the direction of ``rounding``.
+    A float may be rounded already. So a float is first moved by its error, against the direction of ``rounding``.
+    Numbers of at least 0.0001 are written without an exponent.
     """
     exact = Fraction(value)
     if isinstance(value, float):

@@ -99,15 +99,16 @@ class Budget(Shown):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Budget:
-        """Return the budget that the facts of a plan state. Raises KeyError if one is missing."""
+        """Return the budget that the facts of a plan state. Raises KeyError if a fact is missing."""
         rho = facts["rho"] if facts["epsilon"] is None else None
         options = {name: facts.get(name) for name in ("conversion", "shares")}
         return cls(facts["epsilon"], facts["delta"], rho=rho, **options)
 
     def choose_conversion(self, default: str, shifted_cells: Sequence[int] | None) -> str:
-        """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
+        """Return the name of the conversion to use: that of the budget, or the mechanism's ``default`` if it has none.
 
-        For ``exact``, return ``tight`` if the exact loss is not defined. See :class:`Spent` for ``shifted_cells``.
+        ``exact`` is replaced by ``tight`` if the exact loss is not defined: at this delta, or because ``shifted_cells``
+        (see :class:`Spent`) is None.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
@@ -122,9 +123,9 @@ class Budget(Shown):
     ) -> Fraction:
         """Return the rho of the whole release. It is converted from epsilon if the budget has an epsilon.
 
-        ``conversion`` is the default of the mechanism. The conversion ``exact`` alone uses ``shares``, those of the
-        measured levels, and ``shifted_cells`` and ``shift``, as for :class:`Spent`. Raises OdError if delta is 0, but
-        Gaussian noise needs a positive delta; or epsilon is too small for any noise.
+        ``conversion`` is the default of the mechanism. The other arguments are only used by the conversion ``exact``:
+        ``shares`` are those of the measured levels; for ``shifted_cells`` and ``shift``, see :class:`Spent`. Raises
+        OdError if delta is 0, because Gaussian noise needs a positive delta, or if epsilon is too small for any noise.
         """
         if self.delta == 0:
             raise make_budget_error("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
@@ -138,7 +139,7 @@ class Budget(Shown):
     @property
     def features(self) -> frozenset[str]:
         """Names of what this budget has, as ``od_core/meaning/support.yaml`` lists them."""
-        has = {
+        is_present = {
             "epsilon": self.epsilon is not None,
             "rho": self.rho is not None,
             "delta": self.delta > 0,
@@ -146,7 +147,7 @@ class Budget(Shown):
             "minimise": isinstance(self.shares, MinimiseRule),
             "conversion": self.conversion is not None,
         }
-        return frozenset(name for name, is_so in has.items() if is_so)
+        return frozenset(name for name, present in is_present.items() if present)
 
     def format_shares(self, default: str) -> str | list[str]:
         """Return the shares, or ``default`` if there are none, as text that :class:`Budget` accepts as ``shares``."""
@@ -158,7 +159,7 @@ class Budget(Shown):
     ) -> tuple[Fraction, ...]:
         """Return the shares of the levels by the rule of the budget, or by ``default`` if it has none.
 
-        They are shares of rho, or of epsilon if ``of_epsilon``; see :func:`compute_shares_by_rule`.
+        The shares are of rho, or of epsilon if ``of_epsilon``. For the arguments, see :func:`compute_shares_by_rule`.
         """
         return compute_shares_by_rule(self._resolve_share_rule(default), fan_outs, of_epsilon=of_epsilon)
 
@@ -238,7 +239,7 @@ class Spent:
         return tuple(variances)
 
     def _compute_epsilon(self, conversion: str) -> Fraction:
-        """Return the epsilon of all levels by a conversion of rho, or the promise if there is no rho to convert."""
+        """Return the epsilon of all levels by a conversion of rho, or the promise if a mechanism made one directly."""
         if self.promise is not None:
             return self.promise
         return accounting.CONVERSIONS[conversion](self.rho, self.delta)
@@ -258,8 +259,8 @@ class Charge:
     """The cost of one event: rho of zero-concentrated differential privacy, pure epsilon, or (epsilon, delta).
 
     Raises:
-        OdError: not exactly one of rho and epsilon is above 0, or the other one is not 0. Or delta is above 0 without
-            an epsilon, or is not in [0, 1).
+        OdError: not exactly one of rho and epsilon is above 0, or one is below 0. Or delta is above 0 without an
+            epsilon, or is not in [0, 1).
 
     Examples:
         >>> plan.charge.rho == plan.spent.rho, Charge(epsilon=Fraction(1, 5)).as_rho
@@ -290,7 +291,7 @@ class Charge:
         return self.epsilon > 0 and self.delta == 0
 
     def select_amount(self, measure: Measure) -> Fraction:
-        """Return what the charge adds to a sum in a measure: rho, or epsilon if it is pure."""
+        """Return what the charge adds to a sum in a measure: its rho, or its epsilon, for charges that are pure."""
         return self.as_rho if measure == "rho" else self.epsilon
 
     def facts(self) -> dict[str, str]:
@@ -307,7 +308,8 @@ def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not checked
     here, but by :func:`od_core.privacy.plan.check_charges`.
 
-    ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. It is also refused if it states no noise.
+    ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. A ``noise`` without a variance or a scale is
+    refused, too.
     """
     sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
     if "variance" in noise:
@@ -329,7 +331,7 @@ def make_charge_error(message: str) -> OdError:
 
 
 class ChargeSum(NamedTuple):
-    """Sums of some charges: of their rho, of their deltas and, if all of them are pure, of their epsilons."""
+    """The sums of the rho, of the deltas and of the epsilons of some charges; epsilon is None unless all are pure."""
 
     rho: Fraction
     delta: Fraction
@@ -337,7 +339,10 @@ class ChargeSum(NamedTuple):
 
     @classmethod
     def from_charges(cls, charges: Iterable[tuple[Charge, int]], rho: Fraction | None = None) -> ChargeSum:
-        """Return the sums of charges, each as often as stated. A bound of their rho replaces its sum if it is given."""
+        """Return the sums of ``charges``, pairs of a charge and how often it is made.
+
+        If ``rho``, a bound of the sum of their rho, is given, it replaces this sum.
+        """
         stated = [*charges]
         if rho is None:
             rho = sum((number * charge.as_rho for charge, number in stated), start=_ZERO)
@@ -430,17 +435,21 @@ class Cap:
         return find_rho_for_epsilon(self.epsilon, delta_left, "tight")
 
     def choose_measure(self, charged: ChargeSum) -> Measure:
-        """Return the measure in which the cap counts some charges: the one of which they use the smaller part.
+        """Return the measure in which the cap counts some charges, given their sums.
 
-        It is rho unless the cap is in epsilon and all charges are pure.
+        Usually, it is rho. If the cap is in epsilon and all charges are pure, it is the measure of which they use the
+        smaller part of what the cap allows.
         """
         if self.epsilon is None or charged.epsilon is None:
             return "rho"
-        counts_less = charged.rho * self.epsilon > charged.epsilon * self.allowed_rho()
-        return "epsilon" if counts_less or self.delta == 0 else "rho"  # without a delta, no rho is allowed
+        uses_less_epsilon = charged.rho * self.epsilon > charged.epsilon * self.allowed_rho()
+        return "epsilon" if uses_less_epsilon or self.delta == 0 else "rho"  # without a delta, no rho is allowed
 
     def compute_allowed(self, measure: Measure, delta_spent: Fraction = _ZERO) -> Fraction:
-        """Return the largest sum that the cap allows in a measure; see :meth:`allowed_rho`."""
+        """Return the largest sum that the cap allows in a measure; see :meth:`allowed_rho`.
+
+        The measure epsilon is only asked of a cap in epsilon.
+        """
         return self.allowed_rho(delta_spent) if measure == "rho" else cast("Fraction", self.epsilon)
 
     def compute_usage(self, charges: Iterable[Charge]) -> Usage:
@@ -454,16 +463,17 @@ class Cap:
 
         Raises OdError as :meth:`allowed_rho` does.
         """
-        one = ChargeSum.from_charges((charge, 1) for charge in charges)
+        of_release = ChargeSum.from_charges((charge, 1) for charge in charges)
         measures: list[Measure] = ["rho"]
-        if self.epsilon is not None and one.epsilon is not None:
+        if self.epsilon is not None and of_release.epsilon is not None:
             measures.append("epsilon")
 
-        def exceeds(number: int, measure: Measure) -> bool:
-            return number * one.select_amount(measure) > self.compute_allowed(measure, number * one.delta)
+        def exceeds_cap(number: int, measure: Measure) -> bool:
+            allowed = self.compute_allowed(measure, number * of_release.delta)
+            return number * of_release.select_amount(measure) > allowed
 
-        numbers = range(1, _MOST_RELEASES + 1)
-        return {measure: bisect_left(numbers, True, key=lambda k: exceeds(k, measure)) for measure in measures}
+        numbers = range(1, _MOST_RELEASES + 1)  # the position of the first that exceeds the cap is the largest allowed
+        return {measure: bisect_left(numbers, True, key=lambda n: exceeds_cap(n, measure)) for measure in measures}
 
     def require_rho(self) -> Fraction:
         """Return the largest sum of rho that the cap allows. Raises OdError if it allows only pure epsilons."""

@@ -91,7 +91,7 @@ class PrivacyDomain:
             raise OdError("OD-DOMAIN-YEAR", f"unit {self.unit.kind!r} has no year", next_step=step)
 
     def periods_of_year(self, period: Period) -> tuple[Period, ...]:
-        """Return the elementary periods of the year that contains an elementary period, under a unit of a year."""
+        """Return the elementary periods of the year that contains ``period``, for a unit of a year."""
         return list_periods_of_year(period, self.elementary_period, self.year or CALENDAR)
 
     def facts(self) -> dict[str, str | int | None]:
@@ -119,11 +119,12 @@ def list_unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
 
 
 def list_charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
-    """Return the texts of all elementary periods that a release of a period charges.
+    """Return the texts of all elementary periods that a release of ``period`` charges.
 
-    Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
-    user and period. Under unit ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under
-    a unit of a year, those of a year add up as :func:`bound_rho_of_year` defines.
+    The elementary periods have the length ``elementary``. Losses of different ones do not add up, because they concern
+    different trips, or different pairs of user and period. Under unit ``user``, they do add up, so every release
+    charges the one period ``ALL_PERIODS``. Under a unit of a year, the losses of a year add up as
+    :func:`bound_rho_of_year` defines.
 
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
@@ -163,9 +164,10 @@ def is_of_uncounted(facts: Mapping[str, Any]) -> bool:
 def bound_rho_of_year(
     periods: Iterable[Iterable[Charged]], max_trips: int, max_trips_year: int, max_trips_pair: int | None = None
 ) -> Fraction:
-    """Return a bound of the rho that the releases of a year can cost one user; the largest one without a pair cap.
+    """Return an upper bound of the rho that the releases of a year can cost one user.
 
-    What is charged for uncounted trips adds up in full, because it is due even where none of a user's trips is counted.
+    Without a pair cap, the bound is the largest cost itself. Charges for uncounted trips add up in full, because a user
+    costs them even in periods in which none of the user's trips is counted.
 
     Args:
         periods: for each elementary period, its charges.
@@ -174,15 +176,15 @@ def bound_rho_of_year(
     rho_of_uncounted = Fraction(0)
     charges_for_counted: list[list[Charged]] = []
     for charges in periods:
-        of_period: list[Charged] = []
+        charges_of_period: list[Charged] = []
         for facts, rho in charges:
             if is_of_uncounted(facts):
                 rho_of_uncounted += rho
             else:
-                of_period.append((facts, rho))
-        charges_for_counted.append(of_period)
+                charges_of_period.append((facts, rho))
+        charges_for_counted.append(charges_of_period)
     if max_trips_pair is None:
-        spent = (sum((rho for _, rho in charges), start=Fraction(0)) for charges in charges_for_counted)
+        spent = [sum((rho for _, rho in charges), start=Fraction(0)) for charges in charges_for_counted]
         return rho_of_uncounted + compute_largest_rho(spent, max_trips, max_trips_year)
     costs = (compute_costs_by_trips(charges, max_trips, max_trips_pair) for charges in charges_for_counted)
     return rho_of_uncounted + bound_rho_by_trips(costs, max_trips_year)
@@ -193,7 +195,10 @@ Costs = Sequence[Fraction]
 
 
 def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips_pair: int) -> Costs:
-    """Return what the charges of counts of nodes cost together, by a user's number of counted trips."""
+    """Return the rho that ``charges`` cost a user together, by the user's number of counted trips; shape (m,).
+
+    The charges are those of steps that count the trips of nodes, under a pair cap.
+    """
     costs = [Fraction(0)] * max_trips
     for facts, rho in charges:
         sizes = tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"])
@@ -204,7 +209,10 @@ def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips
 
 @lru_cache(maxsize=256)
 def _compute_cost_shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
-    """Return which share of a charge for m trips a user with 1, 2, and up to m trips costs; shape (m,)."""
+    """Return the share of a charge for m trips that a user with 1, 2, and up to m counted trips costs; shape (m,).
+
+    The cost grows with the sum of squares of the user's counts; ``nodes`` has the sizes of the nodes that are counted.
+    """
     square_sums = [compute_largest_square_sum(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
     return [Fraction(square_sum, square_sums[-1]) for square_sum in square_sums]
 
@@ -226,22 +234,31 @@ def bound_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
 
 
 def _iterate_majorant_slopes(costs: Costs) -> Iterator[Fraction]:
-    """Yield by how much each trip raises the concave majorant of the costs of 0, 1, and up to m trips."""
-    corners: list[tuple[int, Fraction]] = [(0, Fraction(0))]
+    """Yield the rise of the concave majorant of the costs of 0, 1, and up to m trips for each of the m trips.
+
+    The corners of the majorant are found from the left: a corner is dropped if the slope does not fall there.
+    """
+    corners: list[tuple[int, Fraction]] = [(0, Fraction(0))]  # number of trips, and cost
     for corner in enumerate(costs, start=1):
         while len(corners) > 1 and _compute_slope(corners[-2], corners[-1]) <= _compute_slope(corners[-1], corner):
             corners.pop()
         corners.append(corner)
     for left, right in pairwise(corners):
-        yield from [_compute_slope(left, right)] * (right[0] - left[0])
+        (trips_at_left, _), (trips_at_right, _) = left, right
+        yield from [_compute_slope(left, right)] * (trips_at_right - trips_at_left)
 
 
 def _compute_slope(left: tuple[int, Fraction], right: tuple[int, Fraction]) -> Fraction:
-    return (right[1] - left[1]) / (right[0] - left[0])
+    """Return the rise of the cost per trip between two points, each a number of trips and its cost."""
+    (trips_at_left, cost_at_left), (trips_at_right, cost_at_right) = left, right
+    return (cost_at_right - cost_at_left) / (trips_at_right - trips_at_left)
 
 
 def compute_largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) -> Fraction:
     """Return the largest rho that the releases of a year can cost one user, without a pair cap.
+
+    The cost of a period grows with the square of the user's counted trips in it. So a user costs most with m trips in
+    each of the costliest periods, and the remaining trips in the next one.
 
     Args:
         spent: for each elementary period, the rho that its releases cost a user with ``max_trips`` counted trips.
@@ -269,7 +286,7 @@ def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple
     """Return the elementary periods of the year that contains an elementary period.
 
     ``year`` is ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years
-    before and after the span have the same number of elementary periods. Raises OdError if a year does not consist of
+    before and after the span have as many elementary periods as the span. Raises OdError if a year does not consist of
     whole elementary periods, or of only one.
     """
     if year == CALENDAR:
@@ -283,9 +300,9 @@ def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple
 
 
 def name_declared_year(parts: tuple[Period, ...], declared: str) -> str:
-    """Return the name of a year of :func:`list_periods_of_year`: ``2001``, or the span of its elementary periods.
+    """Return the name of the year with the elementary periods ``parts``: ``2001``, or the span of the periods.
 
-    ``declared`` is what the data set declares of its years.
+    ``declared`` is the argument ``year`` of :func:`list_periods_of_year`. The name is a span unless it is ``calendar``.
     """
     return f"{parts[0].first.year:04d}" if declared == CALENDAR else f"{parts[0]}--{parts[-1]}"
 

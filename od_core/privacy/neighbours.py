@@ -38,13 +38,14 @@ def compute_largest_square_sum(max_trips: int, max_trips_pair: int, nodes: Itera
 
     A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
     sum of convex functions is largest at a vertex of these constraints, where the nodes with the largest bounds are
-    filled one after the other. Twice this sum bounds what two users change, because numbers in the same node cancel; in
-    a level of flows, two users seldom lack nodes to attain it (decision 101).
+    filled one after the other. Twice this sum bounds the change if one user replaces another, because their counts in
+    the same node cancel. In a level of flows, there are nearly always enough nodes for two users to attain the bound
+    (decision 101).
 
     Args:
         max_trips: contribution bound m.
         max_trips_pair: pair cap c.
-        nodes: sizes of the nodes of the level. Small ones may be left out if the others hold m trips.
+        nodes: see :data:`NodeSizes`. Small nodes may be left out if the others hold m trips.
     """
     trips_left = max_trips
     square_sum = 0
@@ -61,7 +62,7 @@ def compute_largest_square_sum(max_trips: int, max_trips_pair: int, nodes: Itera
 def select_node_sizes(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
     """Return the first sizes of nodes that together hold all m trips of a user under a pair cap.
 
-    :func:`compute_largest_square_sum`, whose arguments are the same, needs no others.
+    :func:`compute_largest_square_sum`, which has the same arguments, needs no other sizes.
     """
     trips_left = max_trips
     needed: list[tuple[int, int]] = []
@@ -69,7 +70,7 @@ def select_node_sizes(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple
         if trips_left <= 0:
             break
         most_trips = max_trips_pair * pairs
-        needed_number = min(number, (trips_left + most_trips - 1) // most_trips)
+        needed_number = min(number, -(-trips_left // most_trips))  # rounded up
         needed.append((pairs, needed_number))
         trips_left -= needed_number * most_trips
     return tuple(needed)
@@ -136,7 +137,7 @@ class Acceptance:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Acceptance:
-        """Return the rules whose :meth:`facts` are given."""
+        """Return the rules that :meth:`facts` has stated."""
         return cls(Fraction(facts["fault_threshold"]), facts["has_categories"], facts["refuses_empty"])
 
     def refuse_empty(self, counted: int, unit: PrivacyUnit) -> None:
@@ -215,11 +216,11 @@ class Neighbours:
     def sensitivity_squared(self, level: int, *, by_segment: bool = False) -> int:
         """Return the squared L2 sensitivity of the counts of a level; 0 for the root if the total is an invariant.
 
-        Below the root, a replaced record changes one cell or, if its replacement is counted, up to two. The root
-        changes by at most the contribution bound. Counts ``by_segment`` have several cells at the root, too, so the
-        root is like any other level. So it is under a unit of a year: two users may have their trips in different
-        periods, and then the totals of both periods change. A user's trips of one category are trips of this user, so a
-        pair cap bounds counts ``by_segment`` as it bounds the totals.
+        Below the root, a unit and the unit that replaces it may have their trips in different cells. The root changes
+        by at most the contribution bound, because the trips of the two units cancel there. In two cases, the root is
+        like any other level. Counts ``by_segment`` have several cells at the root. Under a unit of a year, two users
+        may have their trips in different periods, and then the totals of both periods change. A pair cap bounds the
+        trips of a user in each category, too, so it bounds counts ``by_segment`` as it bounds the totals.
         """
         is_root = level == 0 and not by_segment and not self.unit.is_of_year
         if is_root and self.have_equal_totals:
@@ -233,21 +234,22 @@ class Neighbours:
     def absolute_sensitivity(self, level: int, *, by_segment: bool = False) -> int:
         """Return the L1 sensitivity of the counts of a level, for units that are not of a year.
 
-        Below the root, it is that of the leaves. The root changes by at most the contribution bound, unless it is
-        counted ``by_segment``: then the removed trips may be in one category, and the added ones in another.
+        Below the root, it is the sensitivity of the leaves. The root changes by at most the contribution bound. If the
+        counts are ``by_segment``, it changes like the leaves, because the removed trips may be in one category, and the
+        added trips in another.
         """
         return compute_leaf_sensitivity(self.unit) if level or by_segment else self.unit.contribution_bound
 
     def list_node_sizes(self, level: int) -> NodeSizes:
-        """Return the sizes of the nodes of a level; none without a pair cap."""
+        """Return the sizes of the nodes of a level; empty without a pair cap, which alone needs them."""
         return () if self.unit.max_trips_pair is None else self.nodes[level]
 
     def count_shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
         """Return the number of cells of a level that differ by m between the neighbours that differ most.
 
         If these cells alone differ, neighbours are at least as easy to distinguish as with any other division of the m
-        trips among the cells of a level (``docs/explanation/noise.md``). Return None under a pair cap, for which this
-        would be more noise than needed, and for a unit of a year.
+        trips among the cells of a level (``docs/explanation/noise.md``). None under a pair cap, for which this would
+        be more noise than needed, and for a unit of a year.
         """
         if self.unit.max_trips_pair is not None or self.unit.is_of_year:
             return None

@@ -128,7 +128,7 @@ class GaussianStep(Step):
     @property
     def noise_facts(self) -> dict[str, Any]:
         """Squared L2 sensitivity, noise variance and node sizes, ready for JSON; the variance is exact text."""
-        sizes = {"node_sizes": [[*each] for each in self.node_sizes]} if self.node_sizes else {}
+        sizes = {"node_sizes": [list(pair) for pair in self.node_sizes]} if self.node_sizes else {}
         return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance), **sizes}
 
 
@@ -152,7 +152,8 @@ class LaplaceStep(Step):
     @property
     def scale(self) -> Fraction:
         """Scale of the first noise distribution."""
-        return self.scales[0][1]
+        _purpose, first_scale = self.scales[0]
+        return first_scale
 
     @property
     def charge(self) -> Charge:
@@ -168,7 +169,7 @@ class LaplaceStep(Step):
     @property
     def noise_facts(self) -> dict[str, Any]:
         """Sensitivity and exact scales of the noise by name, ready for JSON."""
-        scales = {f"scale_of_{name}" if name else "scale": str(scale) for name, scale in self.scales}
+        scales = {f"scale_of_{purpose}" if purpose else "scale": str(scale) for purpose, scale in self.scales}
         return {"sensitivity": self.sensitivity, **scales}
 
 
@@ -212,7 +213,7 @@ class DetailNoise:
 
     @classmethod
     def from_laplace_scale(cls, scale: Fraction, note: str = "", *, is_known: bool = True) -> Self:
-        """Return Laplace noise of a scale."""
+        """Return the noise of a table with discrete Laplace noise of this scale; for the others, see the attributes."""
         return cls(scale, math.sqrt(compute_laplace_variance(scale)), note=note, is_known=is_known)
 
 
@@ -240,9 +241,9 @@ class Plan(Shown, ABC):
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
 
     def _list_notebook_facts(self) -> dict[str, Any]:
-        """Return the mechanism, the promise, and what each number allows to be read, by name."""
-        read = dict(verdict.split(": ", 1) for verdict in self.verdicts())
-        return {"Mechanism": self.mechanism.name, "Promise": _format_unit_promise(self.spent, self.unit), **read}
+        """Return the mechanism, the promise, and the plan's verdicts by what each is about."""
+        verdicts = dict(verdict.split(": ", 1) for verdict in self.verdicts())
+        return {"Mechanism": self.mechanism.name, "Promise": _format_unit_promise(self.spent, self.unit), **verdicts}
 
     @property
     @abstractmethod
@@ -258,7 +259,7 @@ class Plan(Shown, ABC):
     def features(self) -> frozenset[str]:
         """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them.
 
-        By default, they are those of the unit and of the budget. Plans with options of their own add theirs.
+        By default, these are the names of the unit and of the budget. Plans with further options override this.
         """
         return self.unit.features | self.budget.features
 
@@ -269,15 +270,15 @@ class Plan(Shown, ABC):
 
     @property
     def uncounted_step(self) -> UncountedStep | None:
-        """Step that measures the number of trips that are not counted; None if it is not measured.
+        """Step that measures the number of trips that are not counted; None if the number is not measured.
 
-        By default, it is never measured.
+        By default, it is not measured. Plans that can measure it override this.
         """
         return None
 
     @property
     def charged_steps(self) -> tuple[Step, ...]:
-        """All steps that the ledger charges: those of the table, and that of the uncounted trips."""
+        """All steps that the ledger charges: those of the table, then that of the uncounted trips, if there is one."""
         return tuple(self.steps) if self.uncounted_step is None else (*self.steps, self.uncounted_step)
 
     @property
@@ -289,8 +290,8 @@ class Plan(Shown, ABC):
     def charge(self) -> Charge:
         """Charge of the whole release if each step is drawn once.
 
-        For a single step, it is the charge of that step. For several, it is the sum of their charges as rho, or of
-        their epsilons and deltas if one has a delta.
+        The charge of several steps is the sum of their charges as rho or, if one of them has a delta, of their epsilons
+        and of their deltas.
         """
         if len(self.charged_steps) == 1:
             return self.charged_steps[0].charge
@@ -304,28 +305,29 @@ class Plan(Shown, ABC):
         return self.compute_spent([1] * len(self.charged_steps))
 
     def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
-        """Return the budget that some draws of the steps have spent.
+        """Return the budget that the draws of the steps have spent.
 
-        This base class adds up the epsilons and the deltas of the draws. Plans that charge rho override the method.
         ``draws`` states how often each of :attr:`charged_steps` was drawn, including lost draws. A damaged certificate
-        may state a fraction.
+        may state a fraction. By default, the epsilons and the deltas of the draws are added up. Plans that charge rho
+        override this.
         """
         rhos: list[Fraction] = []
         delta = epsilon = Fraction(0)
-        for number, step in zip(draws, self.charged_steps, strict=True):
-            rhos.append(number * step.charge.as_rho)
-            delta += number * step.charge.delta
-            epsilon += number * step.charge.epsilon
+        for times, step in zip(draws, self.charged_steps, strict=True):
+            rhos.append(times * step.charge.as_rho)
+            delta += times * step.charge.delta
+            epsilon += times * step.charge.epsilon
         return Spent(tuple(rhos), delta=delta, promise=epsilon)
 
     def list_noise_charges(self, spent: Spent) -> list[Charged]:
-        """Return each of the charged steps, as public facts, with the rho of its draws."""
+        """Return each of :attr:`charged_steps`, as public facts of its noise, with the rho that its draws spent."""
         return [(step.noise_facts, rho) for step, rho in zip(self.charged_steps, spent.levels, strict=True)]
 
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
-        """Return the rho of a year of releases under a unit of a year that spend ``spent`` in each of its periods."""
+        """Return a bound of the rho of a year with ``periods`` releases that spend ``spent`` each."""
         m, c = self.unit.bounds
-        return bound_rho_of_year([self.list_noise_charges(spent)] * periods, m, self.unit.max_trips_year or 0, c)
+        charges_by_period = [self.list_noise_charges(spent)] * periods
+        return bound_rho_of_year(charges_by_period, m, self.unit.max_trips_year or 0, c)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -339,9 +341,10 @@ class Plan(Shown, ABC):
         """
 
     def detail_noise(self, _measured: Any = None) -> DetailNoise:
-        """Return the noise of the most detailed table, by default that of the last step, which is Laplace noise.
+        """Return the noise of the most detailed table.
 
-        ``_measured`` are the measurements of a release, for plans whose noise depends on what is drawn first.
+        By default, it is that of the last step, whose noise is Laplace noise of one scale; other plans override this.
+        ``_measured`` are the measurements of a release, for overrides whose noise depends on what is drawn first.
         """
         facts = self.steps[-1].noise_facts
         note = f"what has a noisy count below {facts['threshold']} is dropped" if "threshold" in facts else ""
@@ -349,36 +352,38 @@ class Plan(Shown, ABC):
 
     @property
     def compared_levels(self) -> dict[int, str]:
-        """Names, by level, of up to three levels at which releases are simulated.
+        """Names, by level, of up to three levels at which simulated releases are compared.
 
-        By default, there are none. Plans of which releases can be simulated override this.
+        By default, there are none. Plans whose releases can be simulated override this.
         """
         return {}
 
     @property
     def compared_widths(self) -> tuple[float, ...]:
-        """Widths of the noise by which plans are compared: each is exceeded by the noise at most 1 time in 10.
+        """Widths of the noise by which plans are compared: the absolute noise exceeds each at most 1 time in 10.
 
-        By default, there is one: of a number of the most detailed table, if its noise is known before the first draw.
+        By default, there is one width, for a number of the most detailed table, or none if the noise of this table is
+        not known before the first draw.
         """
         noise = self.detail_noise()
         return (float(compute_laplace_reach(noise.scale)),) if noise.is_known else ()
 
     @property
     def known_to_within(self) -> dict[str, float]:
-        """Half width of the 90 % interval of the flows of each level, by names of levels.
+        """Half width of the 90 % interval of the flows of each level, by name of the level.
 
-        By default, it is empty. Plans whose numbers have intervals that follow from the plan alone override this.
+        By default, the dictionary is empty. Plans from which the intervals follow override this.
         """
         return {}
 
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
-        """Yield the choices that only plans of this class have, such as another mechanism; by default, none.
+        """Yield the alternatives that only plans of this class have, such as another mechanism.
 
-        Choices of the unit and of the budget are not among them, since all plans have these.
+        By default, there are none; override this to add some. Other units and budgets are not among them, because all
+        plans have these alternatives.
 
         Yields:
-            The choice in words; a function that returns its plan, and raises OdError if the library has no such
+            The alternative in words; a function that returns its plan, and raises OdError if the library has no such
             release; and a note to the reader, or an empty text.
         """
         yield from ()
@@ -386,34 +391,37 @@ class Plan(Shown, ABC):
     def as_reserved(self, _reserved: Mapping[str, Any]) -> Self:
         """Return the plan of a release that the ledger has reserved, given the facts of the plan in the reservation.
 
-        By default, it is this plan. Override this if an earlier version planned the same declaration otherwise: its
-        releases then keep the plan with which they began.
+        By default, return this plan. Override this if an earlier version of the software planned the same declaration
+        otherwise. A release that it began then keeps its plan.
         """
         return self
 
     def find_less_error(self) -> tuple[Any, float] | None:
-        """Return another plan that is expected to have less error, with the ratio of the errors; None without one."""
+        """Return another plan that is expected to have less error, with the ratio of the errors; None if none is known.
+
+        By default, none is known. Plans that can compare themselves with others override this.
+        """
         return None
 
     def with_earlier_evidence(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
         """Return the plan with what earlier releases of its series showed; see :data:`EARLIER`.
 
-        By default, a plan does not depend on that, and is returned as it is. Plans that do override this. ``_found``
-        returns what was found, or None: the key ``release`` of the newest earlier release, its rule ``estimation``, and
-        its ``evidence``. It reads bundles, so only plans that depend on it call it.
+        By default, a plan does not depend on earlier releases, and is returned as it is. Plans that depend on them
+        override this, and call ``_found``, a function that reads bundles. It returns None if no evidence was found, or
+        three items: ``release``, the key of the newest earlier release; ``estimation``, its rule; and ``evidence``.
         """
         return self
 
     def refuse_other_counts(self, _counted: int) -> None:
         """Raise OdError if public facts of the plan contradict the exact number of trips or members in the input.
 
-        By default, no plan has such facts. It is called before anything is charged.
+        By default, do nothing; plans with such facts override this. The method is called before anything is charged.
         """
 
     def require_forecastable(self, refusal: OdError) -> Any:
-        """Return the plan if it is one of flows, of which releases can be simulated. Otherwise, raise ``refusal``.
+        """Return the plan if its releases can be simulated. Otherwise, raise ``refusal``.
 
-        Plans of this class raise it; those of flows override the method.
+        By default, raise. Plans of flows override this.
         """
         raise refusal
 
@@ -421,7 +429,8 @@ class Plan(Shown, ABC):
     def verdicts(self) -> list[str]:
         """Return sentences on which numbers can be read despite the noise, one per level or noise distribution.
 
-        They follow from the plan alone, and hold for every input. Numbers are rounded to the weaker statement.
+        Each begins with what it is about and a colon. The sentences follow from the plan alone, and hold for every
+        input. Numbers are rounded to the weaker statement.
         """
 
     def facts(self) -> dict[str, Any]:
@@ -466,7 +475,10 @@ def describe_laplace_noise(measured: str, scale: Fraction) -> str:
 
 
 def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
-    """Return the arguments of the functions that plan releases which :meth:`Plan.facts` of every class state."""
+    """Return, by name, the arguments of planning functions that the :meth:`Plan.facts` of every class state.
+
+    ``mechanisms`` has the mechanisms of the class by name.
+    """
     return {
         "unit": PrivacyUnit.from_facts(facts),
         "budget": Budget.from_facts(facts),
@@ -476,7 +488,10 @@ def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> di
 
 
 def with_fields(instance: R, **values: object) -> R:
-    """Return a dataclass with some values of fields; the instance itself, with what it has cached, if it has them."""
+    """Return a copy of a dataclass ``instance`` with these values of fields.
+
+    If it already has all of these values, return the instance itself, which keeps its cached properties.
+    """
     if all(getattr(instance, name) == value for name, value in values.items()):
         return instance
     changed: R = replace(cast("Any", instance), **values)
@@ -521,7 +536,7 @@ class PlannedRelease(Shown, ABC):
         return {**self._describe_release(), "Cost": f"{cost} of the cap of its data set"}
 
     def _describe_release(self) -> dict[str, str]:
-        """Return texts by name: the release, its promise, its levels, and the calls that read it."""
+        """Return texts by name: what the release is, its guarantee, its levels, and the calls that read it."""
         contents, levels, reading_calls = self._describe_contents()
         guarantee = "none, because its noise is not of this library"
         if self.has_guarantee:
@@ -544,7 +559,7 @@ def _format_unit_promise(spent: Spent, unit: PrivacyUnit) -> str:
 
 
 def check_charges(plan: Plan) -> None:
-    """Check that the steps of a plan are charged what their noise costs, and the plan what its steps are charged.
+    """Raise OdError unless the charge of each step is the cost of its noise, and that of the plan the sum of these.
 
     Raises:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
@@ -567,7 +582,8 @@ def check_charges(plan: Plan) -> None:
 def _check_sensitivity(step: Step, neighbours: Neighbours, *, counts_leaf_pairs: bool) -> None:
     """Raise OdError unless a step has the sensitivity, the kind of charge and the threshold that the unit needs.
 
-    ``counts_leaf_pairs`` states that each of the unit's trips is in one of the counts of the step.
+    If ``counts_leaf_pairs``, each of the unit's trips is in one of the counts of the step. Then the L1 sensitivity is
+    checked, too.
     """
     unit, facts = neighbours.unit, step.noise_facts
     if step.charge.epsilon and unit.is_of_year:
@@ -590,6 +606,7 @@ def make_plan_error(message: str) -> OdError:
 
 
 _MOST_TRIPS = 10**6
+"""Largest value of :attr:`Uncounted.max_trips`."""
 
 
 @dataclass(frozen=True)
@@ -628,9 +645,10 @@ class Uncounted:
             )
 
     def make_step(self, number: int, rho: Fraction) -> UncountedStep:
-        """Return the step that measures the trips, with a charge of ``rho``."""
+        """Return the step that measures the trips, with the ``number`` in the release and a charge of ``rho``."""
         squared = self.max_trips**2
-        return UncountedStep(0, squared, Fraction(squared) / (2 * rho), number)
+        variance = Fraction(squared) / (2 * rho)
+        return UncountedStep(level=0, sensitivity_squared=squared, variance=variance, step_number=number)
 
     def facts(self) -> dict[str, Any]:
         """Return the declaration as JSON-ready public facts, which :meth:`from_facts` reads."""

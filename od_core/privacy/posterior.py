@@ -48,6 +48,8 @@ LARGEST_EXPONENT = Fraction(10_000)
 """Largest epsilon for which odds are computed. The factor e^10000 is as good as no promise."""
 
 _DIGITS = 40
+"""Number of digits of the computations with decimal numbers."""
+
 _GUARD = Fraction(1, 10**30)
 """Margin by which results are rounded up; far more than the errors of the operations with ``_DIGITS`` digits."""
 
@@ -118,23 +120,28 @@ class Guarantee:
     def odds(self) -> tuple[Fraction, Fraction] | None:
         """Largest factor by which the odds of a hypothesis grow, and the probability that they grow by more.
 
-        The factor is rounded up. None if it is larger than e^``LARGEST_EXPONENT``, which is no promise.
+        The factor is rounded up. None if the factor is larger than e^``LARGEST_EXPONENT``, or if the probability is 1
+        or more: then there is no promise. See the module for the three cases.
         """
         if self.rho is not None and self.delta > 0:
             largest_loss = compute_bun_steinke_epsilon(self.rho, self.delta)
-            times, exceeded = 1, self.delta
+            multiple, exceeded = 1, self.delta
+        elif self.delta > 0:
+            largest_loss = self.epsilon
+            multiple, exceeded = 2, 2 * self.delta  # the loss is at most epsilon + ln 2
         else:
             largest_loss = self.epsilon
-            times, exceeded = (2, 2 * self.delta) if self.delta else (1, Fraction(0))
+            multiple, exceeded = 1, Fraction(0)
         if largest_loss > LARGEST_EXPONENT or exceeded >= 1:
             return None
-        return times * bound_exp_from_above(largest_loss), exceeded
+        return multiple * bound_exp_from_above(largest_loss), exceeded
 
     def bound_posterior(self, prior: Fraction) -> tuple[Fraction, Fraction]:
         """Return a lower and an upper bound of the probability that a hypothesis has after the release.
 
-        The first is rounded down, the second up. Each is missed with at most the probability that :attr:`odds` states.
-        Raises OdError if the prior is not between 0 and 1.
+        ``prior`` is its probability before the release. The lower bound is rounded down, the upper one up. Each bound
+        is missed with at most the probability that :attr:`odds` states. Without odds, the bounds are 0 and 1. Raises
+        OdError if the prior is not between 0 and 1.
         """
         _check_prior(prior)
         odds = self.odds
@@ -147,8 +154,8 @@ class Guarantee:
     def bound_guess_probability(self, prior: Fraction = Fraction(1, 2)) -> Fraction:
         """Return the largest probability that a guess between two hypotheses is right, rounded up.
 
-        Without the release, the best guess is right with the larger one of ``prior`` and 1 - ``prior``. Raises OdError
-        if the prior is not between 0 and 1.
+        Without the release, this probability is the larger one of ``prior`` and 1 - ``prior``. For the formula, see the
+        module. Raises OdError if the prior is not between 0 and 1.
         """
         _check_prior(prior)
         less_likely = min(prior, 1 - prior)
@@ -175,14 +182,19 @@ class Guarantee:
         if units == 1:
             return self
         exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
-        return self._scale_by_factors(units, units**2, units * bound_exp_from_above(exponent))
+        factor_of_delta = units * bound_exp_from_above(exponent)
+        return self._scale_by_factors(of_epsilon=units, of_rho=units**2, of_delta=factor_of_delta)
 
     def scale_to_periods(self, periods: int) -> Guarantee | None:
-        """Return the guarantee of a release like this one in each of some periods; None if it promises nothing."""
-        return self._scale_by_factors(periods, periods, periods)
+        """Return the joint guarantee of ``periods`` releases like this one; None if it promises nothing."""
+        return self._scale_by_factors(of_epsilon=periods, of_rho=periods, of_delta=periods)
 
     def _scale_by_factors(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
-        """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
+        """Return the guarantee with multiples of its rho, epsilon and delta; None if delta becomes 1 or more.
+
+        The factors are ``of_rho``, ``of_epsilon`` and ``of_delta``. An epsilon that is converted from rho is converted
+        anew, at the same delta.
+        """
         rho = None if self.rho is None else of_rho * self.rho
         if rho is not None and self.delta > 0:
             return Guarantee.from_rho(rho, self.delta)
@@ -190,7 +202,7 @@ class Guarantee:
         return None if delta >= 1 else Guarantee(of_epsilon * self.epsilon, delta, rho)
 
     def _bound_delta_by_promise(self, factor: Fraction) -> Fraction:
-        """Return the delta at ln(``factor``) that follows from (epsilon, delta) alone.
+        """Return an upper bound of delta at ln(``factor``), from epsilon and delta alone.
 
         The trade-off function of an (e, d)-differentially private release [dong2022gaussian] lies above one with a
         corner at (1 - d) / (1 + exp(e)), which gives 1 - (1 - d)(1 + factor) / (1 + exp(e)).
@@ -204,10 +216,10 @@ class Guarantee:
 
 
 def _bound_delta_by_divergence(rho: Fraction) -> Fraction:
-    """Return a bound of delta at any epsilon, from rho: no delta exceeds the total variation distance.
+    """Return an upper bound of delta at any epsilon, from rho: no delta exceeds the total variation distance.
 
-    The Kullback-Leibler divergence is at most rho, so this distance is at most sqrt(rho / 2) by Pinsker's inequality,
-    and at most sqrt(1 - exp(-rho)) by that of Bretagnolle and Huber.
+    The Kullback-Leibler divergence is at most rho. So the distance is at most sqrt(rho / 2) by Pinsker's inequality,
+    and at most sqrt(1 - exp(-rho)) by the inequality of Bretagnolle and Huber.
     """
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         exact = as_decimal(rho)
@@ -216,19 +228,19 @@ def _bound_delta_by_divergence(rho: Fraction) -> Fraction:
 
 
 def _bound_delta_by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return the delta at ``epsilon`` that follows from rho [canonne2020discrete, Proposition 12].
+    """Return an upper bound of delta at ``epsilon``, at most 1, from rho [canonne2020discrete, Proposition 12].
 
     Every order alpha > 1 gives a valid delta, exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
-    Orders around the best one for a Gaussian, (epsilon + rho) / 2 rho, are tried.
+    Orders around the best one for a Gaussian, (epsilon + rho) / (2 rho), are tried.
     """
-    middle = max(float(epsilon + rho) / (2 * float(rho)), 1.0)
-    if not math.isfinite(middle):
+    gaussian_order = max(float(epsilon + rho) / (2 * float(rho)), 1.0)
+    if not math.isfinite(gaussian_order):
         return Fraction(1)
     smallest = Fraction(1)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r, e = as_decimal(rho), as_decimal(epsilon)
-        for times in (Decimal("0.6"), Decimal("0.8"), Decimal(1), Decimal("1.1"), Decimal("1.3"), Decimal(2)):
-            u = max(Decimal(middle) * times - 1, Decimal("0.001"))  # alpha - 1
+        for factor in map(Decimal, ("0.6", "0.8", "1", "1.1", "1.3", "2")):
+            u = max(Decimal(gaussian_order) * factor - 1, Decimal("0.001"))  # alpha - 1
             exponent = u * ((1 + u) * r - e) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
             if exponent < 0:
                 smallest = min(smallest, Fraction(exponent.exp()) + _GUARD)
@@ -236,7 +248,7 @@ def _bound_delta_by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 
 def _bound_ln_from_below(value: Fraction) -> Fraction:
-    """Return a lower bound of the natural logarithm of a number of at least 1; at least 0."""
+    """Return a lower bound, at least 0, of the natural logarithm of ``value``, which is at least 1."""
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         return max(Fraction(as_decimal(value).ln()) - _GUARD, Fraction(0))
 

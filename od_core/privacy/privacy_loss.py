@@ -37,8 +37,10 @@ The probability beyond is at most 2 exp(-9.5^2 / 2) < 2^-64 [canonne2020discrete
 """
 
 _TAIL = 2.0**-64
+"""Upper bound of the probability of a tail that is cut off."""
 
 _GUARD = 2.0**-24
+"""Relative margin for the errors of floats, in losses and in sums of probabilities."""
 
 _BLOCKS = 2**12
 """Smallest standard deviation sigma for which integers are treated in blocks (:func:`_compute_loss_distribution`).
@@ -52,9 +54,12 @@ _NARROWEST, _WIDEST = Fraction(1, 10**30), Fraction(10**60)
 _BITS_OF_RHO = 13
 """Number of significant bits of a computed rho. With so few, different machines normally find the same rho."""
 
+_UNITS_OF_EPSILON = 2**24
+"""Number of parts of the ``tight`` epsilon to whose multiples :func:`compute_exact_epsilon` rounds."""
+
 
 class _Distribution(NamedTuple):
-    """A distribution of Y on a grid of distance ``step``: P(Y = (first + i) step) = masses[i].
+    """A distribution of Y on the points k ``step`` of a grid, for integers k: P(Y = (first + i) step) = masses[i].
 
     ``lost`` is an upper bound of the probability of all values that were cut off.
     """
@@ -87,8 +92,8 @@ def compute_exact_delta(variances: Sequence[Fraction], epsilon: Fraction, shift:
 def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction, shift: int = 1) -> Fraction:
     """Return the least epsilon at a delta, if neighbours differ by ``shift`` in one cell per variance.
 
-    It is rounded up to a multiple of 2^-24 of the ``tight`` epsilon. With this rounding, another machine finds the same
-    number, except for about one release in a million.
+    The result is rounded up to a multiple of 2^-24 of the ``tight`` epsilon. With this rounding, another machine finds
+    the same number, except for about one release in a million.
 
     Raises OdError if delta is not from 1e-12 to below 1, or :func:`compute_exact_delta` refuses the variances.
     """
@@ -96,8 +101,8 @@ def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction, shif
     compute_delta = _make_delta_function(variances, shift)
     rho = sum((shift**2 / (2 * variance) for variance in variances), start=Fraction(0))
     tight = accounting.compute_tight_epsilon(rho, delta)
-    unit = tight / 2**24
-    below_tight = range(2**24)  # tight is itself a valid promise
+    unit = tight / _UNITS_OF_EPSILON
+    below_tight = range(_UNITS_OF_EPSILON)  # tight is itself a valid promise
     least = bisect_left(below_tight, True, key=lambda units: compute_delta(float(units * unit)) <= delta)
     return least * unit
 
@@ -113,10 +118,10 @@ def find_rho_by_loss(
     next one.
 
     A level with share s is measured with variance c m^2 / (2 rho s), and neighbours differ by m, the ``shift``, in at
-    most c of its cells.
+    most c of its cells. ``shares`` and ``cells`` have the s and the c of each level. The shares are above 0 and sum to
+    1. c is 2 for bounded neighbours, and 1 for unbounded neighbours and for the root.
 
-    The ``shares`` are above 0 and sum to 1. In ``cells``, c is 2 for bounded neighbours, and 1 for unbounded neighbours
-    and for the root. Raises OdError if :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or
+    Raises OdError if :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or
     delta, or delta is below 1e-12.
     """
     _check_delta(delta)
@@ -125,7 +130,7 @@ def find_rho_by_loss(
 
     lowered_epsilon = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
 
-    def delta_at(units: int) -> float:
+    def compute_delta(units: int) -> float:
         variances: list[Fraction] = []
         for share, differing in zip(shares, cells, strict=True):
             variances += differing * [differing * shift**2 / (2 * units * unit * share)]
@@ -133,12 +138,13 @@ def find_rho_by_loss(
 
     # d ln delta / d ln rho at the tight rho, with the tail of a Gaussian: delta ~ exp(-(epsilon - rho)^2 / (4 rho))
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)
-    return _find_last_within_delta(delta_at, delta, slope, int(tight / unit)) * unit
+    start = int(tight / unit)
+    return _find_last_within_delta(compute_delta, delta, slope, start) * unit
 
 
 @lru_cache(maxsize=32)
 def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callable[[float], float]:
-    """Return a function that bounds delta at an epsilon as :func:`compute_exact_delta` does, for these variances."""
+    """Return a function of epsilon that is :func:`compute_exact_delta` with these variances and this shift."""
     if not variances or not _NARROWEST * shift**2 <= min(variances) <= max(variances) <= _WIDEST:
         message = "every variance must lie between 1e-30 and 1e60"
         raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
@@ -153,7 +159,7 @@ def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callabl
     losses = offset + step * (first + np.arange(len(masses)))
     largest_loss = offset + sum(times * _REACH * shift / math.sqrt(variance) for variance, times in counts.items())
     slack = float(VARIANCE_SLACK)
-    growth = math.exp(slack * counts.total() * _REACH**2 / 2)  # bounds the growth of any probability within reach
+    growth = math.exp(slack * counts.total() * _REACH**2 / 2)  # bounds how much larger variances raise probabilities
 
     def bound_delta(epsilon: float) -> float:
         lowered_epsilon = epsilon - _GUARD * (epsilon + largest_loss) - slack * largest_loss
@@ -166,16 +172,19 @@ def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callabl
 
 
 def _compute_grid_step(counts: Counter[float], shift: int) -> float:
-    """Return the distance between neighbouring points of the grid of losses; ``counts`` has the cells by variance.
+    """Return the distance between neighbouring points of the grid of losses.
 
-    It is 1/64 of the root mean square of the standard deviations of the cells' losses. It is larger if the variances
-    differ so much that there would be too many points, or if all variances are equal and the values of a cell's loss
-    are further apart.
+    ``counts`` has the number of cells with each variance. The distance is 1/64 of the root mean square of the standard
+    deviations of the cells' losses. It is larger if the variances differ so much that half of the widest distribution
+    would have more than 2^13 points, or if all variances are equal and the values of a cell's loss are further apart.
     """
     mean_square = shift**2 * sum(cells / variance for variance, cells in counts.items()) / counts.total()
     widest = max(shift * (_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
     step = max(math.sqrt(mean_square) / 64, widest / 2**13)
-    return max(step, shift / next(iter(counts))) if len(counts) == 1 else step
+    if len(counts) == 1:
+        (variance,) = counts
+        step = max(step, shift / variance)
+    return step
 
 
 def _compute_loss_distribution(variance: float, step: float, shift: int) -> _Distribution:
@@ -194,10 +203,11 @@ def _compute_loss_distribution(variance: float, step: float, shift: int) -> _Dis
     masses = (2 * half + 1) * np.exp(-(centre**2) / (2 * variance)) * np.cosh(half * centre / variance)
     normaliser = math.sqrt(2 * math.pi * variance) if half else masses.sum()  # neither exceeds the true one
     slope = shift / variance
-    mean = slope * (np.maximum(centre, 0) * half**2 / variance - centre)
+    mean = slope * (np.maximum(centre, 0) * half**2 / variance - centre)  # exp(-mean) bounds the mean of exp(-Y) below
     lower = np.floor(-(centre + half) * slope / step)
     upper = np.maximum(lower + 1, np.ceil(-(centre - half) * slope / step))
-    upwards = np.clip(np.expm1(lower * step - mean) / np.expm1((lower - upper) * step), 0, 1)
+    # A block is divided between the points `lower` and `upper` of the grid so that its mean of exp(-Y) is kept.
+    upwards = np.clip(np.expm1(lower * step - mean) / np.expm1((lower - upper) * step), 0, 1)  # share of `upper`
     first = int(lower[-1])
     dots = np.concatenate([lower, upper]).astype(np.int64) - first
     spread = np.concatenate([masses * (1 - upwards), masses * upwards]) / normaliser
@@ -223,24 +233,27 @@ def _sum_copies(distribution: _Distribution, times: int) -> _Distribution:
     return _sum_independent(double, distribution) if times % 2 else double
 
 
-def _find_last_within_delta(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
-    """Return an integer n above 0 with delta_at(n) <= delta < delta_at(n + 1). Raises OdError if there is none.
+def _find_last_within_delta(compute_delta: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
+    """Return an n above 0 for which ``compute_delta(n)`` is at most ``delta``, while that of n + 1 is above.
 
-    The search uses the secant method on the logarithms. After eight steps, it continues by doubling and bisection.
-    ``slope`` is a first estimate of the derivative of ln(delta_at(n)) with respect to ln(n).
+    The delta of n grows with n. The search begins at ``start``, and uses the secant method on the logarithms. After
+    eight steps, it continues by doubling and bisection. ``slope`` is a first estimate of the derivative of the
+    logarithm of n's delta with respect to ln(n). Raises OdError if there is no such n.
     """
-    low, high = 0, 0  # high is 0 until it is found
+    # The largest n known to keep delta, and the least n known to exceed it, or 0 while none is known.
+    low, high = 0, 0
     guess, tries = start, 0
-    previous: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None  # logarithms of the previous guess, and of its delta relative to delta
     while high != low + 1:
-        delta_of_guess = delta_at(guess)
+        delta_of_guess = compute_delta(guess)
         if delta_of_guess <= delta:
             low = guess
         else:
             high = guess
         log_guess, log_ratio = math.log(guess), math.log(delta_of_guess / delta)
         if previous is not None:
-            slope = max((log_ratio - previous[1]) / (log_guess - previous[0]), 1.0)
+            log_previous, previous_log_ratio = previous
+            slope = max((log_ratio - previous_log_ratio) / (log_guess - log_previous), 1.0)
         previous = log_guess, log_ratio
         tries += 1
         if tries <= 8:

@@ -27,7 +27,7 @@ RULES = ("uniform", "geography", "geometric")
 
 @dataclass(frozen=True)
 class MinimiseRule:
-    """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
+    """The rule ``minimise``: the shares that minimise a weighted sum of expected errors.
 
     A plan replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not above 0.
 
@@ -44,7 +44,10 @@ class MinimiseRule:
 
     @classmethod
     def from_mapping(cls, rule: Mapping[str, Any]) -> MinimiseRule:
-        """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
+        """Return the rule that is written as ``{"minimise": quantities}``, with a list of names, or names with weights.
+
+        Quantities in a list have the weight 1. Raises OdError if the mapping is written otherwise.
+        """
         quantities = rule.get("minimise")
         if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
@@ -58,7 +61,11 @@ ShareRule = str | tuple[Any, ...] | MinimiseRule
 
 
 def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule) -> ShareRule:
-    """Return the rule that is stated. Raises OdError if it is unknown, or the shares are below 0 or do not sum to 1."""
+    """Return the stated rule of shares, with exact fractions.
+
+    Raises OdError if the rule is unknown, its ratio is not from 1/1000 to 1000, or shares are below 0 or do not sum to
+    1.
+    """
     if isinstance(shares, str):
         if shares == "geometric":
             raise make_budget_error("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
@@ -90,13 +97,16 @@ def compute_shares_by_rule(
 ) -> tuple[Fraction, ...]:
     """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
 
-    ``fan_outs`` has k of each level: the largest number of children of its nodes; 0 for the leaves. Under the rule
-    ``geography``, a level has the weight 1 - 1/k. So a level whose nodes have more children is measured more
-    accurately. The leaves have no children, and their weight is 3/2. If each node of a level has only one child, the
-    weight is 0, because the level below measures the same counts.
+    ``fan_outs`` has k of each level: the largest number of children of its nodes; 0 for the leaves. The rules:
 
-    These weights w minimise the sum of w^2 v, if the variance v of a level is in proportion to 1 / its share of rho. If
-    the shares are ``of_epsilon``, v is in proportion to 1 / share^2, and the weights are w^(2/3), in thousandths.
+    - ``uniform``: all levels have the same share.
+    - ``geography``: a level has the weight 1 - 1/k, so it is measured more accurately if its nodes have more children.
+      If each node has only one child, the weight is 0, because the level below measures the same counts. The leaves
+      have the weight 3/2. These weights w minimise the sum of w^2 v, if the variance v of a level is in proportion to
+      1 / its share of rho. If the shares are ``of_epsilon``, v is in proportion to 1 / share^2, and the weights are
+      w^(2/3), in thousandths.
+    - ``("geometric", ratio)``: the share of a level is ``ratio`` times that of the level above.
+    - A tuple of exact shares, one for each level.
 
     Raises OdError if the rule lists shares for another number of levels, or a share of 0 for a level that needs one.
     """
@@ -108,7 +118,8 @@ def compute_shares_by_rule(
         if of_epsilon:
             weights = [Fraction(_round_cube_root(int(weight**2 * 10**9)), 1000) for weight in weights]
     elif isinstance(rule, tuple) and rule[0] == "geometric":
-        weights = [rule[1] ** level for level in range(levels)]
+        _, ratio = rule
+        weights = [ratio**level for level in range(levels)]
     elif len(rule) == levels:
         weights = rule
         for number, (share, fan_out) in enumerate(zip(rule, fan_outs, strict=True), start=1):
@@ -121,5 +132,5 @@ def compute_shares_by_rule(
 
 
 def _round_cube_root(value: int) -> int:
-    """Return the largest whole number whose cube is at most a whole number below 10^12."""
+    """Return the cube root of ``value``, a whole number below 10^12, rounded down to a whole number."""
     return bisect_right(range(10_000), value, key=lambda root: root**3) - 1

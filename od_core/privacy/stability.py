@@ -28,13 +28,14 @@ The variance is then below 10^-259.
 """
 
 _LEAST_VARIANCE = Fraction(1, 1 << 200)
+"""Smallest result of :func:`bound_laplace_variance`."""
 
 _BITS = 128
 """Precision of the first attempt, in bits. If it does not suffice, the computation is repeated with twice as many."""
 
 
 def compute_laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
-    """Return the noise scale, :func:`compute_leaf_sensitivity` over epsilon.
+    """Return the noise scale of the stability histogram: :func:`compute_leaf_sensitivity` over epsilon.
 
     Raises OdError if epsilon is out of range.
     """
@@ -43,7 +44,10 @@ def compute_laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
 
 
 def compute_laplace_variance(scale: Fraction) -> Fraction:
-    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), computed with floats."""
+    """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), computed with floats.
+
+    For a scale below 1 / 600, the variance is not computed, and 2^-1000 is returned.
+    """
     half = 1 / (2 * float(scale))
     return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 
@@ -51,8 +55,8 @@ def compute_laplace_variance(scale: Fraction) -> Fraction:
 def bound_laplace_variance(scale: Fraction) -> Fraction:
     """Return an upper bound of the variance of discrete Laplace noise, 2 a / (1 - a)^2 with a = exp(-1 / scale).
 
-    It is proven with ball arithmetic. It is above the variance by less than 1 part in 10^12, or is 2^-200, so that
-    floats can be divided by it.
+    The bound is proven with ball arithmetic. It is above the variance by less than 1 part in 10^12, or it is 2^-200, so
+    that floats can be divided by the bound.
     """
     with set_precision(_BITS):
         a = (-1 / arb(convert_to_rational(scale))).exp()
@@ -63,8 +67,8 @@ def bound_laplace_variance(scale: Fraction) -> Fraction:
 def compute_laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
     """Return the least h such that discrete Laplace noise is above h with probability at most ``beyond``.
 
-    So it lies in [-h, h] with probability at least 0.9 by default. This holds for every scale with which a backend may
-    draw; see :func:`compute_least_reach`.
+    So the noise lies in [-h, h] with probability at least 1 - 2 ``beyond``, by default 0.9. This holds for every scale
+    with which a backend may draw; see :func:`compute_least_reach`.
     """
     return max(compute_least_reach(scale, 1, beyond) - 1, 0)
 
@@ -72,12 +76,12 @@ def compute_laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -
 def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, rule: str = "least") -> int:
     """Return the threshold t of the stability histogram: a pair is published if its noisy count is at least t.
 
-    By the rule ``least``, it is the least integer for which, with probability at least 1 - delta, no pair of only one
-    unit is published. By ``bun_nissim_stemmer``, it is 1 + scale ln(2 / delta), rounded up.
+    By the rule ``least``, t is the least integer for which no pair with trips of only one unit is published, with
+    probability at least 1 - delta. By the rule ``bun_nissim_stemmer``, t is 1 + scale ln(2 / delta), rounded up.
 
-    The probability holds however the unit's trips, at most the contribution bound m, are distributed over such pairs,
-    and for every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair,
-    and each trip on a separate pair. The result is proven with ball arithmetic. Raises OdError if epsilon is outside
+    The probability holds for any division of the unit's trips, at most the contribution bound m, among such pairs, and
+    for every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair, and
+    each trip on a separate pair. The result is proven with ball arithmetic. Raises OdError if epsilon is outside
     the range of a budget, delta is not in (0, 1), or the threshold of the rule is below the least one.
     """
     if not 0 < delta < 1:
@@ -104,8 +108,8 @@ def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fra
 def _compute_ceiling(compute_number: Callable[[], arb]) -> int:
     """Return the least integer above a number that is not an integer.
 
-    ``compute_number`` returns a ball that contains the number, at flint's precision, which grows until the result is
-    proven.
+    ``compute_number`` returns a ball that contains the number, at flint's current precision. The precision is doubled
+    until all numbers in the ball have the same ceiling. So the loop would not end for an integer.
     """
     precision = _BITS
     while True:
@@ -131,8 +135,9 @@ def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int
     """Return the least integer k with 1 - P(Z < k)^pairs <= delta, where Z is discrete Laplace noise with this scale.
 
     With q = 1 - (1 - delta)^(1/pairs) the condition is P(Z >= k) <= q. With a = exp(-1 / scale), the tail P(Z >= k) is
-    a^k / (1 + a) for k >= 1 and 1 - a^(1 - k) / (1 + a) for k <= 0. Each is solved for k: the first one if
-    q < P(Z >= 0) = 1 / (1 + a), else the second. Equality cannot occur: a is transcendental and q algebraic.
+    a^k / (1 + a) for k >= 1 and 1 - a^(1 - k) / (1 + a) for k <= 0. The equation of the tail and q is solved for k, by
+    the first formula if q < 1 / (1 + a), else by the second, and the solution is rounded up. It is no integer, because
+    a is transcendental and q algebraic.
     """
 
     def solve_for_k() -> arb:
@@ -140,7 +145,7 @@ def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int
         a = (-1 / s).exp()
         log_dropped = arb(convert_to_rational(1 - delta)).log() / pairs  # ln(1 - q)
         k = -s * ((1 + a) * -log_dropped.expm1()).log()
-        if k < 0:  # the second case; between the two, both are 0
+        if k < 0:  # the second case; at q = 1 / (1 + a), both formulas give 0
             k = 1 + s * (1 + a).log() + s * log_dropped
         return k
 

@@ -132,7 +132,7 @@ class PrivacyUnit(Shown):
             )
 
     def _check_user(self) -> None:
-        """Raise OdError unless the fields are those of a unit of users, apart from what a year needs."""
+        """Raise OdError unless the fields are those of a unit of users; :meth:`_check_year` checks those of a year."""
         if self.max_weight is not None:
             raise _make_unit_error(f"unit {self.kind!r} does not take max_weight: each record of a user counts 1")
         if not isinstance(self.column, str) or not self.column.strip():
@@ -152,7 +152,7 @@ class PrivacyUnit(Shown):
             raise _make_unit_error(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     def _check_pair_cap(self) -> None:
-        """Raise OdError unless the pair cap is from 1 to m, and drop it if it is m, which bounds the same trips."""
+        """Raise OdError unless the pair cap is from 1 to m. Drop a pair cap of m, because m bounds the same trips."""
         if self.kind == "trip":
             raise _make_unit_error("unit 'trip' does not take max_trips_pair; use unit 'user'")
         cap, most = self.max_trips_pair, self.max_trips
@@ -164,12 +164,12 @@ class PrivacyUnit(Shown):
 
     @property
     def contribution_bound(self) -> int:
-        """Contribution bound m: the most trips of one unit that a release counts; W for records with weights."""
+        """Contribution bound m, the most trips of one unit that a release counts; for records with weights, it is W."""
         return self.max_weight or self.max_trips or 1
 
     @property
     def bounds(self) -> tuple[int, int | None]:
-        """The contribution bound m, and the pair cap c, if there is one."""
+        """The contribution bound m, and the pair cap c; None if there is none."""
         return self.contribution_bound, self.max_trips_pair
 
     @property
@@ -211,7 +211,7 @@ class PrivacyUnit(Shown):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> PrivacyUnit:
-        """Return the unit that the facts of a plan state. Raises KeyError if one is missing."""
+        """Return the unit that the facts of a plan state. Raises KeyError if a fact is missing."""
         return cls(
             facts["unit"],
             facts["neighbours"],
@@ -234,7 +234,7 @@ def _is_count(value: object, *, least: int) -> TypeGuard[int]:
 
 
 def _is_regular_expression(text: str) -> bool:
-    """Return whether a text is a regular expression for RE2, alone and when anchored, and not empty."""
+    """Return whether a text is a non-empty regular expression for RE2, both alone and anchored."""
     import pyarrow.compute as pc  # only units of a year need it
 
     try:
