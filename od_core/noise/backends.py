@@ -68,7 +68,7 @@ class LaplaceSource(NoiseSource, Protocol):
 
 @runtime_checkable
 class PositionedLaplaceSource(LaplaceSource, Protocol):
-    """Noise for simulations, also of which Laplace noise follows from the position of the cells."""
+    """A source for simulations, whose Laplace noise also follows from the position of the cells."""
 
     def draw_laplace_at(self, scale: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Return Laplace noise for consecutive cells of a measured vector; arguments as in :meth:`NoiseSource.draw`."""
@@ -125,13 +125,14 @@ def find_backend_name(source: NoiseSource) -> str | None:
 
 
 _NOISE_LIMIT = 1 << 61
+"""Exclusive bound on the absolute value of noise, so that sums with counts fit 64 bits."""
 
 
 def check_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the noise that a source has drawn, shape (size,), as an array to which counts may be added in place.
 
-    It is a copy if the source is not a backend of this library. Raises OdError if the noise is not one 64-bit integer
-    per cell, or a value is too large to add to a count.
+    The result is a copy if the source is not a backend of this library. Raises OdError if the noise is not one 64-bit
+    integer per cell, or a value is too large to add to a count.
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _make_noise_error("did not return one 64-bit integer per cell")

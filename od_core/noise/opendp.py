@@ -37,10 +37,10 @@ MIN_DRAWS = 8_192
 
 
 def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
-    """Draw independent noise at the smallest scale, from the given one upwards, at which OpenDP allows the loss.
+    """Draw independent noise at the smallest scale, from ``scale`` upwards, whose loss is at most ``largest_loss``.
 
-    ``distribution`` is GAUSSIAN or LAPLACE. ``largest_loss`` is the largest allowed loss at sensitivity 1 by OpenDP's
-    own privacy map: rho for Gaussian noise, epsilon for Laplace noise.
+    ``distribution`` is GAUSSIAN or LAPLACE. The loss is that at sensitivity 1 by OpenDP's own privacy map: rho for
+    Gaussian noise, epsilon for Laplace noise.
 
     Returns the scale used, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was
     drawn, the scale is NaN, and the array has no meaning. Raises OdError if a process could not be started or ended too
@@ -61,12 +61,12 @@ def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int
 
 
 def divide_draws(size: int, processors: int) -> list[int]:
-    """Divide draws among at most so many processes, and return the number of draws of each.
+    """Divide ``size`` draws among at most ``processors`` processes, and return the number of draws of each.
 
     The numbers differ by at most 1. If there are several processes, each makes at least ``MIN_DRAWS`` draws.
     """
-    count = max(1, min(processors, size // MIN_DRAWS))
-    return [(size + process) // count for process in range(count)]
+    processes = max(1, min(processors, size // MIN_DRAWS))
+    return [(size + process) // processes for process in range(processes)]
 
 
 @contextmanager
@@ -177,7 +177,9 @@ class OpenDPNoise:
         """
         if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
             raise _make_unsupported_noise_error("the variance is too small or too large")
-        return _draw_planned_noise(GAUSSIAN, math.sqrt(variance), 2, variance, 1 / (2 * variance), size)
+        return _draw_planned_noise(
+            GAUSSIAN, math.sqrt(variance), power=2, planned=variance, largest_loss=1 / (2 * variance), size=size
+        )
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws from the discrete Laplace distribution; shape (size,).
@@ -188,7 +190,7 @@ class OpenDPNoise:
         """
         if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # the variance is below 2 scale^2
             raise _make_unsupported_noise_error("the scale is too small or too large")
-        return _draw_planned_noise(LAPLACE, float(scale), 1, scale, 1 / scale, size)
+        return _draw_planned_noise(LAPLACE, float(scale), power=1, planned=scale, largest_loss=1 / scale, size=size)
 
 
 def _draw_planned_noise(
@@ -196,8 +198,9 @@ def _draw_planned_noise(
 ) -> NDArray[np.int64]:
     """Return ``size`` draws of noise whose scale, to the ``power``, is from ``planned`` to (1 + slack) ``planned``.
 
-    ``scale`` is that scale as a float, rounded in any direction. The ``power`` is 2 if ``planned`` is the variance of
-    Gaussian noise, else 1. ``largest_loss`` is as in :func:`draw_noise`. Raises OdError if OpenDP allows no such scale.
+    For Gaussian noise, ``planned`` is the variance, and ``power`` is 2. For Laplace noise, ``planned`` is the scale,
+    and ``power`` is 1. ``scale`` is the planned scale as a float, rounded in any direction. ``largest_loss`` is as in
+    :func:`draw_noise`. Raises OdError if OpenDP allows no such scale.
     """
     scale = round_up_scale(scale)
     while Fraction(scale) ** power < planned:

@@ -91,12 +91,15 @@ class OpenDP:
         return drawn
 
     def _make_object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
-        """Copy a C array or number into an OpenDP object, and return the object."""
+        """Copy the ``length`` values of a C array or number into an OpenDP object of the Rust type ``kind``."""
         slice_of_values = _Slice(ctypes.addressof(values), length)
         return self._call("data__slice_as_object", ctypes.byref(slice_of_values), kind)
 
     def _read_bytes(self, handle: ctypes.c_void_p, length: int) -> bytes:
-        """Return the bytes of the ``length`` values of an OpenDP object, 8 bytes each."""
+        """Return the bytes of the ``length`` values of an OpenDP object, 8 bytes each.
+
+        Raises RuntimeError if the object has another number of values.
+        """
         pointer = self._call("data__object_as_slice", handle)
         values = _Slice.from_address(pointer.value or 0)
         if values.length != length:

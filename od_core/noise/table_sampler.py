@@ -92,9 +92,9 @@ class TableNoise:
 
 
 def simulate_draws(distribution: SymmetricDistribution, words: Words, size: int) -> NDArray[np.int64]:
-    """Return draws from a distribution that follow from the given words, for simulations on public tables.
+    """Return ``size`` draws from a distribution, which follow from ``words``, for simulations on public tables.
 
-    No release may use it: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
+    No release may use this function: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
     """
     return _build_table_once(distribution).draw(words, size)
 
@@ -129,24 +129,27 @@ class _Table:
         return values
 
     def _fill_block(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
-        """Write draws into ``values``. The first limb decides most of them; the others take a second one or more.
+        """Write draws into ``values``. The first limb decides most draws; the others take a second limb, or more.
 
-        ``undecided`` is working space, as long as ``values``.
+        ``undecided`` is scratch space, at least as long as ``values``.
         """
         firsts = source.draw_words(self._first_bits, len(values))
-        count = _look_up_first_limbs(firsts, self._guide, values, undecided)
-        seconds = source.draw_words(self._further_bits, count)
-        equal = np.empty(count, dtype=np.int32)
-        number_equal = _compare_second_limbs(
+        undecided_count = _look_up_first_limbs(firsts, self._guide, values, undecided)
+        seconds = source.draw_words(self._further_bits, undecided_count)
+        equal = np.empty(undecided_count, dtype=np.int32)
+        equal_count = _compare_second_limbs(
             firsts, undecided, seconds, self._starts, self._seconds, self._least, values, equal
         )
-        for i in equal[:number_equal]:
+        for i in equal[:equal_count]:
             position = undecided[i]
             word = int(firsts[position]) << self._further_bits | int(seconds[i])
             values[position] = self._draw_from_more_limbs(source, word)
 
     def _draw_from_more_limbs(self, source: Words, word: int) -> int:
-        """Return the draw for a uniform number that its first two limbs, ``word``, do not decide, from more limbs."""
+        """Return the draw for a uniform number with the first two limbs ``word``, which do not decide it.
+
+        Further limbs are drawn until the value is proven.
+        """
         bits = self._first_bits + self._further_bits
         while True:
             bits += self._further_bits
@@ -188,7 +191,10 @@ def _compute_limbs(
 def _look_up_first_limbs(
     words: NDArray[np.uint16], guide: NDArray[np.int16], values: NDArray[np.int64], undecided: NDArray[np.int32]
 ) -> int:
-    """Write draws that first limbs decide into ``values``; count the others, whose positions go to ``undecided``."""
+    """Write the draws that first limbs (``words``) decide into ``values``, and return the number of the other draws.
+
+    The positions of the others are written to the beginning of ``undecided``.
+    """
     count = 0
     for i in range(len(words)):
         value = guide[words[i]]
@@ -200,7 +206,12 @@ def _look_up_first_limbs(
 
 @kernel
 def _compare_second_limbs(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
-    """Write draws that the second limbs decide into ``values``; count the others, whose indices go to ``equal``."""
+    """Write the draws that second limbs decide into ``values``, and return the number of the other draws.
+
+    ``words`` has the second limb of every position in ``undecided``. ``starts``, ``seconds`` and ``least`` are those of
+    the table. A draw is not decided if its second limb equals that of a boundary in its cell. The indices of these
+    draws in ``undecided`` are written to the beginning of ``equal``.
+    """
     count = 0
     for i in range(len(words)):
         position, word = undecided[i], words[i]
@@ -296,7 +307,7 @@ SymmetricDistribution = DiscreteGaussian | DiscreteLaplace
 
 
 def compute_tail_floors(distribution: SymmetricDistribution, bits: int) -> list[int]:
-    """Return floor(2^bits P(X >= k)) for k = 1, 2, ..., up to the first k for which it is 0 (included).
+    """Return floor(2^bits P(X >= k)) for k = 1, 2, ..., up to and including the first k for which the floor is 0.
 
     X has the given distribution. Every floor is proven, and so is that no 2^bits P(X >= k) is an integer.
     """
@@ -311,9 +322,9 @@ def compute_tail_floors(distribution: SymmetricDistribution, bits: int) -> list[
 
 
 def find_quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
-    """Return the least k with U < P(X <= k), if it is the same for all U in [word, word + 1) / 2^bits.
+    """Return the least k with U < P(X <= k), if k is proven to be the same for all U in [word, word + 1) / 2^bits.
 
-    X has the given distribution. Return None if the value is not proven to be the same: more bits of U are needed.
+    X has the given distribution. None if this is not proven, so that more bits of U are needed.
     """
     with set_precision(bits + _GUARD_BITS):
         tails = distribution.compute_tails(bits)
