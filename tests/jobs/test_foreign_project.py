@@ -37,9 +37,9 @@ with dg.build_schedule_context(scheduled_execution_time=when, repository_def=rep
 
 
 class Team:
-    """A project as create-dagster makes it, and an environment with the wheel and what two of its extras require.
+    """A project as create-dagster makes it, and an environment with the wheel and what three of its extras require.
 
-    The extras are ``dagster`` and ``postgres``. The folder has the name ``team``.
+    The extras are ``dagster``, ``postgres`` and ``notices``. The folder has the name ``team``.
     """
 
     def __init__(self, folder: Path, installed: Path) -> None:
@@ -49,7 +49,7 @@ class Team:
         make = [sys.executable, "-c", CREATE_DAGSTER, "project", "--no-uv-sync", str(folder)]
         variables = os.environ | {"DAGSTER_DISABLE_TELEMETRY": "1"}
         subprocess.run(make, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=variables)
-        self.environment = Environment(folder / ".venv", installed, ["dagster", "postgres"])
+        self.environment = Environment(folder / ".venv", installed, ["dagster", "postgres", "notices"])
         # What pip install --editable does: the project states that its own file is installed beside the packages.
         (self.environment.packages / "of_the_team.pth").write_text(f"{folder / 'src'}\n")
         shutil.copy(folder / "pyproject.toml", self.environment.packages)

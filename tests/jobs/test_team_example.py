@@ -1,6 +1,7 @@
 """The example of a team with many cities, in a project that create-dagster makes, with the wheel."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -23,7 +24,11 @@ def test_two_cities_share_assets_and_checks_and_are_verified_by_one_job(installe
         ' sys.argv[0] = "dg"; main()\' "$@"\n'
     )
     program.chmod(0o755)
-    said = host.shell((EXAMPLE / "try.sh").read_text(encoding="utf-8"))
+    shutil.copy(EXAMPLE / "try_faults.py", host.folder)
+    home = "export DAGSTER_HOME=$PWD/home\n"
+    said = host.shell(home + (EXAMPLE / "try.sh").read_text(encoding="utf-8"))
+    assert re.search(r"OD-RELEASE-LOCKED.*Nothing was drawn in this run, which is tried again in 30 s \(1 of 3\)", said)
+    assert "Published oslo/2026-02/r1" in said
     assert "environment development" in said
     for city in ("oslo", "bergen"):
         bundle = host.folder / "var" / "releases" / city / "2026-01" / "r1"

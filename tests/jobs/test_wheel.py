@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from od_core.extras import EXTRAS
 from tests.wheels import ROOT, Environment
 
 LIBRARY = """\
