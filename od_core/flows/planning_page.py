@@ -125,15 +125,11 @@ def build_planning_facts(
             "pair": unit.max_trips_pair,
             "segments": segments is not None,
         },
-        "year": unit.max_trips_year and {"periods": periods, "trips": unit.max_trips_year},
+        "year": None if unit.max_trips_year is None else {"periods": periods, "trips": unit.max_trips_year},
         "budgets": [choices.make_budget_facts(budget) for budget in choices.budgets],
         "conversion": choices.simple_conversion,
         "units": [choices.make_unit_facts(unit) for unit in choices.units],
-        "segments": segments
-        and {
-            "breakdowns": [{"name": by.name, "categories": len(by.categories)} for by in segments.breakdowns],
-            "share": float(segments.share),
-        },
+        "segments": None if segments is None else _make_segment_facts(segments),
         "sets": [choices.make_level_set_facts(tree) for tree in choices.trees],
         "rules": choices.make_rule_facts(),
     }
@@ -206,7 +202,7 @@ class _Choices:
         """Units with both relations; the numbers of trips of a user are stand-ins, because readers choose them."""
         declared = self.plan.unit
         user = PrivacyUnit("user", column="user", max_trips=1) if declared.kind == "trip" else declared
-        yearly = user.max_trips_year and _YEARLY
+        yearly = None if user.max_trips_year is None else _YEARLY
         relations: tuple[Relation, ...] = ("bounded", "unbounded")
         units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in relations]
         if declared.max_weight is None:  # records with weights have no user unit
@@ -215,7 +211,11 @@ class _Choices:
         return units
 
     def make_unit_facts(self, unit: PrivacyUnit) -> dict[str, object]:
-        """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
+        """Return the facts of a unit: its bound, the protected change, and whether the total is an invariant.
+
+        The last two are lists of two items, without and with segments. Changes are texts with stand-ins for the numbers
+        of trips.
+        """
         without_and_with_segments = [self._make_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def list_changes(unit: PrivacyUnit) -> list[str]:
@@ -239,15 +239,16 @@ class _Choices:
         }
 
     def _make_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
-        """Return the neighbours of the declared plan with another unit, and with or without segments."""
+        """Return the neighbours of the declared plan with another unit, and with ``segments`` or, for None, without."""
         unlisted = segments is None or has_unknown_categories(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
     def make_rule_facts(self) -> list[list[list[dict[str, object]]]]:
-        """Return the facts of the declared shares for each set of levels, each unit, and without and with segments."""
-        options = [None] if self.plan.segments is None else [None, self.plan.segments]
-        facts = map_in_order(lambda case: self._make_share_facts(*case), product(self.trees, self.units, options))
-        return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
+        """Return the facts of the declared shares: a list by set of levels, unit, and without and with segments."""
+        segment_options = [None] if self.plan.segments is None else [None, self.plan.segments]
+        cases = product(self.trees, self.units, segment_options)
+        facts = map_in_order(lambda case: self._make_share_facts(*case), cases)
+        return [[[next(facts) for _ in segment_options] for _ in self.units] for _ in self.trees]
 
     def _make_share_facts(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, object]:
         """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them.
@@ -317,7 +318,10 @@ class _Choices:
     def _choose_fitting_shares(
         self, tree: FlowTree, neighbours: Neighbours, segments: Segments | None
     ) -> tuple[Budget, dict[int, Fraction]]:
-        """Return the declared budget and its shares of levels or, if these do not fit, with the mechanism's shares."""
+        """Return the declared budget, and the share of each level by it.
+
+        If the declared shares do not fit the levels of the tree, the budget has the mechanism's shares instead.
+        """
         mechanism, declared, with_segments = self.plan.mechanism, self.plan.budget, segments is not None
         try:
             return declared, compute_level_shares(tree, neighbours, mechanism, declared, segments=with_segments)
@@ -333,7 +337,7 @@ def list_level_subsets(depth: int) -> list[tuple[int, ...]]:
     levels = range(1, depth + 1)
     if depth <= MOST_FREE_LEVELS:
         return [kept for number in reversed(levels) for kept in combinations(levels, number)]
-    runs = []
+    runs = []  # sets of consecutive levels
     for number in reversed(levels):
         runs += [tuple(range(last - number + 1, last + 1)) for last in range(number, depth + 1)]
     return runs
@@ -359,7 +363,7 @@ def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
 
 
 def _make_shape_facts(geography: Geography) -> dict[str, object]:
-    """Return the shapes of the areas of each level, and the pairs of shapes of parents and children that occur."""
+    """Return the shapes of a geography's areas (:func:`group_areas_by_shape`) as facts of the page."""
     shapes = group_areas_by_shape(geography)
     pairs = []
     for level in shapes.pairs:
@@ -372,8 +376,14 @@ def _make_shape_facts(geography: Geography) -> dict[str, object]:
     }
 
 
+def _make_segment_facts(segments: Segments) -> dict[str, object]:
+    """Return the name and the number of categories of each breakdown, and the share of the budget for segments."""
+    breakdowns = [{"name": by.name, "categories": len(by.categories)} for by in segments.breakdowns]
+    return {"breakdowns": breakdowns, "share": float(segments.share)}
+
+
 def _make_cap_facts(plan: ReleasePlan, cap: Cap) -> dict[str, float | None]:
-    """Return what a cap allows in each measure by which it may count the charge of a plan; None by the others."""
+    """Return what a cap allows in rho and in epsilon; None in a measure by which it cannot count the plan's charge."""
     if not plan.mechanism.has_laplace_noise:
         return {"rho": float(cap.require_rho()), "epsilon": None}
     allowed = cap.allowed_rho()

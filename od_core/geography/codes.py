@@ -124,7 +124,7 @@ def check_case(codes: Sequence[str], name: str) -> None:
 
 
 def find_first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
-    """Return the first key that has two values, and these, in their order; None if each key has one value."""
+    """Return the first key with two different values, and the two values, in order; None if each key has one value."""
     value_of: dict[str, str] = {}
     for key, value in pairs:
         earlier_value = value_of.setdefault(key, value)
@@ -134,7 +134,7 @@ def find_first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str
 
 
 def format_pandas_advice(codes: Sequence[str]) -> str:
-    """Return the end of a next step if one of the public codes is missing to pandas, such as NA; else an empty text."""
+    """Return the end of an error's next step if pandas reads one of ``codes`` as missing, such as NA; else no text."""
     lost = next((code for code in codes if code in _MISSING_TO_PANDAS), None)
     return "" if lost is None else f"; {lost!r} is a code, and only {READ_AS_TEXT} does not read it as missing"
 
@@ -173,9 +173,16 @@ def make_missing_column_error(
     return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{message}, which are in line {line}", detail, next_step=step)
 
 
+_LINES_SEARCHED = 50
+"""Number of lines below the header in which the real header of a file is searched."""
+
+
 def _find_line_of_names(rows: pd.DataFrame, expected: Sequence[str]) -> int | None:
-    """Return which line of a file, from 1, has an expected name of a column below the header; None if no early one."""
-    for line, row in enumerate(rows.head(50).itertuples(index=False), start=2):
+    """Return the number of the first line of a file below line 1 that has an expected name of a column.
+
+    None if none of the first ``_LINES_SEARCHED`` lines has one. ``rows`` is the file, read with line 1 as its header.
+    """
+    for line, row in enumerate(rows.head(_LINES_SEARCHED).itertuples(index=False), start=2):
         if not {*expected}.isdisjoint(map(str, row)):
             return line
     return None
@@ -424,15 +431,15 @@ def _read_names_of_level(zones: pd.DataFrame, level: str, column: str) -> dict[s
 
 
 def make_area_labels(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Return a text for each area of a level that no other area has: its name, with its code if others are alike.
+    """Return a distinct text for each area of a level: its name, with its code if several areas have the name.
 
-    An area without a name has its code.
+    An area without a name has its code. If such texts are still not distinct, their areas have their codes.
 
     >>> make_area_labels(["17031", "36061", "36005"], ["Cook County", "", "Cook County"])
     ('Cook County (17031)', '36061', 'Cook County (36005)')
     """
     texts = [name or code for code, name in zip(codes, names, strict=True)]
-    for _ in range(2):  # a name may be that of another area with its code
+    for _ in range(2):  # twice, because a name with its code may be the whole name of another area
         shared = Counter(texts)
         texts = [
             f"{name} ({code})" if shared[text] > 1 and text == name else text

@@ -47,10 +47,11 @@ def sum_of_products(
 
 @kernel
 def write_children_with_trips(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
-    """Write each child of rows that has trips to three arrays: its area on either side, and the trips.
+    """Write the two areas and the trips of each child that has trips to three arrays.
 
-    ``divided_out`` receives the area on the refined side, and ``whole_out`` the one on the other side, which ``whole``
-    has by row.
+    ``divided_out`` receives the area on the side that is split, and ``whole_out`` the area on the other side, which is
+    that of the child's row in ``whole``. ``offsets`` and ``first_child`` are :attr:`Expansion.row_offsets` and
+    ``first_child``.
     """
     number = 0
     for row in range(len(offsets) - 1):
@@ -71,10 +72,11 @@ def find_runs_of_children(
     child_other: Numbers,
     runs: NDArray[np.int64],
 ) -> None:
-    """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent.
+    """Write the position of each parent's first child, then the number of children, to ``runs``.
 
-    ``split`` are the areas on the side that the step divides, ``other`` those on the other side, and
-    ``parent_area_of`` is the area above each area of the divided side.
+    Both are in tree order. If a child is below none of the parents, all later values are the position of this child.
+    ``parent_split`` and ``child_split`` are the areas on the side that the step splits, ``parent_other`` and
+    ``child_other`` those on the other side, and ``parent_area_of`` is the area above each area of the split side.
     """
     child = 0
     for parent in range(len(parent_split)):
@@ -96,9 +98,10 @@ def find_child_positions(
     child_other: Numbers,
     positions: NDArray[np.int64],
 ) -> None:
-    """Write the position of each child among all children of rows to ``positions``. Each child belongs to a row.
+    """Write the position of each child among all children of rows to ``positions``.
 
-    For the areas, see :func:`find_runs_of_children`; rows are in the place of parents.
+    Rows and children must be in tree order, and each child must belong to a row. The arrays of rows are those of an
+    :class:`Expansion`. For the areas, see :func:`find_runs_of_children`, with rows in place of parents.
     """
     row = 0
     for child in range(len(child_split)):
@@ -127,14 +130,17 @@ CHILDREN_AT_ONCE = 1 << 18
 
 
 def sort_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return different numbers of at least 0 in ascending order, in a tenth of the time of ``np.unique``."""
+    """Return distinct numbers of at least 0 in ascending order, in a tenth of the time of ``np.unique``."""
     ascending = np.sort(numbers)
     distinct: NDArray[np.int64] = ascending[np.diff(ascending, prepend=-1) != 0]
     return distinct
 
 
 def iterate_family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive families of about 2^18 children, which are at ``offsets``."""
+    """Yield ranges of consecutive parents that together have about ``CHILDREN_AT_ONCE`` children.
+
+    Parent p has the children ``offsets[p]:offsets[p + 1]``. A range is its first parent and the one after its last.
+    """
     ends = np.searchsorted(offsets, np.arange(CHILDREN_AT_ONCE, offsets[-1], CHILDREN_AT_ONCE))
     return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
 
@@ -250,7 +256,10 @@ class Expansion:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """Return the children with these trips, shape (children,), as nodes; those of 0 trips only if ``keep_all``."""
+        """Return the children with these trips, shape (children,), as nodes.
+
+        Children with 0 trips are left out unless ``keep_all``.
+        """
         if keep_all:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
@@ -329,20 +338,24 @@ class FlowTree:
         return self if self.found is None else self.with_found((), ())
 
     def with_found(self, origins: Iterable[str], destinations: Iterable[str]) -> FlowTree:
-        """Return the tree with the found areas of some codes, in place of those that it has.
+        """Return the tree whose found areas are those of the codes ``origins`` and ``destinations``.
 
-        If both sides have the same public areas, they have the found areas of both.
+        They replace the found areas that the tree has. If both sides have the same public areas, each side has the
+        found areas of both. A tree without found levels is returned unchanged.
         """
         if self.found is None:
             return self
-        public = [self.found.select_public(geography) for geography in self.listed_sides]
         if self.has_one_side:
-            return replace(self, origin=self.found.extend(public[0], origins))
-        codes = [{*origins}, {*destinations}]
-        if public[0].digest == public[1].digest:
-            codes = [codes[0] | codes[1]] * 2
-        origin, destination = (self.found.extend(*side) for side in zip(public, codes, strict=True))
-        return replace(self, origin=origin, destination=destination)
+            return replace(self, origin=self.found.extend(self.found.select_public(self.origin), origins))
+        public_origin, public_destination = map(self.found.select_public, self.listed_sides)
+        origin_codes, destination_codes = {*origins}, {*destinations}
+        if public_origin.digest == public_destination.digest:
+            origin_codes = destination_codes = origin_codes | destination_codes
+        return replace(
+            self,
+            origin=self.found.extend(public_origin, origin_codes),
+            destination=self.found.extend(public_destination, destination_codes),
+        )
 
     def finds_areas(self, level: int) -> bool:
         """Return whether the step to a level refines areas into found ones."""
@@ -401,44 +414,54 @@ class FlowTree:
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
     def count_nodes_by_size(self, level: int) -> list[tuple[int, int]]:
-        """Return the numbers of leaf pairs below nodes of a level, largest first, each with how many nodes have it."""
-        sides = zip((self.origin, self.destination), self.level_pair(level), strict=True)
-        zones_of_areas = [np.bincount(geography.ancestors_at(geography.depth, at)) for geography, at in sides]
-        (zones, areas), (other_zones, other_areas) = (np.unique(own, return_counts=True) for own in zones_of_areas)
-        pairs = np.multiply.outer(zones, other_zones).ravel()
-        nodes = np.multiply.outer(areas, other_areas).ravel()
-        sizes, place = np.unique(pairs, return_inverse=True)
-        numbers = np.zeros(len(sizes), dtype=np.int64)
-        np.add.at(numbers, place, nodes)
-        return [(int(size), int(number)) for size, number in zip(sizes[::-1], numbers[::-1], strict=True)]
+        """Return the sizes of the nodes of a level, largest first, each with the number of nodes that have it.
+
+        The size of a node is the number of leaf pairs below it: the product of the numbers of zones in its two areas.
+        """
+        zones_of_areas = [geography.count_zones_below(side_level) for geography, side_level in self._list_sides(level)]
+        (origin_zones, origin_areas), (destination_zones, destination_areas) = (
+            np.unique(zones, return_counts=True) for zones in zones_of_areas
+        )
+        products = np.multiply.outer(origin_zones.astype(np.int64), destination_zones.astype(np.int64)).ravel()
+        nodes_of_product = np.multiply.outer(origin_areas, destination_areas).ravel()
+        sizes, position_of_product = np.unique(products, return_inverse=True)
+        nodes_of_size = np.zeros(len(sizes), dtype=np.int64)
+        np.add.at(nodes_of_size, position_of_product, nodes_of_product)
+        return list(zip(sizes[::-1].tolist(), nodes_of_size[::-1].tolist(), strict=True))
 
     def largest_fan_out(self, level: int) -> int:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
-        refined = [0, 1] if self.refines_both else [self._find_split_side(level + 1)[0]]
-        sides = [(self.origin, self.destination)[side].first_child[self.level_pair(level)[side]] for side in refined]
-        return math.prod(int(np.diff(first_child).max()) for first_child in sides)
+        sides = self._list_sides(level)
+        divided_sides = [sides[side] for side in self.list_divided_sides(level + 1)]
+        return math.prod(
+            int(np.diff(geography.first_child[side_level]).max()) for geography, side_level in divided_sides
+        )
 
     def compute_rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, steps).
 
         The rank of a node's first leaf pair is the scalar product of the rows of its origin and its destination. Each
-        column is for one step of the path from the root, and its product is the number of leaf pairs below the
-        preceding siblings. For a step that refines the destination of (o, d) to d', this is zones(o) * (first(d') -
-        first(d)), where zones(o) is the number of zones in o, first(d) the first zone in d; likewise for the origin.
+        column is for one step of the path from the root. The product of the two factors of a step is the number of leaf
+        pairs below the preceding siblings. If the step refines the destination of (o, d) to d', the factors are
+        zones(o), the number of zones in o, and first(d') - first(d), where first is the first zone of an area. If the
+        step refines the origin, the two sides are exchanged.
         """
         if self.refines_both:
             return self.in_turn.compute_rank_terms(2 * level)
         if level not in self._terms:
-            sizes = [geography.size(side_level) for geography, side_level in self._list_sides(level)]
-            sides = [np.empty((size, level), dtype=np.int32) for size in sizes]
-            for step in range(1, level + 1):
-                split, above = 0 if self.refines_origin(step) else 1, self.level_pair(step)
-                for side, (geography, side_level) in enumerate(self._list_sides(level)):
-                    column = geography.count_zones_below if side != split else geography.count_earlier_zones
-                    sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(side_level, above[side])]
-            self._terms[level] = (sides[0], sides[1])
+            tables = []
+            for side, (geography, side_level) in enumerate(self._list_sides(level)):
+                table = np.empty((geography.size(side_level), level), dtype=np.int32)
+                for step in range(1, level + 1):
+                    step_level = self.level_pair(step)[side]
+                    is_split = side in self.list_divided_sides(step)
+                    count_zones = geography.count_earlier_zones if is_split else geography.count_zones_below
+                    table[:, step - 1] = count_zones(step_level)[geography.ancestors_at(side_level, step_level)]
+                tables.append(table)
+            origin_terms, destination_terms = tables
+            self._terms[level] = origin_terms, destination_terms
         return self._terms[level]
 
     def compute_first_ranks(self, nodes: Pairs) -> NDArray[np.int64]:
@@ -465,8 +488,8 @@ class FlowTree:
     def find_leaf_pairs(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
 
-        It inverts :meth:`compute_first_ranks`: each step finds the child that contains the rank, then searches within
-        it.
+        The method inverts :meth:`compute_first_ranks`. Each step finds the child whose leaf pairs include the rank, and
+        goes on with the rank among these leaf pairs.
         """
         if self.refines_both:
             return replace(self.in_turn.find_leaf_pairs(rank), level=self.depth)
@@ -476,7 +499,7 @@ class FlowTree:
             side, geography, area_level = self._find_split_side(level)
             other, other_level = self._list_sides(level)[1 - side]
             divided, undivided = (origin, destination)[side], (origin, destination)[1 - side]
-            width = other.count_zones_below(other_level)[undivided].astype(np.int64)
+            width = other.count_zones_below(other_level)[undivided].astype(np.int64)  # leaf pairs per divided zone
             first_zone = geography.first_zone[area_level - 1][divided]
             child = geography.ancestors(area_level)[first_zone + rank_within // width]
             rank_within = rank_within - width * (geography.first_zone[area_level][child] - first_zone)
@@ -535,19 +558,22 @@ class FlowTree:
         for start, stop in iterate_family_blocks(offsets):
             first, last = (start, stop) if rows_of_parents is None else rows_of_parents[[start, stop]].tolist()
             yield Expansion(
-                level,
-                side == 0,
-                rows.origin[first:last],
-                rows.destination[first:last],
-                first_child[split[first:last]],
-                row_offsets[first : last + 1] - row_offsets[first],
-                offsets[start : stop + 1] - offsets[start],
-                slice(start, stop),
-                int(offsets[start]),
+                level=level,
+                splits_origin=side == 0,
+                origin=rows.origin[first:last],
+                destination=rows.destination[first:last],
+                first_child=first_child[split[first:last]],
+                row_offsets=row_offsets[first : last + 1] - row_offsets[first],
+                offsets=offsets[start : stop + 1] - offsets[start],
+                parents=slice(start, stop),
+                first=int(offsets[start]),
             )
 
     def _expand_to_possible(self, parents: Pairs) -> Iterator[Expansion]:
-        """Yield what :meth:`expand` does, if some pairs cannot have trips."""
+        """Yield what :meth:`expand` does, if some pairs cannot have trips.
+
+        A new row begins where the next child is not the next area, or the area on the other side or the parent changes.
+        """
         level = parents.level + 1
         nodes, first_ranks = self._list_possible_nodes(level)
         side, geography, area_level = (
@@ -558,9 +584,9 @@ class FlowTree:
         end = np.searchsorted(first_ranks, ranks + self.count_pairs_below(parents))
         offsets = np.concatenate([[0], np.cumsum(end - begin)])
         for start, stop in iterate_family_blocks(offsets):
-            own_offsets = offsets[start : stop + 1] - offsets[start]
-            before = np.repeat(begin[start:stop] - own_offsets[:-1], np.diff(own_offsets))
-            position = np.arange(own_offsets[-1]) + before
+            own_offsets = offsets[start : stop + 1] - offsets[start]  # in this piece
+            shift = np.repeat(begin[start:stop] - own_offsets[:-1], np.diff(own_offsets))
+            position = np.arange(own_offsets[-1]) + shift  # of each child among the nodes of the level
             origin, destination = nodes.origin[position], nodes.destination[position]
             divided, whole = (destination, origin) if side else (origin, destination)
             above = geography.parents[area_level][divided]
@@ -569,15 +595,15 @@ class FlowTree:
             is_first[own_offsets[:-1][np.diff(own_offsets) > 0]] = True
             rows = np.flatnonzero(is_first)
             yield Expansion(
-                level,
-                side == 0,
-                (whole if side else above)[rows],
-                (above if side else whole)[rows],
-                divided[rows],
-                np.append(rows, len(position)),
-                own_offsets,
-                slice(start, stop),
-                int(offsets[start]),
+                level=level,
+                splits_origin=side == 0,
+                origin=(whole if side else above)[rows],
+                destination=(above if side else whole)[rows],
+                first_child=divided[rows],
+                row_offsets=np.append(rows, len(position)),
+                offsets=own_offsets,
+                parents=slice(start, stop),
+                first=int(offsets[start]),
             )
 
     @property
@@ -607,14 +633,15 @@ class FlowTree:
         """Return the rows of children of all parents (see :class:`Expansion`), and what splits them.
 
         Returns:
-            The nodes whose split gives the rows; where the rows of each parent begin and end, shape (parents + 1,), or
-            None if each parent has one; the side that is split, 0 for origins; and its first children.
+            One node for each row, whose split gives the row's children; where the rows of each parent begin and end,
+            shape (parents + 1,), or None if each parent has one row; the side that is split, 0 for origins; and the
+            first child of each area on this side.
         """
         if not self.refines_both:
             side, geography, area_level = self._find_split_side(parents.level + 1)
             return parents, None, side, geography.first_child[area_level - 1]
-        between, offsets = self.in_turn.list_children(replace(parents, level=2 * parents.level))
-        return between, offsets, 1, self.destination.first_child[parents.level]
+        rows, offsets = self.in_turn.list_children(replace(parents, level=2 * parents.level))  # with refined origins
+        return rows, offsets, 1, self.destination.first_child[parents.level]
 
     def find_child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
         """Return the positions of each parent's children in ``children``, which has nodes of the next level.
@@ -622,27 +649,31 @@ class FlowTree:
         Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
         + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
-        if self.refines_both:
-            leaves = Pairs(2 * children.level, children.origin, children.destination)
-            rows = self.in_turn.find_ancestors(leaves, leaves.level - 1)
-            first_rows = self.in_turn.find_child_runs(replace(parents, level=leaves.level - 2), rows)
-            return self.in_turn.find_child_runs(rows, leaves)[first_rows]
+        if self.refines_both:  # two steps of the tree that refines one side at a time
+            level_in_turn = 2 * children.level
+            children_in_turn = Pairs(level_in_turn, children.origin, children.destination)
+            rows = self.in_turn.find_ancestors(children_in_turn, level_in_turn - 1)
+            first_rows = self.in_turn.find_child_runs(replace(parents, level=level_in_turn - 2), rows)
+            return self.in_turn.find_child_runs(rows, children_in_turn)[first_rows]
         side, geography, level = self._find_split_side(children.level)
-        above, other_above = ((parents.origin, parents.destination)[k] for k in (side, 1 - side))
-        below, other_below = ((children.origin, children.destination)[k] for k in (side, 1 - side))
+        parent_split, parent_other = _list_split_side_first(parents, side)
+        child_split, child_other = _list_split_side_first(children, side)
         runs = np.empty(len(parents) + 1, dtype=np.int64)
-        find_runs_of_children(above, other_above, geography.parents[level], below, other_below, runs)
+        find_runs_of_children(parent_split, parent_other, geography.parents[level], child_split, child_other, runs)
         return runs
 
     def find_positions(self, expansion: Expansion, children: Pairs) -> NDArray[np.int64]:
-        """Return the positions of some children of an expansion among all of them; both in tree order."""
+        """Return the positions of ``children``, some of the children of an expansion, among all of its children.
+
+        The children are in tree order; shape (children,).
+        """
         side = 0 if expansion.splits_origin else 1
-        split, whole = ((expansion.origin, expansion.destination)[k] for k in (side, 1 - side))
-        divided, same = ((children.origin, children.destination)[k] for k in (side, 1 - side))
+        row_split, row_other = _list_split_side_first(expansion, side)
+        child_split, child_other = _list_split_side_first(children, side)
         geography, level = self._list_sides(children.level)[side]
         positions = np.empty(len(children), dtype=np.int64)
-        rows = split, whole, expansion.first_child, expansion.row_offsets
-        find_child_positions(*rows, geography.parents[level], divided, same, positions)
+        rows = row_split, row_other, expansion.first_child, expansion.row_offsets
+        find_child_positions(*rows, geography.parents[level], child_split, child_other, positions)
         return positions
 
     def has_consistent_sums(self, parents: Nodes, children: Nodes) -> bool:
@@ -667,10 +698,10 @@ class FlowTree:
     def sum_values(
         self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Return the sums of values of leaf nodes, shape (leaves, ...), between the areas of two levels.
+        """Return the sums of ``values`` of leaf nodes, shape (leaves, ...), between the areas of two levels.
 
-        These are the origins and destinations of the pairs that contain a leaf, sorted by origin and then destination,
-        shape (pairs,) each; and their sums, shape (pairs, ...).
+        The result has the origins and the destinations of the pairs of areas that contain a leaf, sorted by origin and
+        then destination, shape (pairs,) each; and the sums, shape (pairs, ...).
         """
         width = self.destination.size(destination_level)
         pair = self.origin.ancestors(origin_level)[leaves.origin].astype(np.int64) * width
@@ -692,7 +723,7 @@ class FlowTree:
         return Pairs(level, origin[first], destination[first])
 
     def _find_split_side(self, level: int) -> tuple[int, Geography, int]:
-        """Return the side (0 for origins) that the step to a level refines, its geography, and its level in that."""
+        """Return the side (0 for origins) that the step to a level refines, its geography, and that one's level."""
         side = 0 if self.refines_origin(level) else 1
         return side, *self._list_sides(level)[side]
 
@@ -700,6 +731,11 @@ class FlowTree:
         """Return (geography, geography level) of the origin and of the destination, for a level of the flow tree."""
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
+
+
+def _list_split_side_first(nodes: Pairs | Expansion, side: int) -> tuple[Numbers, Numbers]:
+    """Return the areas of nodes or rows on the side that is split (0 for origins), then those on the other side."""
+    return (nodes.destination, nodes.origin) if side else (nodes.origin, nodes.destination)
 
 
 @lru_cache(maxsize=8)  # a large geography takes time to be made

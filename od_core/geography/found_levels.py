@@ -35,8 +35,8 @@ class FoundLevels:
 
     Attributes:
         levels: names of the found levels, coarse to fine.
-        characters: for each found level but the last, the number of characters with which codes of its zones begin.
-            The codes of the last one are whole.
+        characters: for each found level but the last, the length of its codes, with which the codes of its zones begin.
+            The codes of the last level are whole.
 
     Raises:
         OdError: there is no level, or the numbers of characters do not ascend from 1, one for each level but the last.
@@ -58,10 +58,10 @@ class FoundLevels:
 
     @classmethod
     def parse(cls, found: Found) -> FoundLevels:
-        """Return found levels, given the number of characters of each by its name; None for the last, the zones."""
+        """Return found levels, given the number of characters of each level by its name; None for the last level."""
         if isinstance(found, FoundLevels):
             return found
-        *inner, last = dict(found).values() or (0,)
+        *inner, last = dict(found).values() or (0,)  # 0 is refused, as no level would be
         if last is not None or None in inner:
             raise _make_error("the last found level, and no other, has None in the place of a number of characters")
         return cls(tuple(dict(found)), tuple(number or 0 for number in inner))
@@ -71,57 +71,65 @@ class FoundLevels:
         return [[name, number] for name, number in zip(self.levels, (*self.characters, None), strict=True)]
 
     def extend_sides(self, origins: Geography, destinations: Geography | None) -> tuple[Geography, Geography]:
-        """Return the geographies of both sides with the found levels and remainders; those that have them, unchanged.
+        """Return the geographies of both sides with the found levels, whose areas are the remainders alone.
 
-        ``destinations`` is None if they are those of the origins. If it is given and is the whole space, it stays so:
-        then the tree is one hierarchy. Raises OdError as :meth:`extend` does, or if one of two sides has no levels.
+        Found areas that a side already has are dropped. ``destinations`` is None if they are those of the origins. If
+        it is given and is the whole space, it stays so: then the tree is one hierarchy. Raises OdError as
+        :meth:`extend` does, or if one of two sides has no levels.
         """
-        sides = (origins,) if destinations is None or not destinations.levels else (origins, destinations)
+        has_two_sides = destinations is not None and bool(destinations.levels)
+        sides = (origins, destinations) if destinations is not None and has_two_sides else (origins,)
         public = [self.select_public(side) if self._are_in(side) else side for side in sides]
         if len({bool(side.levels) for side in public}) > 1:
             raise _make_error("one side has public levels, and the other has none")
         extended = [self.extend(side) for side in public]
-        return extended[0], extended[-1] if destinations is None or destinations.levels else destinations
+        if destinations is not None and not has_two_sides:
+            return extended[0], destinations
+        return extended[0], extended[-1]  # the same one if there is one side
 
     def extend(self, public: Geography, codes: Iterable[str] = ()) -> Geography:
         """Return a geography with the found levels: all remainders, and the areas of some codes.
 
         Args:
             public: the public levels; it may be the whole space alone.
-            codes: codes of zones, or of areas of other found levels, also with the end of remainders. Those that break
+            codes: codes of zones, or of areas of other found levels, also with the end of remainders. Codes that break
                 the rule are left out. Whether a code has a zone in the result depends on this code alone.
 
         Raises:
             OdError: codes of the last public level have different lengths, or one ends as those of remainders do.
         """
         above = self._list_public_paths(public)
-        length = max(map(len, above))
+        length = max(map(len, above))  # of every code of the last public level
         if self.characters and self.characters[0] <= length:
             raise _make_error("the codes of the first found level must be longer than those of the level above it")
         areas: dict[Path, None] = dict.fromkeys(above.values())
         for stated in codes:
             code = stated.removesuffix(REMAINDER)
-            found = [code[:number] for number in self.characters if number < len(code)] + [code]
+            found = [code[:number] for number in self.characters if number < len(code)] + [code]  # coarse to fine
             if code[:length] in above and len(code) > length and all(map(is_found_code, found)):
+                public_path = above[code[:length]]
                 for depth in range(1, len(found) + 1):
-                    areas[(*above[code[:length]], *found[:depth])] = None
+                    areas[(*public_path, *found[:depth])] = None
         if public.unknown is not None and public.levels:
             areas[next(path for path in _list_paths(public) if path[-1] == public.unknown)] = None
         depth = public.depth + len(self.levels)
-        zones = dict.fromkeys(
-            (*path, *[name_remainder(path[-1] if path else "")] * (depth - len(path))) for path in areas
-        )
+        zones: dict[Path, None] = {}
+        for path in areas:
+            remainder = name_remainder(path[-1] if path else "")  # in every level below the area
+            zones[(*path, *[remainder] * (depth - len(path)))] = None
         levels = (*public.levels, *self.levels)
-        unknown = public.unknown if public.unknown is None else name_remainder(public.unknown if public.levels else "")
+        unknown = None
+        if public.unknown is not None:
+            unknown = name_remainder(public.unknown if public.levels else "")
         return Geography(levels, *build_area_tree(list(zip(*zones, strict=True))), unknown)
 
     def _are_in(self, geography: Geography) -> bool:
-        """Return whether :meth:`extend` has made a geography."""
+        """Return whether a geography is a result of :meth:`extend`, with these found levels and remainders."""
         has_levels = geography.levels[-len(self.levels) :] == self.levels
         return has_levels and any(code.endswith(REMAINDER) for code in geography.zones)
 
     def select_public(self, extended: Geography) -> Geography:
-        """Return the public levels of a geography that :meth:`extend` has made."""
+        """Return the geography of the public levels alone, from a geography that :meth:`extend` has returned."""
         public = extended.depth - len(self.levels)
         unknown = None
         if extended.unknown is not None:
@@ -130,7 +138,10 @@ class FoundLevels:
         return Geography(extended.levels[:public], codes, parents, unknown)
 
     def _list_public_paths(self, public: Geography) -> dict[str, Path]:
-        """Return the path of each area of the last public level but that for unknown places, by code."""
+        """Return the path of each area of the last public level by its code, except the area for unknown places.
+
+        The whole space alone has the code "" and an empty path.
+        """
         if not public.levels:
             return {"": ()}
         paths = {path[-1]: path for path in _list_paths(public) if path[-1] != public.unknown}
@@ -143,14 +154,14 @@ class FoundLevels:
 
 
 def _list_paths(public: Geography) -> list[Path]:
-    """Return the paths of the areas of the last level of a geography; none of the whole space alone."""
+    """Return the paths of the areas of the last level of a geography; an empty list for the whole space alone."""
     ancestors = [public.ancestors(level) for level in range(1, public.depth + 1)]
     columns = [[codes[area] for area in areas] for codes, areas in zip(public.codes[1:], ancestors, strict=True)]
     return list(zip(*columns, strict=True))
 
 
 def name_remainder(code: str) -> str:
-    """Return the code of the remainder of an area; that of a remainder is its own.
+    """Return the code of the remainder of an area; for a remainder, it is the code itself.
 
     >>> name_remainder("GA"), name_remainder("GA*")
     ('GA*', 'GA*')

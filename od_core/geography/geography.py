@@ -125,8 +125,8 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
 def _refuse_uncut_at_date_line(boundaries: Sequence[bytes]) -> None:
     """Raise OdError if a boundary crosses the date line without being cut there. It would be drawn around the world.
 
-    It has two points in turn that are more than half the way around the world apart. Where a boundary contains a pole,
-    it may run along the line that a map of the world shows for the pole.
+    Such a boundary has two consecutive points more than 180 degrees of longitude apart. A boundary that contains a pole
+    may have such points at the pole, because it runs along the line that a map of the world shows for the pole.
     """
     rings = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
     points, ring_of_point = shapely.get_coordinates(rings, return_index=True)
@@ -187,10 +187,10 @@ def _name_coordinate_system(system: Mapping[str, Any]) -> str | None:
 def add_boundary_column(
     zones: pd.DataFrame, levels: Sequence[str], level: str, boundaries: Mapping[str, bytes]
 ) -> pd.DataFrame:
-    """Return a zone list with the boundary column of a level, blank but for the first zone of a bounded area.
+    """Return a zone list with the boundary column of a level, blank except in the first zone of a bounded area.
 
-    It is returned unchanged if it lacks the column ``level`` of the codes of areas. Raises OdError if it has that
-    column of boundaries already, or no area has a boundary.
+    A list without the column ``level``, which has the codes of areas, is returned unchanged. Raises OdError if the list
+    has the boundary column already, or none of its areas has a boundary.
     """
     if level not in zones.columns:
         return zones
@@ -212,7 +212,7 @@ def add_boundary_column(
 
 
 def _parse_area_boundaries(areas: Sequence[str], codes: Sequence[str], column: pd.Series) -> Boundaries:
-    """Return the boundary of each area from a column of a zone list, given the area that contains each zone."""
+    """Return the boundary of each of ``areas`` from a column of a zone list; ``codes`` has the area of each row."""
     stated = [(area, text) for area, text in zip(codes, column, strict=True) if isinstance(text, str) and text]
     if find_first_conflict(stated) is not None:
         raise _make_boundaries_error("an area has two boundaries")
@@ -260,7 +260,8 @@ def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
 def find_points_within(boundaries: Boundaries, preferred: Degrees | None = None) -> NDArray[np.float64]:
     """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (areas, 2).
 
-    It is the ``preferred`` point of the area, in the same form, if that is within the boundary or the area has none.
+    ``preferred`` has a point of each area, in the same form, which is taken if it is within the boundary, or if the
+    area has no boundary.
     """
     shapes = make_valid_shapes(boundaries)
     points = shapely.point_on_surface(shapes)
@@ -274,9 +275,9 @@ def find_points_within(boundaries: Boundaries, preferred: Degrees | None = None)
 def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
     """Return the boundaries of the areas of levels 1 to the depth as Shapely geometries; None for an area without one.
 
-    An area whose boundary is not given has the union of those of the areas within it, of the finest level below with
-    given boundaries. Faulty polygons, such as those that cross themselves, are repaired. The geography must have
-    boundaries.
+    An area whose boundary is not given has the union of the boundaries of the areas within it. These areas are of the
+    next level below with given boundaries, or else the zones. Faulty polygons, such as those that cross themselves, are
+    repaired. The geography must have boundaries.
     """
     shapes_below = make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
     level_below = geography.depth  # the level of these shapes: the last one with given boundaries
@@ -615,7 +616,7 @@ class Geography(Shown):
         return self.level_names.index(name)
 
     def ancestors(self, level: int) -> Numbers:
-        """Return, for each zone, the number of the area of ``level`` that contains it; shape (zones,)."""
+        """Return the number of the area of ``level`` that contains each zone; shape (zones,)."""
         return self._ancestors[level]
 
     @cached_property
@@ -628,7 +629,7 @@ class Geography(Shown):
         return tuple(ancestors)
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
-        """Return, for each area of ``level``, the number of the area of ``above`` that contains it; shape (areas,)."""
+        """Return the number of the area of the level ``above`` that contains each area of ``level``; shape (areas,)."""
         return self.ancestors(above)[self.first_zone[level][:-1]]
 
     def count_zones_below(self, level: int) -> Numbers:

@@ -86,18 +86,21 @@ def _compute_arcs(origins: Reals, destinations: Reals, origin: Numbers, destinat
 
 @kernel
 def _compute_arc(square: float) -> float:
-    """Return the angle, in radians, between two places whose chord has the given square; NaN if it is NaN."""
-    return 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
+    """Return the angle, in radians, between two places whose chord has this square; NaN if the square is NaN."""
+    return np.nan if np.isnan(square) else 2 * np.arcsin(min(1.0, np.sqrt(square) / 2))
 
 
 def compute_least_squared_chord(distance: float) -> float:
     """Return the smallest square of a chord between places that are at least ``distance`` kilometres apart.
 
-    It is exact: :func:`compute_kilometres` returns a smaller distance for every smaller square. So other programs can
-    compare distances without trigonometric functions, whose last digits differ from machine to machine. ``distance``
-    must not exceed half the circumference of the Earth.
+    The result is exact: :func:`compute_kilometres` returns a smaller distance for every smaller square. So other
+    programs can compare distances without trigonometric functions, whose last digits differ from machine to machine.
+    ``distance`` must not exceed half the circumference of the Earth.
+
+    All floats from 0 to 4, the square of the longest chord, are searched by bisection. Positive floats have the order
+    of their bits, read as integers.
     """
-    low, high = 0, int(np.float64(4).view(np.int64))  # positive numbers have the order of their bits
+    low, high = 0, int(np.float64(4).view(np.int64))
     while low < high:
         middle = (low + high) // 2
         square = np.int64(middle).view(np.float64)
@@ -109,10 +112,10 @@ def compute_least_squared_chord(distance: float) -> float:
 
 
 def compute_nearest_and_farthest(origins: Reals, destinations: Reals) -> tuple[float, float]:
-    """Return two distances from places of one list to those of another, in kilometres.
+    """Return the median distance from an origin to the nearest other place, and the largest distance, in kilometres.
 
-    They are the median distance from a place to the nearest other place, 0 if there is no other one, and the largest
-    distance between two places. Places are unit vectors, or NaN if unknown; shape (places, 3) each.
+    Distances are between the places of two lists, unit vectors, or NaN if unknown; shape (places, 3) each. Places less
+    than a metre apart are one place. Without another place, the median is 0.
     """
     starts = origins[~np.isnan(origins[:, 0])]
     ends = destinations[~np.isnan(destinations[:, 0])]
@@ -121,8 +124,11 @@ def compute_nearest_and_farthest(origins: Reals, destinations: Reals) -> tuple[f
     for row in range(0, len(starts), rows_at_a_time):
         cosines = starts[row : row + rows_at_a_time] @ ends.T
         largest_angle = max(largest_angle, float(np.arccos(np.clip(cosines.min(initial=1.0), -1, 1))))
-        cosine_to_nearest = np.where(cosines < _SAME, cosines, -2.0).max(axis=1, initial=-2.0)  # -2 without another
-        angles_to_nearest.append(np.arccos(cosine_to_nearest[cosine_to_nearest >= -1]))
+        cosine_to_nearest = np.where(cosines < _SAME, cosines, -2.0).max(
+            axis=1, initial=-2.0
+        )  # -2: there is no other place
+        has_other_place = cosine_to_nearest >= -1
+        angles_to_nearest.append(np.arccos(cosine_to_nearest[has_other_place]))
     all_angles = np.concatenate(angles_to_nearest)
     median_angle = float(np.median(all_angles)) if len(all_angles) else 0.0
     return round(median_angle * _RADIUS) / 1000, round(largest_angle * _RADIUS) / 1000
@@ -134,14 +140,15 @@ def has_distances(tree: FlowTree) -> bool:
 
 
 def compute_level_distances(tree: FlowTree, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Reals:
-    """Return the distances of pairs of areas of two levels, in kilometres; NaN if unknown. Shape (pairs,).
+    """Return the distances of pairs of areas of two levels, in kilometres, or NaN if unknown; shape (pairs,).
 
     The place of an area is the mean place of its zones with coordinates. The whole space has no distances.
     """
+    origin_level, destination_level = levels
     if 0 in levels:
         return np.full(len(origin), np.nan)
-    origins = compute_mean_places(tree.origin, levels[0])
-    destinations = compute_mean_places(tree.destination, levels[1])
+    origins = compute_mean_places(tree.origin, origin_level)
+    destinations = compute_mean_places(tree.destination, destination_level)
     return compute_kilometres(origins, destinations, origin, destination)
 
 
@@ -177,8 +184,8 @@ class ZoneDistances:
     def edges(self) -> list[float]:
         """Ends of bands of distance that suit the zones, in kilometres.
 
-        They are the numbers of the series 1, 2, 5, 10, 20, 50, ... from the median distance between neighbouring zones
-        to the largest distance. They depend on the places of the zones alone, not on trips.
+        The ends are the numbers of the series 0.1, 0.2, 0.5, 1, 2, 5, ... from the median distance between neighbouring
+        zones to below the largest distance. They depend on the places of the zones alone, not on trips.
         """
         series = [digit * 10.0**power for power in range(-1, 5) for digit in (1, 2, 5)]
         return [edge for edge in series if self.nearest <= edge < self.farthest]

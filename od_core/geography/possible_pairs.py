@@ -59,17 +59,17 @@ class PossiblePairs:
         The areas of a column are all of one level. A pair of areas stands for all pairs of their zones. A pair may be
         listed more than once. Raises OdError if a column is missing, or no level has all of its codes.
         """
-        first, zones = zip(
-            _find_zones(pairs, "origin", origins), _find_zones(pairs, "destination", destinations), strict=True
-        )
-        size = zones[0] * zones[1]
+        first_origin, origin_zones = _find_zones(pairs, "origin", origins)
+        first_destination, destination_zones = _find_zones(pairs, "destination", destinations)
+        size = origin_zones * destination_zones  # number of pairs of zones of each pair of areas
         if size.sum() > MOST_PAIRS:
             raise _make_error(f"{size.sum():,} pairs of zones can have trips, more than {MOST_PAIRS:,}")
         end = np.cumsum(size)
         number = np.arange(size.sum()) - np.repeat(end - size, size)  # within the pair of areas
-        width = np.repeat(zones[1], size)
-        origin, destination = (np.repeat(side, size) for side in first)
-        return cls.from_numbers(origin + number // width, destination + number % width, len(destinations.zones))
+        width = np.repeat(destination_zones, size)
+        origin = np.repeat(first_origin, size) + number // width
+        destination = np.repeat(first_destination, size) + number % width
+        return cls.from_numbers(origin, destination, len(destinations.zones))
 
     @classmethod
     def from_rule(
@@ -98,32 +98,37 @@ class PossiblePairs:
         places_of_origins, places_of_destinations = (
             compute_mean_places(geography, geography.depth) for geography in (origins, destinations)
         )
-        itself = find_positions(pd.Series(origins.zones), destinations.zones)
+        same_zone = find_positions(pd.Series(origins.zones), destinations.zones)  # of each origin; -1 if there is none
         every_destination = np.arange(len(destinations.zones), dtype=np.int32)
         rows = max(1, _ROWS // len(every_destination))
-        found: list[tuple[Numbers, Numbers]] = []
+        possible_origins: list[Numbers] = []
+        possible_destinations: list[Numbers] = []
         for first in range(0, len(origins.zones), rows):
-            some = np.arange(first, min(first + rows, len(origins.zones)), dtype=np.int32)
-            origin, destination = np.repeat(some, len(every_destination)), np.tile(every_destination, len(some))
-            is_within = itself[origin] == destination
-            is_possible = ~is_within if not within_zone else np.ones(len(origin), dtype=np.bool_)
+            piece = np.arange(first, min(first + rows, len(origins.zones)), dtype=np.int32)
+            origin, destination = np.repeat(piece, len(every_destination)), np.tile(every_destination, len(piece))
+            is_within = same_zone[origin] == destination
+            is_possible = np.ones(len(origin), dtype=np.bool_) if within_zone else ~is_within
             if distance_km is not None:
                 distances = compute_kilometres(places_of_origins, places_of_destinations, origin, destination)
                 is_possible &= is_within | np.isnan(distances) | ((distances >= least) & (distances <= largest))
-            found.append((origin[is_possible], destination[is_possible]))
-        return cls(np.concatenate([origin for origin, _ in found]), np.concatenate([other for _, other in found]))
+            possible_origins.append(origin[is_possible])
+            possible_destinations.append(destination[is_possible])
+        return cls(np.concatenate(possible_origins), np.concatenate(possible_destinations))
 
     @classmethod
     def from_numbers(cls, origin: Numbers, destination: Numbers, destinations: int) -> PossiblePairs:
-        """Return the pairs of zone numbers, in any order and maybe repeated; shape (pairs,)."""
+        """Return the pairs with these zone numbers, in any order and maybe repeated; shape (pairs,).
+
+        ``destinations`` is the number of zones of the destinations.
+        """
         codes = sort_distinct(origin.astype(np.int64) * destinations + destination)
         return cls((codes // destinations).astype(np.int32), (codes % destinations).astype(np.int32))
 
     def intersect(self, other: PossiblePairs) -> PossiblePairs:
         """Return the pairs that are possible in both. Raises OdError if there is none."""
         width = 1 + max(int(self.destination.max()), int(other.destination.max()))
-        own, others = (pairs.origin.astype(np.int64) * width + pairs.destination for pairs in (self, other))
-        common = np.intersect1d(own, others, assume_unique=True)
+        codes, other_codes = (pairs.origin.astype(np.int64) * width + pairs.destination for pairs in (self, other))
+        common = np.intersect1d(codes, other_codes, assume_unique=True)
         return PossiblePairs((common // width).astype(np.int32), (common % width).astype(np.int32))
 
     @cached_property

@@ -451,30 +451,21 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
                 was_quiet = forward_quiet[start_before + count - low_before] if size > 0 else 1.0
                 sum_of_size += was_busy * busy[count] + was_quiet * quiet[count]
         band = (low_before, high_before, start_before, max(high, high_before))
-        _count_events(
-            total,
-            chain[of_size],
-            size,
-            band,
-            sum_of_size,
-            forward_busy,
-            forward_quiet,
-            values_by_move,
-            chances[of_size],
-            events[of_size],
-        )
+        step = (total, size, band, sum_of_size)
+        _count_events(step, chain[of_size], forward, values_by_move, chances[of_size], events[of_size])
         for count in range(low_before, high_before + 1):
             busy[count] /= sum_of_size
             quiet[count] /= sum_of_size
 
 
 @kernel
-def _count_events(total, chain, size, band, sum_of_size, forward_busy, forward_quiet, values_by_move, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Add the expected chances and events of the chain's step from the previous size to this size; see Smoothed.
+def _count_events(step, chain, forward, values_by_move, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Add the expected chances and events (:class:`Smoothed`) of the chain's step from the previous size to this size.
 
-    ``band`` has the lowest and the highest count at the previous size, the position of the lowest in the forward
-    probabilities, and the highest count at either size. The probability of a move is the forward probability before the
-    move times the value after it, divided by ``sum_of_size``. The arrays of ``values_by_move`` have, for each count:
+    ``step`` has the number of groups, the size, a band, and the sum by which probabilities are scaled. The band has the
+    lowest and the highest count at the previous size, the position of the lowest in the forward probabilities, and the
+    highest count at either size. The probability of a move is the forward probability before the move times the value
+    after it, divided by the sum. The arrays of ``values_by_move`` have, for each count:
 
     - stays, at_rest: the values of this count and the states busy and quiet at this size.
     - onward: the value of a short jump that goes on from this count to a further group.
@@ -483,7 +474,8 @@ def _count_events(total, chain, size, band, sum_of_size, forward_busy, forward_q
     - busy, quiet: the values of this count and state at the previous size.
     """
     stays, onward, jumps, at_rest, awake, busy, quiet = values_by_move
-    low, high, start, top = band
+    total, size, (low, high, start, top), sum_of_size = step
+    _, forward_busy, forward_quiet = forward
     wake, rest, jump, more = chain[WAKE], chain[REST], chain[JUMP], chain[MORE]
     arriving = 0.0  # probability that a short jump reaches this count
     for count in range(low, min(top, total - 1) + 1):
@@ -595,10 +587,7 @@ class NoisyAreas:
 
 
 def _round_to_histograms(means: Reals, totals: Counts) -> Counts:
-    """Return the histograms whose cumulative counts are ``means``, rounded half up; shape (areas, K + 1).
-
-    ``totals`` has the number of groups of each area, the last cumulative count.
-    """
+    """Return the histograms whose cumulative counts are ``means``, rounded half up, and last ``totals``."""
     rounded = np.floor(means + 0.5).astype(np.int64)
     rounded = np.maximum.accumulate(rounded, axis=1)  # means ascend, except for floating-point errors
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)

@@ -154,10 +154,7 @@ def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
 
 
 def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
-    """Yield consecutive ranges of ``areas`` areas, each with one area or with at most ``_CELLS`` cells.
-
-    Every area has ``cells`` cells.
-    """
+    """Yield consecutive ranges of ``areas`` areas of ``cells`` cells each: one area, or at most ``_CELLS`` cells."""
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
@@ -283,10 +280,7 @@ def _make_condition_matrix(frame: Frame) -> scipy.sparse.csc_array:
 
 
 def round_optimum(result: Any) -> Counts:
-    """Return the unknowns of a solved integer program as integers. Raises OdError if the solver found no optimum.
-
-    ``result`` is what ``scipy.optimize.milp`` returned.
-    """
+    """Return the unknowns in a result of ``scipy.optimize.milp`` as integers. Raises OdError if there is no optimum."""
     if not result.success:
         raise _make_solver_error("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
     units: Counts = np.rint(result.x).astype(np.int64)

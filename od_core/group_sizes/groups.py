@@ -164,10 +164,7 @@ class GroupSizes(Confidential):
         return int(self.size @ self.groups)
 
     def iterate_column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Yield the area and the size of each group, in pieces of at most ``PIECE`` groups.
-
-        They are read for the fingerprint; see ``ledger.staged_files.Counted``.
-        """
+        """Yield the area and the size of each group, in pieces, for the fingerprint; see ``staged_files.Counted``."""
         ends = np.cumsum(self.groups)  # groups are numbered in order; those of a row end before its entry
         total = int(ends[-1]) if len(ends) else 0
         for first in range(0, total, PIECE):

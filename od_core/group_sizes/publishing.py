@@ -91,10 +91,7 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
 
 
 def _render_texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
-    """Return the texts for the guarantee and the codebook, by name.
-
-    They are about a plan, or, with a certificate, about a release.
-    """
+    """Return texts on a plan or, with a certificate, on a release, for the guarantee and the codebook, by name."""
     texts: dict[str, str] = render_data(
         "group_sizes_notes.yaml",
         plan=plan,
@@ -313,10 +310,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         }
 
     def describe_guarantee(self, plan: GroupSizePlan, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee by name.
-
-        See :meth:`od_core.publication.kind.Kind.describe_guarantee`.
-        """
+        """Return the sentences of a plan's guarantee by name; see the base class."""
         public = [] if plan.frame.measured else ["which groups there are, and in which areas"]
         sentences = describe_guarantee(subject, spent, plan.acceptance, public=public)
         return sentences | {"input": f"{sentences['input']} {_render_texts(plan)['input']}"}

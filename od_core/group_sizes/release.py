@@ -134,10 +134,7 @@ class GroupSizeRelease(PlannedRelease):
         )
 
     def bound_members(self, level: int) -> tuple[Counts, Counts, Counts]:
-        """Return the released numbers of members of a level's areas, with lower and upper bounds; shape (areas,) each.
-
-        Level 0 is the whole space.
-        """
+        """Return the released numbers of members of a level's areas, and their bounds; shape (areas,) each."""
         released = self.histograms_of(level) @ self.frame.least_sizes
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_members())
 
@@ -244,10 +241,7 @@ class GroupSizeRelease(PlannedRelease):
         return np.add.reduceat(histograms_below, first_children, axis=0)
 
     def list_cells(self, level: int) -> tuple[Counts, Counts, Counts]:
-        """Return the area number, the cell and the number of groups of every histogram entry above 0 of a level.
-
-        The shape is (entries,) each.
-        """
+        """Return the area number, the cell and the number of groups of every histogram entry above 0 of a level."""
         histograms = self.histograms_of(level)
         area, cell = np.nonzero(histograms)
         return area, cell, histograms[area, cell]
@@ -412,10 +406,7 @@ def follow_steps(plan: GroupSizePlan, read: Callable[[LaplaceStep, Frame], Noisy
 
 
 def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, noise: str | None) -> GroupSizeRelease:
-    """Return the release that the mechanism estimates from the noisy values of all steps, which are public.
-
-    ``noise`` is the name of the noise source; None if it has none.
-    """
+    """Return the release that the mechanism estimates from the noisy values of all steps. All inputs are public."""
     frame = resolve_frame(plan, measured)
     histograms = plan.mechanism.estimate(frame, _list_level_values(plan, frame, measured), plan.level_steps[0].scale)
     if frame.measured:

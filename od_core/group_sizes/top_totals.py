@@ -256,10 +256,7 @@ _LIMIT = 1 << 40
 
 
 def compute_first_cut(scale: Fraction) -> int:
-    """Return the initial number of stored values on either side of a cost table's minimum, at least 1.
-
-    ``scale`` is that of the noise.
-    """
+    """Return the initial number of stored values on either side of a table's minimum, at least 1, for a noise scale."""
     return max(1, math.ceil(CUT_IN_SCALES * scale))
 
 

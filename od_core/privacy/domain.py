@@ -195,10 +195,7 @@ Costs = Sequence[Fraction]
 
 
 def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips_pair: int) -> Costs:
-    """Return the rho that ``charges`` cost a user together, by the user's number of counted trips; shape (m,).
-
-    The charges are those of steps that count the trips of nodes, under a pair cap.
-    """
+    """Return the rho that charges of counts of nodes cost a user together, by the user's number of counted trips."""
     costs = [Fraction(0)] * max_trips
     for facts, rho in charges:
         sizes = tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"])
@@ -209,10 +206,7 @@ def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips
 
 @lru_cache(maxsize=256)
 def _compute_cost_shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
-    """Return the share of a charge for m trips that a user with 1, 2, and up to m counted trips costs; shape (m,).
-
-    The cost grows with the sum of squares of the user's counts; ``nodes`` has the sizes of the nodes that are counted.
-    """
+    """Return the share of a charge for m trips that a user with 1, 2, and up to m counted trips costs; shape (m,)."""
     square_sums = [compute_largest_square_sum(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
     return [Fraction(square_sum, square_sums[-1]) for square_sum in square_sums]
 
@@ -249,7 +243,7 @@ def _iterate_majorant_slopes(costs: Costs) -> Iterator[Fraction]:
 
 
 def _compute_slope(left: tuple[int, Fraction], right: tuple[int, Fraction]) -> Fraction:
-    """Return the rise of the cost per trip between two points, each a number of trips and its cost."""
+    """Return the rise of the cost per trip between two points (number of trips, cost)."""
     (trips_at_left, cost_at_left), (trips_at_right, cost_at_right) = left, right
     return (cost_at_right - cost_at_left) / (trips_at_right - trips_at_left)
 

@@ -44,10 +44,7 @@ class MinimiseRule:
 
     @classmethod
     def from_mapping(cls, rule: Mapping[str, Any]) -> MinimiseRule:
-        """Return the rule that is written as ``{"minimise": quantities}``, with a list of names, or names with weights.
-
-        Quantities in a list have the weight 1. Raises OdError if the mapping is written otherwise.
-        """
+        """Return the rule written as ``{"minimise": quantities}``: a mapping to weights, or a list, each with 1."""
         quantities = rule.get("minimise")
         if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
@@ -61,11 +58,7 @@ ShareRule = str | tuple[Any, ...] | MinimiseRule
 
 
 def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule) -> ShareRule:
-    """Return the stated rule of shares, with exact fractions.
-
-    Raises OdError if the rule is unknown, its ratio is not from 1/1000 to 1000, or shares are below 0 or do not sum to
-    1.
-    """
+    """Return the stated rule, with exact fractions. Raises OdError if the rule, its ratio or its shares are invalid."""
     if isinstance(shares, str):
         if shares == "geometric":
             raise make_budget_error("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")

@@ -216,10 +216,7 @@ class EqualGrid(StopsMechanism, ABC):
         return draw_equal_boxes(points, grid, parts, path)
 
     def compute_parts(self, total: int, inverse_scale: Fraction, grid: Grid) -> Parts:
-        """Return the number of parts of each dimension of a grid, from 1 to its number of cells.
-
-        ``total`` is N, and ``inverse_scale`` the inverse of the noise scale of the boxes.
-        """
+        """Return the number of parts of each dimension for N (``total``) and the inverse of the boxes' noise scale."""
         m = 1.0 if total <= 1 else self.compute_unrounded_parts(float(total), float(inverse_scale), grid.dimensions)
         return tuple(max(1, math.floor(min(m, size) + 0.5)) for size in grid.sizes)
 

@@ -51,18 +51,12 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
     table_name = "boxes"
 
     def read_counted_input(self, plan: StopsPlan) -> Trajectories:
-        """Read the cells of all trips, and return them as :class:`Trajectories`.
-
-        See :meth:`StagedTable.read_counted_input`.
-        """
+        """Read the cells of all trips, and return them as :class:`Trajectories`; see the base class."""
         columns = [np.asarray(column) for column in pq.read_table(self.locate_file(self.counted_name)).columns]
         return Trajectories(np.column_stack(columns), plan.grid)
 
     def make_counted_table(self, counted: Trajectories) -> pa.Table:
-        """Return a table with one row per trip, one column per dimension.
-
-        See :meth:`StagedTable.make_counted_table`.
-        """
+        """Return a table with one row per trip and one column per dimension; see the base class."""
         return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
 
     def make_table(self, release: StopsRelease) -> pa.Table:
@@ -240,10 +234,7 @@ def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
 
 
 def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, object]]:
-    """Yield a rectangle for each run of adjacent fields of one shade in a row, but for the lightest shade.
-
-    Its row, counted from the north, its first column and its length are in fields.
-    """
+    """Yield a rectangle, in fields, for each run of one shade in a row, from the north, but for the lightest shade."""
     for row, line in enumerate(density.T[::-1].tolist()):
         column = 0
         for shade, fields in groupby(map(scale.find_shade, line)):
@@ -284,10 +275,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         }
 
     def describe_guarantee(self, plan: StopsPlan, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee by name.
-
-        See :meth:`od_core.publication.kind.Kind.describe_guarantee`.
-        """
+        """Return the sentences of a plan's guarantee by name; see the base class."""
         return describe_guarantee(subject, spent, plan.acceptance, public=["the grid"])
 
     def make_summary(self, release: StopsRelease) -> pd.DataFrame:

@@ -172,10 +172,7 @@ class StopsRelease(PlannedRelease):
 
     @property
     def entropy(self) -> float:
-        """Entropy of the released counts of the boxes in bits, at most log2 of their number.
-
-        See :func:`compute_entropy`.
-        """
+        """Entropy (:func:`compute_entropy`) of the released counts, in bits; at most log2 of the number of boxes."""
         return compute_entropy(self.counts)
 
     @cached_property

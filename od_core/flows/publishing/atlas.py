@@ -53,9 +53,9 @@ FIRST_WITH_ATLAS = 4
 
 
 def has_atlas(tree: FlowTree, certificate: Certificate) -> bool:
-    """Return whether a bundle has an atlas, which needs two sides.
+    """Return whether a bundle has an atlas: since ``FIRST_WITH_ATLAS``, with two sides and without known totals.
 
-    It computes intervals itself, and cannot do so from known totals.
+    The atlas computes intervals itself, and cannot compute them from known totals.
     """
     is_of_format = read_bundle_format(certificate) >= FIRST_WITH_ATLAS
     return is_of_format and "known" not in certificate.get("plan", {}) and not tree.has_one_side
@@ -68,7 +68,10 @@ It is also the largest number of measured or released values by category, in all
 """
 
 _TYPES = (("i1", 1 << 7), ("i2", 1 << 15), ("i4", 1 << 31))
+"""Types of columns of whole numbers, each with an exclusive bound on absolute values."""
+
 _ALIGNMENT = 8
+"""Number of bytes to a multiple of which every column is filled up."""
 
 _STEPS = 4_000
 """Steps of the grid of boundaries along the side of a square as large as all areas together."""
@@ -134,7 +137,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
 
 
 def _list_comparison_facts(certificate: Certificate) -> dict[str, object]:
-    """Return what another page compares with its own: the end of the period and its days, the facts, and the rules."""
+    """Return the facts by which the page of another release decides whether, and how, it compares this release."""
     counts = list_compared_facts(certificate)
     categories = {
         name_breakdown_categories(name): facts for name, facts in read_category_definitions(certificate).items()
@@ -163,7 +166,7 @@ class _Columns:
         self._length = 0
 
     def add(self, values: NDArray[np.generic]) -> dict[str, object]:
-        """Add a column in the smallest type that holds its values exactly, and return where it is, for the header."""
+        """Add a column in the smallest type that holds its values exactly, and return its location for the header."""
         value_type = "f8"
         if len(values) == 0 or np.all(np.isfinite(values) & (values == np.floor(values))):
             largest = int(np.abs(values).max(initial=0))
@@ -192,9 +195,9 @@ def _choose_segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth:
 
 def _find_largest_node_count(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
-    flows = len(tables.tree.sum_trips(tables.release.leaves, depth, depth)[2])
+    _, _, trips = tables.tree.sum_trips(tables.release.leaves, depth, depth)
     measured = [level.nodes for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth]
-    return max([flows, *map(len, measured)])
+    return max([len(trips), *map(len, measured)])
 
 
 def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
@@ -222,7 +225,10 @@ def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -
 
 
 def _compute_places(geography: Geography, level: int) -> Degrees:
-    """Return the places of the areas of a level: amid their zones, or elsewhere within the boundary that was given."""
+    """Return latitude and longitude of a place in each area of a level; shape (areas, 2), NaN if unknown.
+
+    It is the mean place of the area's zones or, if that is outside the given boundary, a point within the boundary.
+    """
     if level == geography.depth and geography.coordinates is not None:
         return geography.coordinates
     places = to_degrees(compute_mean_places(geography, level))
@@ -231,11 +237,15 @@ def _compute_places(geography: Geography, level: int) -> Degrees:
 
 
 def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
-    """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
+    """Return simplified boundaries of the levels 1 to ``depth``, as points of a grid.
+
+    ``points`` has each point as the difference, in steps of the grid, from the point before. The step follows from the
+    total area of the finest level that has boundaries.
+    """
     levels = dissolve_boundaries(geography)
-    areas_of_levels = map(compute_square_degrees, reversed(levels))
-    finest = next(area for area in areas_of_levels if area)  # of the levels with boundaries
-    step = finest**0.5 / _STEPS
+    total_areas = map(compute_square_degrees, reversed(levels))
+    area_of_finest = next(area for area in total_areas if area)
+    step = area_of_finest**0.5 / _STEPS
     per_area: list[int] = []
     per_ring: list[int] = []
     points = [np.zeros((0, 2), dtype=np.int64)]
@@ -255,7 +265,10 @@ def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> di
 
 
 def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, object]:
-    """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured one."""
+    """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured level.
+
+    If levels below it were measured, ``below`` of the last level has what they say of its nodes.
+    """
     last = 2 * depth
     last_position, has_lower = _find_last_kept(fit.levels, last)
     levels: list[dict[str, object]] = []
@@ -273,7 +286,8 @@ def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[
             }
         )
     if has_lower:
-        estimate, variance, _ = list(combine_bottom_up(fit.levels))[-1 - last_position]
+        top_first = list(combine_bottom_up(fit.levels))[::-1]
+        estimate, variance, _ = top_first[last_position]
         levels[-1]["below"] = {"estimate": columns.add(estimate), "variance": columns.add(variance)}
     totals: list[dict[str, object] | None] = []
     for side in (0, 1):
@@ -292,7 +306,7 @@ def _make_node_facts(level: FittedLevel, columns: _Columns) -> dict[str, object]
 
 
 def _find_last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
-    """Return the position of the first level whose number is at least ``last``, and whether others are below it."""
+    """Return the position of the first level whose number is at least ``last``, and whether levels follow it."""
     position = sum(level.nodes.level < last for level in levels)
     return position, position + 1 < len(levels)
 
@@ -312,7 +326,10 @@ def _make_flow_facts(tables: FlowTables, depth: int, columns: _Columns) -> dict[
 def _make_selection_facts(
     tables: FlowTables, depth: int, segment: str | None = None
 ) -> dict[str, list[list[float]]] | None:
-    """Return which flows people read, by origin and destination level; None without intervals of selected flows."""
+    """Return the numbers of each selection of flows that people read; None without intervals of selected flows.
+
+    Each list has a row for each origin level and a column for each destination level, from the whole space down.
+    """
     if not tables.has_reliability:
         return None
     facts: dict[str, list[list[float]]] = {"deviations": [], "leastListed": [], "changes": []}
@@ -377,7 +394,7 @@ def _make_segment_fit_facts(fit: SegmentFit, last: int, columns: _Columns) -> li
         for position, level in enumerate(trees[0][: last_position if has_lower else last_position + 1])
     ]
     if has_lower:
-        from_below = [list(combine_bottom_up(tree))[-1 - last_position] for tree in trees]
+        from_below = [list(combine_bottom_up(tree))[::-1][last_position] for tree in trees]  # top level first
         values = [columns.add(estimate) for estimate, _, _ in from_below]
         _, variance, _ = from_below[0]
         levels.append({"noise": None, "values": values, "variance": columns.add(variance)})

@@ -40,23 +40,23 @@ def describe_cautions(
 ) -> str:
     """Return sentences on what else than travel changes flows, each after a space; an empty text if nothing is known.
 
-    It is the bound of a user's trips in a year, by the ``subject``; and by the certificates of the releases
-    ``before`` and ``after``, if they are given, what makes them not comparable (:func:`check_comparability`), the days
-    of their periods unless ``lengths`` is False, and different rules of estimation.
+    By the ``subject``, this may be the bound of a user's trips in a year. If the certificates of the releases
+    ``before`` and ``after`` are given, it may also be what makes them not comparable (:func:`check_comparability`), the
+    days of their periods unless ``lengths`` is False, and different mechanisms or rules of estimation.
     """
-    rules: list[str] = []
-    found = Comparability()
+    differing_rules: list[str] = []
+    comparability = Comparability()
     if before and after:
-        found = check_comparability(before, after)
+        comparability = check_comparability(before, after)
         (mechanism, rule), (new_mechanism, new_rule) = name_mechanism_and_rule(before), name_mechanism_and_rule(after)
         if mechanism != new_mechanism:
-            rules = [mechanism, new_mechanism]
+            differing_rules = [mechanism, new_mechanism]
         elif rule != new_rule:
-            rules = [rule, new_rule]
+            differing_rules = [rule, new_rule]
     values = {
         "subject": subject,
-        "comparable": found,
-        "rules": rules,
+        "comparable": comparability,
+        "rules": differing_rules,
         "before": before,
         "after": after,
         "lengths": lengths,
@@ -65,9 +65,10 @@ def describe_cautions(
 
 
 def name_mechanism_and_rule(certificate: Certificate) -> tuple[str, str]:
-    """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one.
+    """Return the name of the mechanism of a release, and the name of its rule of estimation.
 
-    The option u of a rule that rounds in lumps is part of its name.
+    The rule is the one that was chosen from the measurements or, if none was chosen, the declared one. The option u of
+    a rule that rounds in lumps is part of its name.
     """
     options = certificate["mechanism"]["options"]
     rule, u = find_estimator(options), options.get("u")
@@ -164,44 +165,50 @@ def compute_table_changes(
     deviations: float = DEVIATIONS,
     days: tuple[int, int] = (1, 1),
 ) -> pd.DataFrame:
-    """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys.
+    """Return the :func:`changes` between two tables of flows with intervals, for all rows of either table.
 
-    The noise of the tables must be independent. ``deviations`` are those of the flows that were selected.
+    The noise of the tables must be independent. ``cell`` names the columns that identify a row. ``deviations`` are the
+    deviations of changes of the selected flows (:class:`od_core.flows.interval_ends.Selection`), and ``days`` the
+    numbers of days of the two periods.
     """
     merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
     table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
     old_numbers, new_numbers = _select_numbers(merged, "old"), _select_numbers(merged, "new")
-    table["before"] = np.nan_to_num(old_numbers[0]).astype(np.int64)
-    table["after"] = np.nan_to_num(new_numbers[0]).astype(np.int64)
+    for name, (trips, _lower, _upper) in (("before", old_numbers), ("after", new_numbers)):
+        table[name] = np.nan_to_num(trips).astype(np.int64)
     change, lower, upper = _compute_changes(old_numbers, new_numbers, deviations)
     table["change"] = change.astype(np.int64)
     table["lower"] = pd.Series(lower).astype("Int64")
     table["upper"] = pd.Series(upper).astype("Int64")
-    told = "change"
-    if days[0] != days[1]:
-        told = PER_DAY["change"]
-        common = math.lcm(*days)
-        table[PER_DAY["before"]] = (table["before"] / days[0]).astype("Float64")
-        table[PER_DAY["after"]] = (table["after"] / days[1]).astype("Float64")
-        old_scaled, new_scaled = old_numbers * (common // days[0]), new_numbers * (common // days[1])
+    ordered_by = "change"
+    old_days, new_days = days
+    if old_days != new_days:
+        ordered_by = PER_DAY["change"]
+        common_days = math.lcm(*days)
+        table[PER_DAY["before"]] = (table["before"] / old_days).astype("Float64")
+        table[PER_DAY["after"]] = (table["after"] / new_days).astype("Float64")
+        # Whole numbers of trips in the common number of days, so that ends are rounded outwards to whole trips.
+        old_scaled, new_scaled = old_numbers * (common_days // old_days), new_numbers * (common_days // new_days)
         change, lower, upper = _compute_changes(old_scaled, new_scaled, deviations)
         for name, values in (("change", change), ("lower", lower), ("upper", upper)):
-            table[PER_DAY[name]] = pd.Series(values / common).astype("Float64")
+            table[PER_DAY[name]] = pd.Series(values / common_days).astype("Float64")
     table["significant"] = (lower > 0) | (upper < 0)
-    return table.sort_values(told, key=lambda column: -column.abs(), kind="stable", ignore_index=True)
+    return table.sort_values(ordered_by, key=lambda column: -column.abs(), kind="stable", ignore_index=True)
 
 
 def use_numbers_per_day(changed: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of :func:`changes` for people: per day, under the usual names, if the periods' lengths differ."""
+    """Return a table of :func:`changes` for people: changes per day, if there are any, have the usual names."""
     if PER_DAY["change"] not in changed:
         return changed
     return changed.drop(columns=[*PER_DAY]).rename(columns={per_day: name for name, per_day in PER_DAY.items()})
 
 
 def _compute_changes(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
-    """Return changes, from 0 if absent, and the ends of their intervals, NaN if a side has none; see :func:`changes`.
+    """Return the changes and the lower and upper ends of their intervals; shape (pairs,) each. See :func:`changes`.
 
-    ``old`` and ``new`` are flows with the ends of their intervals, as :func:`_select_numbers` returns them.
+    ``old`` and ``new`` are flows with the ends of their intervals, as :func:`_select_numbers` returns them. A flow that
+    a release does not list counts as 0, and the ends of its change are NaN. In the code, ``down`` is x - l, and ``up``
+    is u - x.
     """
     trips, down, up, reach_down = _compute_reaches(old)
     new_trips, new_down, new_up, new_reach_down = _compute_reaches(new)
@@ -215,19 +222,25 @@ def _compute_changes(old: Reals, new: Reals, deviations: float) -> tuple[Reals, 
     return change, lower, upper
 
 
-def _compute_root(one: Reals, other: Reals) -> Reals:
-    """Return the roots of the sums of two squares, rounded up to whole numbers."""
-    return np.ceil(np.sqrt(one**2 + other**2))
+def _compute_root(leg: Reals, other_leg: Reals) -> Reals:
+    """Return sqrt(leg^2 + other_leg^2), rounded up to whole numbers."""
+    return np.ceil(np.sqrt(leg**2 + other_leg**2))
 
 
-def _select_numbers(both: pd.DataFrame, which: str) -> Reals:
-    """Return the flows of one of the two releases and the ends of their intervals; shape (3, pairs), NaN if absent."""
-    columns = [both[f"{name} {which}"] for name in ("trips", "lower", "upper")]
+def _select_numbers(merged: pd.DataFrame, suffix: str) -> Reals:
+    """Return the flows and the ends of their intervals in the columns with a suffix; shape (3, pairs), NaN if absent.
+
+    The suffix, ``old`` or ``new``, names the release.
+    """
+    columns = [merged[f"{name} {suffix}"] for name in ("trips", "lower", "upper")]
     return np.stack([column.to_numpy(np.float64, na_value=np.nan) for column in columns])
 
 
 def _compute_reaches(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-    """Return flows, 0 if absent, and their reach down, up, and down as if not cut at 0; shape (pairs,) each."""
+    """Return flows, 0 if absent, and how far their intervals reach down and up; shape (pairs,) each.
+
+    The fourth array has the reach down again, but as if the interval were not cut at 0.
+    """
     trips, lower, upper = numbers
     down, up = trips - lower, upper - trips
     reach_down = np.where(lower == 0, np.maximum(down, up), down)

@@ -152,10 +152,10 @@ def make_derived_certificate(
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    It states intervals if all releases state some. It follows from the bundles of the releases alone. Facts such as how
-    records were read are those of the first release whose trips the flows are. If the flows are ``published`` already,
-    in this folder, and another state of this library wrote the sentences of the certificate there, it has these
-    sentences and that bundle format.
+    The certificate states intervals if all releases state some. It follows from the bundles of the releases alone.
+    Facts such as how records were read are those of the first release whose trips the flows are. ``published`` is the
+    folder in which the flows are published already, if they are. If another state of this library wrote the sentences
+    of the certificate there, the result has those sentences and that bundle format.
     """
     releases = [source.release for source in sources]
     main = sources[releases.index(flows.parts[0])].certificate  # of the first release whose trips the flows are
@@ -195,8 +195,8 @@ def make_derived_certificate(
         "software": dict(list_software_versions()),
         "known_limitations": render_data("limitations.yaml"),
     }
-    made = cast("Certificate", facts)
-    return made if published is None else _keep_published_wording(made, published)
+    certificate = cast("Certificate", facts)
+    return certificate if published is None else _keep_published_wording(certificate, published)
 
 
 def _describe_guarantee(
@@ -223,13 +223,13 @@ def _describe_guarantee(
 
 
 def _make_about_field(kind: DerivedKind[D], main: Certificate) -> dict[str, object]:
-    """Return what a publisher says of the release whose trips the flows are, with the kind in the title."""
+    """Return the field with the publisher's texts on a release, with the kind in the title; {} if there are none."""
     about = dict(read_publisher_texts(main))
     return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
 
 
 def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, object]:
-    """Return what the releases spent, their privacy losses, and the account with the largest cap if all state one."""
+    """Return the fields on spending, on privacy losses and, if all releases state one, the largest account."""
     rho = sum((source.release.spent.rho for source in sources), start=Fraction(0))
     spent: dict[str, object] = {"charged_rho_exact": "0", "rho_exact": str(rho)}
     for name, guarantee in guarantees.items():
@@ -245,7 +245,7 @@ def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Gua
 
 
 def _order_by_cap(account: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
-    """Return what orders accounts by their caps: the rho that a cap allows, and its epsilon."""
+    """Return the key by which accounts are ordered: the rho that the cap allows, then its epsilon."""
     cap = Cap.from_facts(account["cap"])
     return cap.allowed_rho(), cap.epsilon or Fraction(0)
 
@@ -254,16 +254,16 @@ _WORDED_BY = "od-release of the sentences"
 """Name in ``software`` of the state of this library whose sentences a certificate has, if it is another one."""
 
 
-def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
-    """Return a certificate in the words of the state of this library that published it in a folder.
+def _keep_published_wording(certificate: Certificate, published: Path) -> Certificate:
+    """Return a certificate in the words of the state of this library that published it in the folder ``published``.
 
     So the same flows have the same sentences after an update of this library, too.
     """
-    public, software = read_bundle_certificate(published), made["software"]
+    public, software = read_bundle_certificate(published), certificate["software"]
     worded_by = public["software"].get(_WORDED_BY, public["software"].get("od-release", ""))
     if worded_by == software.get("od-release", ""):  # the sentences are made again and compared
-        return made
-    worded = reword_as_published(made, published, compute_certificate_digest(public))
+        return certificate
+    worded = reword_as_published(certificate, published, compute_certificate_digest(public))
     worded["software"] = software | {_WORDED_BY: worded_by}
     return worded
 
@@ -341,16 +341,17 @@ class DerivedKind(BundleKind[D]):
     def derive_by_stated_rule(self, named: Mapping[str, Release], _certificate: Certificate, /) -> D:
         """Return these flows by the rule of estimation that their certificate states.
 
-        By default, there is one rule, that of :meth:`derive_flows`. Override this if the rule is chosen, since an
-        earlier version may have chosen another.
+        By default, there is one rule, that of :meth:`derive_flows`. Override this if the rule is chosen, because an
+        earlier version of the software may have chosen another one.
         """
         return self.derive_flows(named)
 
     @abstractmethod
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return releases in the order in which these flows are derived from them. Raises OdError if they do not fit.
+        """Return ``keys`` in the order in which these flows are derived from their releases.
 
-        ``period`` is that of the flows; None for the one that follows from the releases.
+        ``period`` is that of the flows; None for the period that follows from the releases. Raises OdError if the
+        releases do not fit the period or each other.
         """
 
     def render_report(self, flows: D, certificate: Certificate) -> str:
@@ -369,11 +370,17 @@ class DerivedKind(BundleKind[D]):
         raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
 
     def facts(self, _flows: D) -> dict[str, object]:
-        """Return the fields of the certificate that only these flows have; by default, none."""
+        """Return the fields of the certificate that only these flows have.
+
+        By default, there are none; override this to add some.
+        """
         return {}
 
     def make_page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, object]:
-        """Return the facts that only the page of these flows shows, by name; by default, none."""
+        """Return the facts that only the page of these flows shows, by name.
+
+        By default, there are none; override this to add some.
+        """
         return {}
 
     def open(self, bundle: Path) -> D:
@@ -425,19 +432,9 @@ class SumKind(DerivedKind[FlowSum]):
     derive_flows = staticmethod(sum_releases)
 
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
+        """Return keys in the order of their periods, which must follow each other and, if given, fill ``period``."""
         ordered = sort_by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
-        spans = [Period(key.period) for key in ordered]
-        length = spans[0].length if spans else None
-        whole = None if period is None else Period(period)
-        covered_until = spans[0].first if whole is None else whole.first
-        missing: list[str] = []
-        for span in spans:
-            if covered_until < span.first:
-                missing += _iterate_period_names(covered_until, span.first, length)
-            covered_until = span.end
-        if whole is not None and covered_until < whole.end:
-            missing += _iterate_period_names(covered_until, whole.end, length)
+        missing = _list_missing_periods([Period(key.period) for key in ordered], period)
         if missing:
             raise OdError(
                 "OD-SUM-PERIOD",
@@ -451,8 +448,26 @@ class SumKind(DerivedKind[FlowSum]):
 SUMS = SumKind()
 
 
+def _list_missing_periods(spans: Sequence[Period], period: str | None) -> list[str]:
+    """Return the names of the gaps between periods, which are sorted, and before and after them in ``period``."""
+    length = spans[0].length if spans else None
+    whole = None if period is None else Period(period)
+    covered_until = spans[0].first if whole is None else whole.first
+    missing: list[str] = []
+    for span in spans:
+        if covered_until < span.first:
+            missing += _iterate_period_names(covered_until, span.first, length)
+        covered_until = span.end
+    if whole is not None and covered_until < whole.end:
+        missing += _iterate_period_names(covered_until, whole.end, length)
+    return missing
+
+
 def _iterate_period_names(begin: datetime.date, until: datetime.date, length: Length | None) -> Iterator[str]:
-    """Yield the periods between two days: by the given length if it fits, and otherwise as one span of days."""
+    """Yield the names of the periods of a length from ``begin`` to before ``until``, or that of one span of days.
+
+    It is one span if ``length`` is None, or such periods do not begin and end with these days.
+    """
     if length is not None:
         parts = list(takewhile(lambda part: part.first < until, iterate_periods(begin, length)))
         if parts[0].first == begin and parts[-1].end == until:

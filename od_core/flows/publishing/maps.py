@@ -95,9 +95,9 @@ class DesireLines:
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
-        """Those flows that lead to another place, with names if areas have some, and their lines.
+        """The flows that lead to another place, with names if areas have some, and the lines of these flows.
 
-        The lines have the longitude and latitude of both ends; shape (flows, 2, 2).
+        A line has the longitude and latitude of both ends; shape (flows, 2, 2).
         """
         tree = self.tables.tree
         flows = add_area_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
@@ -116,12 +116,13 @@ class DesireLines:
         """Write the flows as GeoJSON (RFC 7946): a line for each, from the origin to the destination."""
         flows, lines = self.lines
         head = json.dumps({"type": "FeatureCollection", "name": _LAYER, "description": self.description})
+        open_head = head.removesuffix("}")  # the features follow in the same object
         encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each line
         features = []
         for line, properties in zip(lines.tolist(), flows.to_pylist(), strict=True):
             geometry = {"type": "LineString", "coordinates": line}
             features.append(encode({"type": "Feature", "geometry": geometry, "properties": properties}))
-        file.write(f'{head[:-1]}, "features": [\n'.encode() + ",\n".join(features).encode() + b"\n]}\n")
+        file.write(f'{open_head}, "features": [\n'.encode() + ",\n".join(features).encode() + b"\n]}\n")
 
     def write_geopackage(self, file: BinaryIO) -> None:
         """Write the flows as a GeoPackage (OGC 12-128r17) with one indexed layer of lines, which is made in memory.
@@ -177,6 +178,9 @@ _WIDEST_LINE, _THINNEST_LINE = 5.0, 0.4
 _LABELS, _LONGEST_LABEL = 24, 24
 _MOST_OUTLINES, _TOLERANCE = 150_000, 1.2
 """Largest number of characters of all outlines, and by how many units of the picture they are simplified."""
+
+_BEND, _TIP = 0.16, 3.5
+"""How far a line is bent, as a part of its length; and the distance of an arrowhead from the end of its line."""
 
 _LETTER, _LINE_HEIGHT = 8.0, 14
 """Approximate width of a letter and height of a line in a label, in units of the picture."""
@@ -235,7 +239,8 @@ class _Frame:
         """Return the positions (x, y) on the picture of places, given by latitude and longitude; shape (places, 2)."""
         degree = self.shrink * self.scale  # length of a degree of longitude on the picture
         x = self.left + (degrees[:, 1] % 360 - self.west) % 360 * degree
-        is_west = x > self.box[0] + (self.box[2] + 360 * degree) / 2  # of `west`, and drawn to the left of it
+        box_left, _, box_width, _ = self.box
+        is_west = x > box_left + (box_width + 360 * degree) / 2  # of `west`, and drawn to the left of it
         x[is_west] -= 360 * degree
         return np.stack([x, self.top + (self.north - degrees[:, 0]) * self.scale], axis=1)
 
@@ -294,10 +299,11 @@ class _Map:
 
 
 def _group_into_frames(ends: NDArray[np.float64], trips: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the frame of each end of a line: 0 for most trips, and others for groups far from these.
+    """Return the number of the frame of each end of a line; shape (ends,).
 
-    Ends that are joined by links of some length are a group. The shortest length at which a group has enough trips is
-    taken, or a longer one that makes all other groups be far away. Arrays have the shapes (ends, 3) and (ends,).
+    Ends that are joined by links of at most some length are a group. The length is the shortest one at which a group
+    has enough trips, the main group, or a longer one that makes all other groups be far from it. The main group has the
+    frame 0. If there are too many other groups, all ends have the frame 0. ``ends`` are unit vectors, shape (ends, 3).
     """
     chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
 
@@ -307,13 +313,19 @@ def _group_into_frames(ends: NDArray[np.float64], trips: NDArray[np.int64]) -> N
         return group, np.bincount(group, trips) / trips.sum()
 
     links = np.unique(chords)
-    shortest = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda link: group_ends(link)[1].max())]
+
+    def find_largest_share(link: float) -> float:
+        """Return the share of the trips of the group with the most trips, which grows with the length of links."""
+        _, shares = group_ends(link)
+        return float(shares.max())
+
+    shortest = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=find_largest_share)]
     group, shares = group_ends(shortest)
     is_main = group == shares.argmax()
     group, shares = group_ends(max(shortest, _FAR * chords[np.ix_(is_main, is_main)].max()))
     if len(shares) - 1 > _MOST_BOXES:
         return np.zeros_like(group)
-    frame_of_group = np.argsort(np.argsort(-shares, kind="stable"))  # the group with the most trips is 0
+    frame_of_group = np.argsort(np.argsort(-shares, kind="stable"))  # ranks: the group with the most trips has 0
     return frame_of_group[group]
 
 
@@ -399,18 +411,19 @@ def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[np.object_]], most
 def _make_line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, object]:
     """Return the path, the arrowhead and the width of a line between two positions.
 
-    It is bent, so that the opposite flow is seen. ``part`` has the trips of the flow, as a part of those of the largest
-    one; the width is in proportion to them, down to a hairline.
+    The line is a quadratic curve from (x, y) to (u, v), bent to one side, so that the opposite flow is seen. ``part``
+    is the ratio of the trips of the flow to those of the largest flow. The width is in proportion to it, down to a
+    hairline.
     """
     (x, y), (u, v) = start, end
     width = max(_THINNEST_LINE, _WIDEST_LINE * part)
-    bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
-    last = max(math.hypot(u - bend_x, v - bend_y), 1e-6)  # the curve ends in this direction, at twice this speed
-    tip, neck = 3.5, min(3.5 + max(5, 2 * width), last)  # distances of both ends of the arrowhead from the end
-    tip_x, tip_y = u - (u - bend_x) * tip / last, v - (v - bend_y) * tip / last
-    neck_x, neck_y = u - (u - bend_x) * neck / last, v - (v - bend_y) * neck / last
-    half = max(2.5, width)
-    side_x, side_y = (v - bend_y) / last * half, (bend_x - u) / last * half
+    bend_x, bend_y = (x + u) / 2 + (v - y) * _BEND, (y + v) / 2 - (u - x) * _BEND  # control point of the curve
+    length = max(math.hypot(u - bend_x, v - bend_y), 1e-6)  # from the control point to the end
+    neck = min(_TIP + max(5, 2 * width), length)  # distance of the broad side of the arrowhead from the end
+    tip_x, tip_y = u - (u - bend_x) * _TIP / length, v - (v - bend_y) * _TIP / length
+    neck_x, neck_y = u - (u - bend_x) * neck / length, v - (v - bend_y) * neck / length
+    half = max(2.5, width)  # of the broad side
+    side_x, side_y = (v - bend_y) / length * half, (bend_x - u) / length * half
     corners = ((tip_x, tip_y), (neck_x + side_x, neck_y + side_y), (neck_x - side_x, neck_y - side_y))
     return {
         "path": f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {neck_x:.1f} {neck_y:.1f}",
@@ -420,17 +433,17 @@ def _make_line(start: tuple[float, float], end: tuple[float, float], part: float
 
 
 def _choose_key_values(most: int) -> list[int]:
-    """Return round numbers up to the largest, for a key."""
+    """Return up to three round numbers of trips of at most ``most``, largest first, for the key of the map."""
     unit = 10 ** (len(str(most)) - 1)
     largest = next(times * unit for times in (5, 2, 1) if times * unit <= most)
     return [value for value in (largest, largest // 2, largest // 10) if value >= most * _THINNEST_LINE / _WIDEST_LINE]
 
 
 def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]]) -> Iterator[tuple[float, float, str]]:
-    """Yield the left end, the height and the text of each label that overlaps no earlier one and leaves no frame.
+    """Yield the left end, the baseline and the text of each label that overlaps no earlier label and leaves no frame.
 
-    ``places`` are positions (x, y) with the names of the places there, and the frame. A label is right of its place,
-    left, below or above.
+    ``places`` are positions (x, y) with the names of the places there, and their frames. The first position that is
+    free is taken: right of the place, left of it, below or above. A label without any is left out.
     """
     boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
     for (x, y), name, (frame_left, frame_top, frame_width, frame_height) in places:
@@ -445,7 +458,11 @@ def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]])
                 and frame_top <= top
                 and bottom <= frame_top + frame_height
             )
-            if is_inside and not any(left < b and a < right and top < d and c < bottom for a, b, c, d in boxes):
+            overlaps = any(
+                left < other_right and other_left < right and top < other_bottom and other_top < bottom
+                for other_left, other_right, other_top, other_bottom in boxes
+            )
+            if is_inside and not overlaps:
                 boxes.append((left, right, top, bottom))
                 yield left, middle + 4.5, text
                 break
