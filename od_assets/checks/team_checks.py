@@ -8,6 +8,7 @@ what it holds back tells nothing about the records that the release does not tel
 import importlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import pandas as pd
@@ -41,8 +42,14 @@ def count_team_violations(work: FlowWork | TableWork[Any, Any]) -> dict[str, int
         certificate = read_bundle_certificate(work.warehouse.locate_bundle(work.key))
         passed = {result["check"]: result["passed"] for result in certificate["checks"] if "severity" in result}
         return {check.name: int(not passed.get(check.name, True)) for check in checks}
-    tables = _read_tables(work)
-    return {check.name: _count_violations(check, tables) for check in checks}
+    read_tables = cache(partial(_read_tables, work))
+
+    def count(check: TeamCheck) -> int:
+        return _count_violations(check, read_tables())
+
+    measured = work.digest_measurements(work.plan.charged_steps)  # the table follows from the measurements
+    once = work.warehouse.count_once
+    return {check.name: once((str(work.key), check.name, measured), partial(count, check)) for check in checks}
 
 
 def _read_tables(work: FlowWork | TableWork[Any, Any]) -> dict[str, pd.DataFrame]:

@@ -94,9 +94,8 @@ def make_verification(
                 if found:
                     asset, result = dg.AssetKey([*prefix, graph, "bundle"]), _make_result(found, len(of_graph))
                     context.log_event(dg.AssetCheckEvaluation(asset, _CHECK, **result))  # type: ignore[arg-type]  # it takes them
-            _, description, metadata = _make_result(
-                faults, len(keys)
-            ).values()  # also of sums, and of undeclared series
+            of_all = _make_result(faults, len(keys))  # also of sums, and of series that are not declared
+            metadata, description = of_all["metadata"], of_all["description"]
             reached = f"{metadata['releases']} of {len(keys)} published releases were verified"
             if metadata["remaining"]:
                 reached += f"; the next verification goes on with the other {metadata['remaining']}"

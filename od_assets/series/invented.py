@@ -6,7 +6,7 @@ records has their names and digests, so real records are told from them.
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from od_assets.series.reading import list_series_names, read_declared_series
+from od_assets.series.reading import list_series, read_series
 from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.evaluation.forecast import make_synthetic_table
@@ -114,7 +114,7 @@ def _draw_by_size(number: int, rows: int, generator: np.random.Generator) -> Any
     return generator.choice(number, rows, p=size / size.sum())
 
 
-def _make_user_ids(pattern: str, numbers: Iterable[int]) -> list[str]:
+def _make_user_ids(pattern: str, numbers: Sequence[int]) -> list[str]:
     """Return numbers as user ids, padded with zeros so that all match a pattern. Raises OdError if no width does."""
     for width in range(64):
         ids = [f"{number:0{width}}" for number in numbers]
@@ -196,14 +196,14 @@ def _refuse_real_records(series: Series[Any, Any], file: Path, *, is_declared: b
     if os.path.lexists(file):
         raise _make_place_error(f"{file} exists")
     place = file.resolve()
-    for name in list_series_names(series.project):
+    for source in list_series(series.project):
         near: list[Path] = []
         with suppress(OdError):  # doctor reports a broken declaration
-            other = read_declared_series(name)
+            other = read_series(source)
             near = [
                 found
                 for found in list_declared_files(other)
-                if (is_declared and name == series.stated_name)
+                if (is_declared and source.name == series.stated_name)
                 or found.resolve() in place.parents
                 or found.resolve().parent == place.parent
             ]

@@ -26,9 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Template
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import duckdb
 import pyarrow.parquet as pq
 import yaml
 
@@ -52,6 +51,9 @@ from od_core.records.formats import (
 from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
 from od_core.records.points import LATITUDE, LONGITUDE, POINT, PointPlacer
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def list_unused_columns(all_columns: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:

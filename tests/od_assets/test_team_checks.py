@@ -110,6 +110,14 @@ def secret(tables):
 
 def boolean(tables):
     return True
+
+
+calls = []
+
+
+def once(tables):
+    calls.append(1)
+    return 0
 """
 
 
@@ -119,6 +127,14 @@ def functions(project, monkeypatch):
     monkeypatch.syspath_prepend(str(project.root))
     yield
     sys.modules.pop("team_functions", None)
+
+
+@pytest.mark.usefixtures("functions")
+def test_a_check_is_evaluated_once_in_a_run(project):
+    """The checks of a table run after its asset, and again before the publication."""
+    check = {"name": "own", "requires": "It holds.", "function": "team_functions:once"}
+    project.publish(project.component(checks=[check]))
+    assert sys.modules["team_functions"].calls == [1]
 
 
 @pytest.mark.usefixtures("functions")
