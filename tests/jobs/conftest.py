@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.od_assets.conftest import first_run, make_project, project, refused, released
+from tests.od_assets.conftest import cities, first_run, make_project, project, refused, released
 from tests.wheels import build_wheel, install_wheel
 
-__all__ = ["first_run", "make_project", "project", "refused", "released"]
+__all__ = ["cities", "first_run", "make_project", "project", "refused", "released"]
 
 
 @pytest.fixture(scope="session")

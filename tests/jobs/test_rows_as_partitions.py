@@ -24,7 +24,6 @@ from tests.od_assets.cities import (
     SHARED,
     add_city,
     declare_cities,
-    declare_two,
     forget_modules,
     release,
 )
@@ -41,12 +40,6 @@ from tests.od_assets.conftest import (
 )
 from tests.od_assets.watch import Kept
 from tests.projects import declare
-
-
-@pytest.fixture
-def cities(project, monkeypatch) -> Project:
-    """A project with two cities, whose definitions Dagster loads."""
-    return declare_two(project, monkeypatch)
 
 
 def test_each_city_is_released_and_charged_by_itself(cities):

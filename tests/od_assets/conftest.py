@@ -337,6 +337,14 @@ def project(make_project) -> Project:
     return make_project()
 
 
+@pytest.fixture
+def cities(project, monkeypatch) -> Project:
+    """A project with two cities, whose definitions Dagster loads."""
+    from tests.od_assets.cities import declare_two  # which imports this module
+
+    return declare_two(project, monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def first_run(tmp_path_factory) -> tuple[Path, dg.ExecuteInProcessResult]:
     """A month of flows that was published: the folder ``var``, and the run. Not to be changed."""

@@ -167,25 +167,23 @@ class Webhook(Notices):
 
 @pytest.mark.slow
 def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project):
+    def fail_twice(watch: Watch) -> None:
+        for _ in range(2):
+            with pytest.raises(OdError, match=r"OD-NOTICE-UNSENT: .* \(ConnectionError\)") as refused:
+                watch.look()
+            assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+        watch.notices = Kept()
+        watch.look()
+
     watch = Watch.begun(project, "release_published", Webhook())
     reported(project, "2001-01", 1)
-    for _ in range(2):
-        with pytest.raises(OdError, match=r"OD-NOTICE-UNSENT: .* \(ConnectionError\)") as refused:
-            watch.look()
-        assert "hunter2" not in "".join(traceback.format_exception(refused.value))
-    watch.notices = Kept()
-    watch.look()
+    fail_twice(watch)
     assert [notice.release for notice in watch.notices.said] == ["trips/2001-01/r1"]
 
     watch = Watch.begun(project, "release_failed", Webhook())
     project.write_records(records().assign(origin="NOWHERE"))
     project.run()
-    for _ in range(2):
-        with pytest.raises(OdError, match=r"OD-NOTICE-UNSENT: .* \(ConnectionError\)") as refused:
-            watch.look()
-        assert "hunter2" not in "".join(traceback.format_exception(refused.value))
-    watch.notices = Kept()
-    watch.look()
+    fail_twice(watch)
     watch.look()
     assert [(notice.series, notice.period) for notice in watch.notices.said] == [("trips", "2001-01")]
 

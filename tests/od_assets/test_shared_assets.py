@@ -19,18 +19,10 @@ from tests.od_assets.cities import (
     SHARED,
     add_city,
     declare_cities,
-    declare_two,
 )
 from tests.od_assets.cli.commands import refusal
-from tests.od_assets.conftest import DOMAIN, Project
+from tests.od_assets.conftest import DOMAIN
 from tests.projects import declare, declare_domain
-
-
-@pytest.fixture
-def cities(project, monkeypatch) -> Project:
-    """A project with two cities, whose definitions Dagster loads."""
-    return declare_two(project, monkeypatch)
-
 
 USERS = {"unit": "user", "column": "rider", "neighbours": "unbounded"}
 
