@@ -11,9 +11,12 @@ EXTRAS = {
     "bundle": ("openmatrix", "pysdmx", "matplotlib"),
     "checks": ("great_expectations",),
     "dagster": ("dagster", "typer"),
+    "delta": ("deltalake",),
+    "iceberg": ("pyiceberg",),
     "notices": ("apprise",),
     "openlineage": ("openlineage",),
     "postgres": ("psycopg",),
+    "postgres-tables": ("adbc_driver_postgresql",),
     "spark": ("pyspark",),
 }
 """Modules that an extra installs and that are needed at once, by name of the extra."""

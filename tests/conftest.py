@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tests.od_core.publication.published_kinds import Made
+    from tests.stored_tables import Stores
 
 NUMBERS = itertools.count()
 
@@ -329,3 +330,13 @@ def all_published(tmp_path_factory) -> dict[str, Made]:
     from tests.od_core.publication.published_kinds import publish_examples
 
     return publish_examples(tmp_path_factory.mktemp("published_kinds"))
+
+
+@pytest.fixture
+def stores(tmp_path, request) -> Stores:
+    """Stores whose files are in the folder of the test, and a server that starts where it is first asked for."""
+    from tests.stored_tables import Stores  # its libraries are slow to import
+
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    return Stores(folder, lambda: request.getfixturevalue("postgres"))

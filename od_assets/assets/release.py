@@ -47,6 +47,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import escape_path_wildcards, locate_spill_folder, open_scratch_database
 from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, make_folder, write_durably
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.staged_files import SNAPSHOT
 from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
 from od_core.publication.bundle_files import CERTIFICATE, locate_table, read_checksums
@@ -60,13 +61,16 @@ from od_core.records.load import load_records, refuse_absent_file, refuse_repeat
 
 def load_period(
     series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[tuple[Path, str | None]]
-) -> None:
+) -> dict[str, str]:
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
+
+    Return the name of the state of a stored table that was read, as a setting of reading; empty if it has none.
 
     Args:
         geography: geography in which points lie, and whose ``unknown`` zones replace codes of no place; None if reading
             needs none.
-        files: files of records, each with its table; see :func:`od_assets.resources.upstream.list_period_files`.
+        files: files of records, each with its table; see :func:`od_assets.resources.upstream.list_period_files`. Of a
+            stored table, the names that assets upstream state.
 
     Raises:
         OdError: a marker or the records are missing or wrong.
@@ -77,27 +81,37 @@ def load_period(
     parts = [target]
     if len(files) > 1:
         parts = [target.with_name(f"{number}.{target.name}") for number in range(len(files))]
+    snapshots = set()
     try:
-        for source, _ in files:
-            refuse_absent_file(source)  # before its marker, as doctor does
-            hold_to_marker(source, series.locate_marker_file(period))
-        refuse_repeated_tables(files, series.record_format)
+        if series.stored_table is None:
+            for source, _ in files:
+                refuse_absent_file(source)  # before its marker, as doctor does
+                hold_to_marker(source, series.locate_marker_file(period))
+            refuse_repeated_tables(files, series.record_format)
         for (source, table), part in zip(files, parts, strict=True):
-            load_records(
-                source,
+            form, stored = series.record_format, series.stored_table
+            if stored is None:
+                form = form.with_options(table=table)
+            elif table is not None:
+                stored = stored.with_table(table)
+            snapshot = load_records(
+                stored or source,
                 series.columns,
                 period,
                 part,
-                record_format=series.record_format.with_options(table=table),
+                record_format=form,
                 geography=origins,
                 destination_geography=destinations,
                 time_zone=series.periods.time_zone,
             )
+            snapshots.add(snapshot)
         if len(files) > 1:
             _join_parquet_files(parts, target)
     finally:
         for part in {*parts} - {target}:
             part.unlink(missing_ok=True)
+    named = sorted(filter(None, snapshots))
+    return {SNAPSHOT: ", ".join(named)} if named else {}
 
 
 def _join_parquet_files(parts: Sequence[Path], target: Path) -> None:
@@ -262,9 +276,9 @@ def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.Asse
             geography_of_codes = work.geography if series.replaces_codes and are_here else None
             files = list_period_files(context, work.series, Period(work.key.period)) if are_here else []
             # Stores the settings, or refuses other ones.
-            with work.stage_records([file for file, _ in files]) as records:
+            with work.stage_records([file for file, _ in files]) as (records, settings):
                 if are_here:
-                    load_period(work.series, work.key.period, records, geography_of_codes, files)
+                    settings |= load_period(work.series, work.key.period, records, geography_of_codes, files)
                     if list_period_files(context, work.series, Period(work.key.period)) != files:
                         raise make_changed_file_error(work.series.locate_records_file(work.key.period))
         yield make_result(str(work.key))
@@ -328,7 +342,8 @@ def make_publication_assets(
             release_context = read_release_context(kind, place.ledger, key, data_set, place.releases)
             certificate = repair_release(place)
             if certificate is None:  # it is not published, or its certificate and tables are lost
-                draft = _draft_certificate(work.series, release, place, checks)
+                reading = work.series.reading | work.staged.read_snapshot()
+                draft = _draft_certificate(work.series, release, place, checks, reading)
                 tell = limit_message_rate(context.log.info)
                 certificate = publish_release(place, kind, release, draft, release_context, tell=tell)
             balance = place.ledger.balance(data_set, key.period)
@@ -356,8 +371,13 @@ def _refuse_failed_checks(checks: list[CheckResult], key: ReleaseKey) -> None:
         raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
 
 
-def _draft_certificate(series: Series[P, G], release: Any, place: Published, checks: list[CheckResult]) -> Certificate:
-    """Return the certificate of a release as its series declares it, and as this version of the software words it."""
+def _draft_certificate(
+    series: Series[P, G], release: Any, place: Published, checks: list[CheckResult], reading: dict[str, Any]
+) -> Certificate:
+    """Return the certificate of a release as its series declares it, and as this version of the software words it.
+
+    ``reading`` has the settings with which the records were read.
+    """
     return build_certificate(
         series.kind,
         release,
@@ -365,7 +385,7 @@ def _draft_certificate(series: Series[P, G], release: Any, place: Published, che
         series.domain.name,
         checks,
         record=place.ledger.record(place.key),
-        records=series.reading,
+        records=reading,
         about=series.about_facts,
         formats=series.formats,
         intervals=series.states_intervals,

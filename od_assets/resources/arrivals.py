@@ -65,11 +65,12 @@ def check_arrival(series: Series[P, G], period: Period, moment: datetime.datetim
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
     time; both its modification time and its change time count, because a copy cannot set the change time back. A file
     for all periods contains a period if it was last written on a day after that period. Records that an engine reads
-    elsewhere have always arrived. ``period`` has ended; ``moment`` is now if it is None.
+    elsewhere have always arrived, and so have those of a stored table. ``period`` has ended; ``moment`` is now if it is
+    None.
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
     key, file = series.key(period.text), series.locate_records_file(period.text)
-    if not series.records_are_here:
+    if not series.records_are_here or series.stored_table is not None:
         return Arrival(key, None, None)
     try:
         parts = list_record_files(file)

@@ -198,8 +198,10 @@ class ReleaseWork(Generic[P, G]):
         return self.warehouse.ledger.is_drawn(self.key)
 
     @contextmanager
-    def stage_records(self, files: Sequence[Path]) -> Iterator[Path]:
+    def stage_records(self, files: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield the path to which the body copies the records, and then store what was read, and with which settings.
+
+        The settings are yielded, too, so that the body can add the state of a table that it reads.
 
         Args:
             files: the files of records that the body reads.
@@ -208,14 +210,16 @@ class ReleaseWork(Generic[P, G]):
             OdError: a level was drawn already, from records that were read with other settings. Or a file of records
                 was changed while the body read it.
         """
+        settings = self.series.reading
         if self.is_drawn:
             self.hold_to_reading()
-            yield self.staged.records
+            yield self.staged.records, settings
             return
-        with self.staged.store_reading_settings(self.series.reading), ExitStack() as source_states:
-            for file in files:
-                source_states.enter_context(store_source_state(self.folder, file))
-            yield self.staged.records
+        with self.staged.store_reading_settings(settings), ExitStack() as source_states:
+            if self.series.stored_table is None:
+                for file in files:
+                    source_states.enter_context(store_source_state(self.folder, file))
+            yield self.staged.records, settings
 
     def hold_to_reading(self) -> None:
         """Raise OdError if the records were read with other settings than those declared now."""

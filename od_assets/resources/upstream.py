@@ -123,6 +123,8 @@ def list_period_files(
         made.append(materialization)
         stated.append(_read_file_and_table(materialization, series))
     refuse_unchecked(context, series, key, made)
+    if series.stored_table is not None:
+        return [(declared, table) for table in dict.fromkeys(table for _, table in stated)]
     unstated = [file for file, _ in stated if file is None]
     if unstated and len(unstated) < len(stated):
         step = "materialize the others again, with the metadata path"
@@ -254,14 +256,17 @@ _ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
-    A table is taken only in place of a declared one. Raises OdError for an address that is no file of this machine.
+    A table is taken only in place of a declared one; if that is a table of a store, no file is. Raises OdError for an
+    address that is no file of this machine.
     """
     stated = {} if made is None else made.asset_materialization.metadata
     texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
     stated_table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
     table = None
-    if stated_table is not None and series.trips.table is not None:
+    if stated_table is not None and (series.trips.table or series.stored_table):
         table = ".".join(stated_table.split(".")[-2:]).removeprefix("main.")  # it may begin with that of the database
+    if series.stored_table is not None:
+        return None, table
     elsewhere = (name for name in texts if _PLACE.search(name) and _ELSEWHERE.match(texts[name].strip()))
     for name in ("dagster/uri", "path", "uri", *sorted(elsewhere)):
         text = texts.get(name, "").strip()

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
+from od_assets.series.records import Records
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, Records, ReleaseBounds, TreeSeries, Zones
+from od_assets.series.series import OptionValue, ReleaseBounds, TreeSeries, Zones
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.known_totals import KnownTotals, Side

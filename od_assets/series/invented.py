@@ -179,6 +179,7 @@ def _refuse_unsupported(series: Series[Any, Any], file: Path) -> None:
         "table (of a DuckDB file)": container == "duckdb",
         f"engine: {getattr(series, 'stated_engine', None)}": not series.records_are_here,
         "files at an address": "://" in series.trips.files,
+        "a table of a store": series.stored_table is not None,
         "possible": getattr(series, "possible", None) is not None,
         "known": bool(getattr(series, "known", None)),
     }

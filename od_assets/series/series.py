@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, StrictBool, ValidationError, Validation
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods, split_partition_key
+from od_assets.series.records import AssetName, Records
 from od_assets.series.section import (
     DECLARATION,
     Named,
@@ -37,12 +38,13 @@ from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, list_charged_periods
-from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, parse_fault_threshold
+from od_core.privacy.neighbours import Acceptance, parse_fault_threshold
 from od_core.privacy.plan import Table
 from od_core.privacy.unit import RECORDS_OF
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
-from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, find_format
+from od_core.records.formats import RecordColumns, RecordFormat
+from od_core.records.stored_table import StoredTable
 from od_core.records.zone_lists import ZoneList
 
 MAIN_TABLES = {
@@ -91,42 +93,6 @@ def check_path(path: str, what: str, *, one_file: bool) -> None:
     if fields - {"period"} or not (fields or one_file):
         message = f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column"
         raise OdError("OD-TRIPS-FILES", message, next_step="correct the path, or name the date column")
-
-
-AssetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
-"""Key of a team's asset, as Dagster writes keys."""
-
-
-class Records(Section):
-    """Location and format of the confidential records. Subclasses add the columns that they read."""
-
-    files: str
-    asset: AssetName | None = None
-    reader: str = Field(
-        "table", description=f"Reader, that is, the published format of the records: {', '.join(FORMATS)}."
-    )
-    delimiter: str | None = None
-    encoding: str | None = None
-    table: str | None = None
-    timestamps: str | None = None
-    one_row_a_trip: bool = False
-    categories: dict[str, list[str]] = Field(default_factory=dict)
-    nowhere: list[str] = Field(default_factory=list)
-    outside_period: str | None = None
-    fault_threshold: Number = str(FAULT_THRESHOLD)
-    accept_empty: bool = False
-
-    def to_record_format(self) -> RecordFormat:
-        """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
-        has_several_periods = "{period" not in self.files
-        form = find_format(self.reader).with_options(
-            categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
-            nowhere=tuple(self.nowhere),
-            outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
-            **self.model_dump(include={"one_row_a_trip", "delimiter", "encoding", "table", "timestamps"}),
-        )
-        form.refuse_options_of_text(Path(self.files))
-        return form
 
 
 class AreaParents(Section):
@@ -549,6 +515,7 @@ class Series(Named, Generic[P, G]):
                 ledger=True,
                 many_trips_a_row=self.record_format.columns.trips,
                 trips_asset=self.trips.asset,
+                stored_table=self.stored_table,
                 arrivals=self.arrivals,
                 schedule=self.schedule,
                 running=self.automation == "running",
@@ -673,6 +640,8 @@ class Series(Named, Generic[P, G]):
         if self.columns.has_points:
             files = sorted({zones.boundary_file for zones in self.zone_lists.values()})
             facts["boundaries"] = [compute_file_digest(self.project.root / file) for file in files]
+        if self.stored_table is not None:
+            facts["table"] = self.stored_table.facts()
         return facts
 
     @property
@@ -718,11 +687,20 @@ class Series(Named, Generic[P, G]):
         return True
 
     def locate_records_file(self, period: str) -> Path:
-        """Return the path of the file with the records of a period."""
+        """Return the path of the file with the records of a period. Only the name is that of a stored table."""
+        if self.stored_table is not None:
+            return self.project.root / self.stored_table.name
         return self.project.root / self.trips.files.format(period=period)
 
+    @cached_property
+    def stored_table(self) -> StoredTable | None:
+        """Table of a store that has the records; None if they are in files."""
+        return self.trips.find_stored_table(self.project.root)
+
     def locate_records_source(self, period: str) -> str:
-        """Return the location of a period's records: a path; for an engine, also an address or the name of a table."""
+        """Return the location of a period's records: a path; for a store or an engine, also the name of a table."""
+        if self.stored_table is not None:
+            return f"{self.stored_table.store} table {self.stored_table.name}"
         return str(self.locate_records_file(period))
 
     def locate_marker_file(self, period: str) -> Path | None:

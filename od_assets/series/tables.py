@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from od_assets.series.records import Records
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, Records, TableSeries, TreeSeries
+from od_assets.series.series import OptionValue, TableSeries, TreeSeries
 from od_core import (
     Geography,
     GroupSizePlan,

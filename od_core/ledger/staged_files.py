@@ -103,6 +103,9 @@ def _make_staging_error(code: str, message: str, next_step: str) -> OdError:
 
 _COUNTED_FOR, _READ_WITH = "counted_for", "read_as.json"
 
+SNAPSHOT = "snapshot"
+"""Setting of reading with the state of a stored table that was read. No declaration states it."""
+
 
 class StagedFiles:
     """The files that a release of any kind stores between its steps. Each file is complete or absent."""
@@ -121,18 +124,24 @@ class StagedFiles:
         return self.folder / "data_docs"
 
     @contextmanager
-    def _store_file_facts(self, name: str, facts: str) -> Iterator[None]:
+    def _store_file_facts(self, name: str, make_facts: Callable[[], str]) -> Iterator[None]:
         """Store facts about the file that this context writes, at its end. Earlier facts are removed first."""
         path = self.folder / name
         if path.exists():
             path.unlink(missing_ok=True)  # another run may remove it, too
             sync(self.folder)
         yield
-        write_durably(path, lambda file: file.write_text(facts, encoding="utf-8"))
+        write_durably(path, lambda file: file.write_text(make_facts(), encoding="utf-8"))
 
     def store_reading_settings(self, settings: Mapping[str, object]) -> AbstractContextManager[None]:
         """Return a context in which records are read, and whose end stores the public settings of reading as JSON."""
-        return self._store_file_facts(_READ_WITH, json.dumps(dict(settings)))
+        return self._store_file_facts(_READ_WITH, lambda: json.dumps(dict(settings)))
+
+    def read_snapshot(self) -> dict[str, str]:
+        """Return the stored setting :data:`SNAPSHOT`; empty if the records were in files, or of no named state."""
+        path = self.folder / _READ_WITH
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return {name: value for name, value in stored.items() if name == SNAPSHOT}
 
     def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, object], *, drawn: bool) -> None:
         """Check that records were read with the settings that are declared now, because the certificate states these.
@@ -162,7 +171,7 @@ class StagedFiles:
 
     def save_counts_for_plan(self, plan: Plan, save: Callable[[], None]) -> None:
         """Call ``save``, which saves the counts, and store the digest of the plan for which they were counted."""
-        with self._store_file_facts(_COUNTED_FOR, plan.counts_digest):
+        with self._store_file_facts(_COUNTED_FOR, lambda: plan.counts_digest):
             save()
 
     def refuse_other_plan(self, plan: Plan) -> None:

@@ -183,7 +183,7 @@ def quote_column_name(name: ColumnName) -> str:
     return " or ".join(map(repr, name[:3])) + (", or another published name" if len(name) > 3 else "")
 
 
-Container = Literal["named", "csv", "parquet", "lines"]
+Container = Literal["named", "csv", "parquet", "lines", "stored"]
 Encoding = Literal["utf-8", "latin-1", "utf-16"]
 OutsidePeriod = Literal["refuse", "drop"]
 Timestamps = Literal["utc", "local"]
@@ -200,7 +200,7 @@ class RecordFormat:
         name: name of the reader.
         container: ``csv``; ``parquet``; ``lines`` of fields separated by blanks, without a header; or ``named``: a
             table of a DuckDB file if ``table`` is stated, otherwise Parquet if the name of the file ends in .parquet,
-            otherwise CSV.
+            otherwise CSV. ``stored`` is no file, but a table (:class:`od_core.records.stored_table.StoredTable`).
         columns: columns to read, unless a declaration names others.
         takes: options that a declaration may state for this format.
         fields: names of the fields of a line, in order; for ``lines`` only.
@@ -281,7 +281,7 @@ class RecordFormat:
         """Encoding of the text, UTF-8 if the format states none."""
         return self.encoding or "utf-8"
 
-    def resolve_container(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
+    def resolve_container(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines", "stored"]:
         """Return the kind of a file of this format. It follows from the file's name and the stated options."""
         if self.container != "named":
             return self.container

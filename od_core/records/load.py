@@ -23,6 +23,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -51,6 +52,7 @@ from od_core.records.formats import (
 from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
 from od_core.records.points import LATITUDE, LONGITUDE, POINT, PointPlacer
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
+from od_core.records.stored_table import OpenTable, StoredTable, open_stored_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -459,7 +461,7 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
 
 
 def load_records(
-    source: Path,
+    source: Path | StoredTable,
     columns: RecordColumns,
     period: str,
     target: Path,
@@ -468,14 +470,16 @@ def load_records(
     geography: Geography | None = None,
     destination_geography: Geography | None = None,
     time_zone: str | None = None,
-) -> None:
-    """Copy the records of a file into the confidential folder, and mark those of the period.
+) -> str | None:
+    """Copy the records of a file or a stored table into the confidential folder, and mark those of the period.
+
+    Return the name of the state of the table that was read; None for a file, or if the store does not keep states.
 
     A row is left out if the format's categories do not select it, or if it belongs to another period and
     ``outside_period`` of the format is ``drop``. A row that is left out counts neither as a record nor as a fault.
 
     Args:
-        source, columns: the file, and the names of its columns.
+        source, columns: the file or the table, and the names of its columns.
         period: text of a :class:`od_core.periods.Period`.
         target: Parquet file to write, durably and with mode 0600.
         record_format: format of the file; by default CSV or Parquet with any columns.
@@ -492,21 +496,30 @@ def load_records(
             zone is unknown; or the disk is full.
     """
     form = record_format
-    refuse_absent_file(source)
+    opened: AbstractContextManager[OpenFile]
+    if isinstance(source, StoredTable):
+        opened = open_stored_table(source, form, target.parent)
+    else:
+        refuse_absent_file(source)
+        opened = open_record_file(source, form, target.parent, whole=True)
     if time_zone is not None:
         check_time_zone(time_zone)
-    with open_record_file(source, form, target.parent, whole=True) as file:
+    with opened as file:
         query = FileQuery(file, columns, time_zone).make_query_sql(
             Period(period), geography, destination_geography or geography
         )
         temporary = locate_spill_folder(target.parent) / target.name
-        file.connection.register("records", file.relation)
+        if isinstance(file, OpenTable):
+            file.register_rows(columns, Period(period))
+        else:
+            file.connection.register("records", file.relation)
         records = file.connection.sql(query)
         if columns.has_points:
             _write_placed_records(records, temporary, columns, form, geography, destination_geography or geography)
         else:
             records.write_parquet(str(temporary))
         write_durably(target, temporary.replace)
+        return file.state.snapshot if isinstance(file, OpenTable) else None
 
 
 def _write_placed_records(

@@ -14,7 +14,9 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from od_assets.components import OdCounts, OdRelease
 from od_assets.series.reading import read_component_type, read_declaration
@@ -152,6 +154,20 @@ def admissions(folder: Path) -> Pairs:
     return Counter({(code, "all"): number for code, number in numbers.items()})
 
 
+def lakehouse(folder: Path) -> Pairs:
+    """A month ends at midnight in Berlin, which is an hour earlier in UTC."""
+    zones = ["A1", "A2", "B1"]
+    pd.DataFrame({"district": ["A", "A", "B"], "zone": zones}).to_csv(folder / "zones.csv", index=False)
+    pairs = random_pairs(zones)
+    trips = pd.DataFrame([(o, d) for (o, d), n in pairs.items() for _ in range(n)], columns=["from_zone", "to_zone"])
+    trips["vehicle"] = "bus"
+    first, last = pd.Timestamp("2025-12-31 23:00", tz="UTC"), pd.Timestamp("2026-01-31 22:59:59", tz="UTC")
+    trips["started_at"] = np.where(np.arange(len(trips)) % 2, first, last)
+    other = trips.assign(started_at=last + pd.Timedelta(seconds=1))
+    write_deltalake(str(folder / "trips"), pa.Table.from_pandas(pd.concat([trips, other]), preserve_index=False))
+    return pairs
+
+
 WRITTEN = {
     "nyc_yellow_taxi": Example("2018-01", "2018-01", taxi),
     "nyc_yellow_taxi_by_hour": Example("2018-01", "2018-01", taxi, "nyc_yellow_taxi"),
@@ -160,6 +176,7 @@ WRITTEN = {
     "england_commuting": Example("2021", "2021", nomis),
     "norway_commuting": Example("2017", "2017", norway),
     "bike_share": Example("2026-W01", "2026-W01-1", bikes),
+    "lakehouse_trips": Example("2026-01", "2026-01", lakehouse),
     "hospital_admissions": Example("2026-01", "2026-01", admissions),
 }
 

@@ -212,6 +212,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         "group_list": {"groups": {"file": "taxis.csv"}, "trips__columns": {"group": "taxi"}},
         "many_trips_a_row": {"trips__reader": "lodes"},
         "trips_asset": {"trips__asset": "raw"},
+        "stored_table": {"trips__files": "", "trips__delta": {"path": "trips"}, "trips__columns__date": "date"},
         "arrivals": {"arrivals": {}},
         "schedule": {"schedule": "0 6 2 * *"},
         "running": {"automation": "running"},

@@ -39,6 +39,7 @@ ALLOWED = {
     ("od_assets/cli/app.py", "error.to_error"): "an interrupt of ours",
     ("od_assets/cli/releases.py", "stopped.number"): "the number of an interrupt of ours",
     ("od_assets/cli/app.py", "error if isinstance(error, OdError) else None"): "only if it is an OdError",
+    ("od_core/records/postgres_table.py", "getattr(error, 'sqlstate', '')"): "the code of an error of PostgreSQL",
     ("od_assets/failures.py", "error.orig"): "the name of its code in SQLite alone",
     (
         "od_assets/code_location.py",

@@ -1,0 +1,51 @@
+"""Read a table of Delta Lake with the library deltalake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import ClassVar
+
+import pyarrow as pa
+
+from od_core.records.stored_table import DayRange, StoredTable, TableState
+
+
+@dataclass(frozen=True)
+class DeltaTable(StoredTable):
+    """A table of Delta Lake, in a folder or at an address.
+
+    Deletion vectors and mapped columns are read, because the library's own engine reads the rows.
+
+    Attributes:
+        path: folder or address of the table.
+        version: number of the version that is read; None for the newest.
+    """
+
+    path: str
+    version: int | None = None
+
+    store: ClassVar[str] = "Delta Lake"
+    extra: ClassVar[str] = "delta"
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return PurePath(self.path).name
+
+    @contextmanager
+    def open_state(self) -> Iterator[TableState]:
+        """Open a version of the table."""
+        import deltalake
+
+        table = deltalake.DeltaTable(self.path, version=self.version)
+
+        def read(columns: Sequence[str], days: DayRange | None) -> pa.RecordBatchReader:
+            predicate = None
+            if days is not None:
+                predicate = days.make_sql("DATE" if pa.types.is_date(days.kind) else "TIMESTAMP")
+            return pa.RecordBatchReader.from_stream(table.scan(columns=list(columns), predicate=predicate))
+
+        yield TableState(pa.schema(table.schema().to_arrow()), str(table.version()), read)

@@ -1,0 +1,64 @@
+"""Read a table of Apache Iceberg with the library pyiceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import pyarrow as pa
+
+from od_core.errors import OdError
+from od_core.records.stored_table import DayRange, StoredTable, TableState
+
+
+@dataclass(frozen=True)
+class IcebergTable(StoredTable):
+    """A table of Apache Iceberg.
+
+    Attributes:
+        catalog: name of the catalog, for pyiceberg's own configuration: ``.pyiceberg.yaml`` and the environment.
+        table: name of the table, with its namespace.
+        snapshot: id of the snapshot that is read; None for the current one.
+        properties: properties of the catalog that the configuration lacks. They may contain a credential.
+    """
+
+    catalog: str
+    table: str
+    snapshot: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    store: ClassVar[str] = "Iceberg"
+    extra: ClassVar[str] = "iceberg"
+
+    @property
+    def name(self) -> str:
+        """Name of the table, with its namespace."""
+        return self.table
+
+    def with_table(self, table: str) -> StoredTable:
+        """Return another table of the same place."""
+        return replace(self, table=table)
+
+    @contextmanager
+    def open_state(self) -> Iterator[TableState]:
+        """Open a snapshot of the table. Raises OdError if there is none, because nothing was ever written."""
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog(self.catalog, **self.properties).load_table(self.table)
+        snapshot = table.current_snapshot() if self.snapshot is None else table.snapshot_by_id(self.snapshot)
+        if snapshot is None:
+            stated = "no snapshot" if self.snapshot is None else f"no snapshot {self.snapshot}"
+            message = f"table {self.name} of Iceberg has {stated}"
+            raise OdError("OD-TABLE-UNREADABLE", message, next_step="write to the table, or correct the snapshot")
+        scan = table.scan(snapshot_id=snapshot.snapshot_id)
+
+        def read(columns: Sequence[str], days: DayRange | None) -> pa.RecordBatchReader:
+            chosen = scan.update(selected_fields=tuple(columns))
+            if days is not None:
+                with suppress(TypeError):  # apache/iceberg-python issue 3498: null in a partition
+                    return chosen.filter(days.make_sql("")).to_arrow_batch_reader()
+            return chosen.to_arrow_batch_reader()
+
+        yield TableState(scan.projection().as_arrow(), str(snapshot.snapshot_id), read)
