@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import re
@@ -77,6 +78,7 @@ def _open_memory_database(_process: int) -> duckdb.DuckDBPyConnection:
 
     connection = duckdb.connect()
     connection.execute(f"SET temp_directory = ''; {_CLOSE_ACCESS}")
+    atexit.register(_open_memory_database.cache_clear)  # kept to the end, it makes DuckDB report leaks on the screen
     return connection
 
 

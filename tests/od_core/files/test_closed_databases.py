@@ -1,5 +1,7 @@
 """Every DuckDB connection reaches its own files alone, and no statement can open it again."""
 
+import subprocess
+import sys
 from contextlib import suppress
 
 import duckdb
@@ -222,3 +224,17 @@ def test_the_name_of_a_folder_is_no_column(tmp_path, name):
     assert list(read_column_types(source, TABLE.with_options(table=table))) == list(FLOWS.columns)
     counts = count_records_in_memory(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()
+
+
+def test_a_process_ends_without_a_word_of_duckdb():
+    """A kernel that takes a named tuple keeps the globals of our modules, and so what they keep, to the very end."""
+    program = """
+from od_core.warmup import *
+zones = pd.DataFrame({"zone": ["a", "b"]}, dtype="str")
+flows = pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [40]})
+options = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1, delta="1e-8"), "noise": "table"}
+mechanism = InfTDARefined(leaves="empirical_bayes")
+release_flows(flows, Geography.from_frame(zones, levels=["zone"]), mechanism=mechanism, **options)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
