@@ -447,7 +447,11 @@ def _make_zones_section(answers: Answers, fields: Fields) -> Zones:
 
 
 def _can_show_columns(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
-    """Return whether the columns of a file with this name may be shown: they are certainly no record."""
+    """Return whether the names of the columns of a file may be shown.
+
+    The first line of a CSV file without a header is a record, which a message must not show. So its fields are shown
+    only if one of them is the name of a level, or :func:`od_core.records.open_file.is_header` takes them for a header.
+    """
     columns = [str(column) for column in table.columns]
     if name.endswith(".parquet") or any(level in columns for level in levels):
         return True

@@ -444,7 +444,11 @@ def plan_for_targets(
 
 
 def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
-    """Print the budget, the cost of each target, the levels and the section of the declaration."""
+    """Print the smallest budget that meets the targets, or how wide they must be for the cap, as text or as JSON.
+
+    The text also has what each target costs, the share and the expected error of each level, on what the simulation
+    rests and, if the cap allows the release, the section ``privacy`` to declare.
+    """
     if as_json:
         print_json(planned.facts())
         return

@@ -154,7 +154,10 @@ class Folders:
     def _refuse_drawn_with_other_prefix(
         self, series: Series[P, G], key: ReleaseKey, drawn: Iterable[ReleaseKey]
     ) -> None:
-        """Raise OdError if one of the drawn releases is that of a series and period with another key prefix."""
+        """Raise OdError if the series and period of a key were drawn under another ``key_prefix`` of the warehouse.
+
+        The prefix is a part of the names of releases. So after a change, a period would be drawn and charged again.
+        """
         # With pandas, which most commands do not need.
         from od_assets.series.reading import list_series_names
 

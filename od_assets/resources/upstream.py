@@ -256,8 +256,11 @@ _ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
-    A table is taken only in place of a declared one; if that is a table of a store, no file is. Raises OdError for an
-    address that is no file of this machine.
+    The file is that of the first of ``dagster/uri``, ``path`` and ``uri`` in the metadata that is not empty. The table
+    is ``dagster/table_name``, else ``dagster/relation_identifier``, and only if a table is declared; no file is taken
+    if that is a table of a store.
+
+    Raises OdError if the address, or another one in the metadata, is of records that are not on this machine.
     """
     stated = {} if made is None else made.asset_materialization.metadata
     texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}

@@ -217,7 +217,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
         after = dg.AssetRecordsFilter(asset_key=key, after_storage_id=seen.get(name, 0))
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
-            if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
+            if _is_made_by_series(context.instance, record) and _is_new(context.instance, record):
                 notices.append(_make_published_notice(record))
                 with _wrap_channel_errors():
                     od_notices.published(notices[-1], context.log)
@@ -255,8 +255,11 @@ def _make_published_notice(record: Any) -> Published:
     return Published(metadata["release"].value, facts)
 
 
-def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
-    """Return whether a run of the series itself made the bundle, rather than a report from the UI or another job."""
+def _is_made_by_series(instance: dg.DagsterInstance, record: Any) -> bool:
+    """Return whether a run of the series itself made a materialization of its bundle.
+
+    Others are reports from the UI, which anyone can make, and runs of another job that materialize the same key.
+    """
     run = instance.get_run_by_id(record.run_id)
     materialization = record.asset_materialization
     key = materialization.asset_key
@@ -278,7 +281,7 @@ def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     )
     records: Sequence[Any] = instance.fetch_materializations(earlier, limit=100).records
     for before in records:
-        if _is_of_a_release(instance, before):
+        if _is_made_by_series(instance, before):
             return bool(before.asset_materialization.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION])
     return True
 

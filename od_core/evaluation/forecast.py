@@ -526,10 +526,18 @@ class ErrorsOfBounds(TypedDict):
 def simulate_errors_of_contribution_bounds(
     plan: ReleasePlan, trips: UserTrips, within_bounds: Mask, runs: int = RUNS
 ) -> ErrorsOfBounds:
-    """Simulate releases of the trips within the contribution bounds of a plan, and return their errors as shares.
+    """Return the mean errors of simulated releases that count only the trips within the contribution bounds of a plan.
 
-    ``trips`` are all trips of the users, and ``within_bounds`` marks those within the bounds m, c and M; shape
-    (trips,). The mean is over ``runs`` releases.
+    Args:
+        plan: plan whose unit has the bounds: m trips of a user in a period, c of a pair and M in a year.
+        trips: all trips of the users.
+        within_bounds: which of them are within the bounds; shape (trips,).
+        runs: number of simulated releases.
+
+    Returns:
+        The bounds; the share of the trips that they cut, and that c alone leaves; the standard deviation of the noise
+        of each level; and the mean absolute errors of each level, added over its cells, as a share of all trips:
+        against all trips (``error``) and against those that c alone leaves (``error_of_counted``).
     """
     all_flows, flows_within_c = trips.make_flows_within(None), trips.make_flows_within(plan.unit.max_trips_pair)
     released_trips = arrange_counts_for_plan(trips.count_flows(within_bounds), plan)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -108,10 +108,11 @@ def holds_numbers(column: pd.Series) -> bool:
     return inferred in ("integer", "floating", "decimal")
 
 
-def convert_to_exact_numbers(column: pd.Series) -> NDArray[np.number]:
+def convert_to_exact_numbers(column: pd.Series) -> NDArray[Any]:
     """Return a column of numbers, none of which is missing, as an array with the same values.
 
-    Decimals become integers if all are whole, else objects.
+    Floats become float64. A column of an Arrow type, decimals included, becomes int64 if all values are whole and fit,
+    otherwise objects. The array of any other column has the column's own type, which is object for decimals of Python.
     """
     if pd.api.types.is_float_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64)

@@ -65,12 +65,15 @@ def indicators(
         One row for each area: level and area (text); outflow, inflow, within and balance (trips, int64; balance is the
         inflow minus the outflow); self_containment (a share from 0 to 1; NaN for an area from which no trips were
         released). If zones have coordinates, also mean_distance (kilometres; of the trips that begin in the area and
-        whose distance is known, NaN without any). With ``interval``, each is followed by its bounds, such as
-        outflow_lower and outflow_upper. An interval that did not contain the released number is widened to it. Last
-        are outflow_unbiased and inflow_unbiased, the estimates of the measurements (whole trips, int64; they may be
-        below 0, and lack the trips of dropped nodes), and outflow_likely and inflow_likely: ``higher`` or ``lower`` if
-        the released number lies at an end of its interval or beyond and is at least the half-width of the interval,
-        unless the totals of that side were measured; otherwise empty.
+        whose distance is known, NaN without any).
+
+        With ``interval``, each of these is followed by the ends of its 90 % interval, such as outflow_lower and
+        outflow_upper. A released number may lie outside of the interval that the measurements give; then the nearer end
+        becomes that number. Four more columns come last. outflow_unbiased and inflow_unbiased are the estimates from
+        the measurements alone (whole trips, int64; they may be negative, and lack the trips of dropped nodes).
+        outflow_likely and inflow_likely say on which side of the released number the truth is likely: ``higher`` or
+        ``lower`` where the released number is an end of its interval and is at least the half-width; empty elsewhere,
+        and where the totals of that side were measured.
 
     Raises:
         OdError: if origins and destinations differ, a level is unknown, or ``interval`` is true without intervals.

@@ -257,7 +257,7 @@ class ReleasePlan(Plan):
     @cached_property
     def neighbours(self) -> Neighbours:
         """See :attr:`od_core.privacy.plan.Plan.neighbours`."""
-        return _make_neighbours(self.unit, self.acceptance, self.tree, self.segments)
+        return _relate_neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
     def publishes_total(self) -> bool:
@@ -606,7 +606,7 @@ class ReleasePlan(Plan):
                 yield choice, partial(self.replan, self.unit, budget, mechanism), ""
 
     def _list_levels_and_noise(self) -> list[tuple[TreeOrder, str]]:
-        """Return the orders of the tree and distributions of the noise that a plan can have instead of its own."""
+        """Return the pairs of a tree order and a noise distribution that a plan can have in place of its own."""
         if not self.mechanism.refines or self.bands is not None:
             return []
         few_levels: TreeOrder = self.tree.order if self.tree.has_one_side else "both"
@@ -854,7 +854,8 @@ def plan_release(
     if not isinstance(segments, Segments):
         segments = Segments.of(make_breakdowns(segments, segment_unknown), segment_share)
     if isinstance(budget.shares, MinimiseRule):
-        model = VarianceModel(flow_tree, _make_neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
+        neighbours = _relate_neighbours(unit, acceptance, flow_tree, segments)
+        model = VarianceModel(flow_tree, neighbours, chosen, segments)
         budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
     share_of_areas = None if area_totals is None else parse_area_total_share(area_totals)
     # Known totals are of the public zones, also where found levels are below them.
@@ -867,14 +868,10 @@ def _compute_half_widths(variances: Sequence[float]) -> list[float]:
     return list(map(float, compute_half_width(np.zeros(len(variances)), np.array(variances))))
 
 
-def _make_neighbours(
+def _relate_neighbours(
     unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None
 ) -> Neighbours:
-    """Return the neighbours of a release.
-
-    A record that is not listed is counted where there is an area, and a category of each breakdown, for such records. A
-    record of a pair that cannot have trips is not.
-    """
+    """Return the neighbour relation, which depends on whether records with unlisted zones are counted."""
     return Neighbours(
         unit,
         acceptance,

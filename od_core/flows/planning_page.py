@@ -97,9 +97,10 @@ def render_planning_page(
 def build_planning_facts(
     plan: Any, name: str, cap: Cap | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
 ) -> dict[str, object]:
-    """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
+    """Return what the planning page computes with, JSON-ready; ``atlas/src/planning/facts.ts`` has its type.
 
-    Arguments and errors are those of :func:`render_planning_page`.
+    This is the plan, and for each choice that a reader can make in its place (tree, unit, segments and budget) what the
+    exact accounting of Python says of it. Arguments and errors are those of :func:`render_planning_page`.
     """
     plan = plan.require_forecastable(_make_forecast_error(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
@@ -216,7 +217,7 @@ class _Choices:
         The last two are lists of two items, without and with segments. Changes are texts with stand-ins for the numbers
         of trips.
         """
-        without_and_with_segments = [self._make_neighbours(unit, segments) for segments in (None, self.plan.segments)]
+        without_and_with_segments = [self._relate_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def list_changes(unit: PrivacyUnit) -> list[str]:
             subject, clauses = self.subject.with_unit(unit), []
@@ -238,8 +239,8 @@ class _Choices:
             "publishesTotal": [neighbours.have_equal_totals for neighbours in without_and_with_segments],
         }
 
-    def _make_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
-        """Return the neighbours of the declared plan with another unit, and with ``segments`` or, for None, without."""
+    def _relate_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
+        """Return the neighbour relation of the declared plan with another unit, and with other segments or None."""
         unlisted = segments is None or has_unknown_categories(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
@@ -256,7 +257,7 @@ class _Choices:
         ``rho`` and ``promise`` are those of :meth:`_compute_promises`; None if the exact privacy loss is not defined or
         depends on what readers choose, so that the page takes the rho of each budget and computes what it promises.
         """
-        neighbours = self._make_neighbours(unit, segments)
+        neighbours = self._relate_neighbours(unit, segments)
         declared, shares = self._choose_fitting_shares(tree, neighbours, segments)
         queries = [(level, by is not None) for level, by, _ in list_level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals

@@ -477,9 +477,10 @@ class ReleasedFlows(ABC):
         """Return the estimate of a weighted sum of the true trips, or of a ratio of two, with its interval.
 
         For example, ``weighted_sum("distance")`` estimates the kilometres of all trips, and ``weighted_sum("distance",
-        per="has_distance")`` the mean distance. The interval holds whatever the table is, since the estimate is linear
-        in the measurements; that of a ratio is Fieller's. Weights must not depend on the trips of this release: if all
-        pairs in a table of weights were released above 0, and that is very improbable by chance, a warning says so.
+        per="has_distance")`` the mean distance. The interval contains the truth with the stated confidence for any
+        weights that do not depend on the trips of this release, because the estimate is linear in the measurements.
+        That of a ratio is Fieller's. A warning says if a table of weights has only pairs that were released above 0,
+        and this is very improbable by chance: the pairs were then probably chosen by their released trips.
 
         Args:
             weights: weight of the trips of each pair of zones: a table with the columns origin, destination (zone

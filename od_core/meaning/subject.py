@@ -76,9 +76,9 @@ class Nouns:
         return [head.format(name) for head, name in zip(self.heads, names, strict=False)]
 
     def format_areas(self, *names: str) -> str:
-        """Return in words the areas, given their names, to which a published number belongs.
+        """Return the phrase for the areas of a published number, such as "from A to B" for flows or "in A" for counts.
 
-        If a number belongs to one area, the second of two names is left out.
+        ``names`` are those of the areas; if a number belongs to one area, only the first is used.
         """
         return self.of_ends.format(*names)
 

@@ -36,11 +36,12 @@ NodeSizes = tuple[tuple[int, int], ...]
 def compute_largest_square_sum(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
     """Return the largest sum of squares of the counts of one user at a level, under a pair cap.
 
-    A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
-    sum of convex functions is largest at a vertex of these constraints, where the nodes with the largest bounds are
-    filled one after the other. Twice this sum bounds the change if one user replaces another, because their counts in
-    the same node cancel. In a level of flows, there are nearly always enough nodes for two users to attain the bound
-    (decision 101).
+    A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. The
+    sum is largest if the nodes with the largest bounds are filled one after the other, because a sum of convex
+    functions is largest at a vertex of such constraints.
+
+    Twice this sum bounds the change where one user replaces another: at worst, their trips are in different nodes. A
+    level of flows nearly always has enough nodes for that (decision 101).
 
     Args:
         max_trips: contribution bound m.

@@ -359,13 +359,13 @@ def _format_percent(value: Fraction, *, up: bool = True) -> str:
 
 
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
-    """Write the disclosure documents of a published release to a folder.
+    """Write the disclosure documents of a published release to a folder, and return which of them were written.
 
-    With ``within``, they are written to a subfolder that is named as the release.
+    With ``within``, they are written to a subfolder that is named as the release. A file with the same content is left
+    alone. Every other file of these names is replaced, also a document that the organisation has completed, so complete
+    copies.
 
-    Files that are there already with the same content are left alone. Documents that the organisation has completed are
-    replaced, so complete copies of them. Raises OdError as in :func:`disclosure_documents`, or if the folder is a
-    file, or lies in a bundle that does not list it.
+    Raises OdError as :func:`disclosure_documents` does, or if the folder is a file or a bundle, or is inside of one.
     """
     key, documents = disclosure_documents(bundle)
     target = folder / key.folder if within else folder

@@ -67,10 +67,15 @@ FOR_EXCEL = re.compile("(?i)sep=.?")
 
 
 def add_file_to_error(error: OdError, file: str, columns: RecordColumns) -> OdError:
-    """Return a copy of an error of counting that names the file of the records and its own columns.
+    """Return a copy of an error of counting whose message names the file and the columns as the file names them.
 
-    Loaded records have columns of fixed names, but the user knows only those of the file. An error that does not
-    concern the records, such as one of the counters of users, is returned as it is.
+    Counting reads loaded records, whose columns have fixed names, and knows neither. An error about something else than
+    the records, such as the counters of users, is returned as it is.
+
+    Args:
+        error: error that counting raised.
+        file: name of the file, with which the message begins.
+        columns: names of the columns of the file.
     """
     if not isinstance(error, InputError) and error.code != "OD-SPARK-FAILED":  # Spark may not find the records
         return error

@@ -307,8 +307,11 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         files = make_table_files(table, boxes)
         if on_map is None:
             return files
-        name = "The boxes as GeoJSON (RFC 7946): a polygon for each place."
-        return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval), "gis")]
+        description = "The boxes as GeoJSON (RFC 7946): a polygon for each place."
+        return [
+            *files,
+            BundleFile("boxes.geojson", description, partial(_write_geojson, release, on_map, interval), "gis"),
+        ]
 
     def list_notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""

@@ -20,7 +20,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 from od_assets.cli import app
 from od_assets.code_location import load_definitions
 from od_assets.resources.published_tables import PublishedTables
-from od_assets.sensors.notices import _is_of_a_release
+from od_assets.sensors.notices import _is_made_by_series
 from od_core.errors import OdError
 from tests.od_assets import conftest
 from tests.od_core.ledger.ledger_rows import rows
@@ -170,7 +170,7 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(home, monkeypatc
     assert loaded.trips.tolist() == published.trips.tolist()
     with dg.DagsterInstance.get() as instance:
         [record] = instance.fetch_materializations(dg.AssetKey(["north", "commuting", "bundle"]), limit=1).records
-        assert _is_of_a_release(instance, record)
+        assert _is_made_by_series(instance, record)
         tags = {run.job_name: run.tags["od/release"] for run in instance.get_runs()}
     assert tags == {f"{name}_commuting_release": f"{name}_commuting" for name in ("north", "south")}
 

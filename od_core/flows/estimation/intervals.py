@@ -624,10 +624,12 @@ class Weighted:
     def bound_dropped_trips(self, deviations: float) -> tuple[float, float]:
         """Return lower and upper bounds of what the trips of dropped nodes add to the weighted sum.
 
-        Each is the nearer to 0 of two bounds: by the bounds of each node, and by the estimate of all trips together.
+        Each is the nearer to 0 of two bounds. One adds the bounds of the nodes. The other gives the extreme weight to
+        all dropped trips, of which there are at most their estimate and some ``deviations`` of its error.
         """
-        all_trips = max(self.unseen, 0.0) + deviations * math.sqrt(self.doubt)
-        return max(self.least, self.lowest * all_trips), min(self.most, self.highest * all_trips)
+        most_dropped_trips = max(self.unseen, 0.0) + deviations * math.sqrt(self.doubt)
+        lower, upper = self.lowest * most_dropped_trips, self.highest * most_dropped_trips
+        return max(self.least, lower), min(self.most, upper)
 
     def compute_ends(self, deviations: float) -> tuple[float, float]:
         """Return the ends of the interval with a half-width of some standard deviations, with dropped trips.

@@ -486,10 +486,17 @@ def _project_segments(
     parents: Integers,
     offsets: Integers,
 ) -> Integers:
-    """Return the trips by category of the children of a level, from estimates that are moved to a profile if planned.
+    """Return whole trips by category of the children of a level, which add up to the totals and to the parents.
 
-    ``variances`` and ``largest_variance`` are v and the largest v of :class:`RisenLevel`. For the other arguments and
-    the result, see :func:`project_to_margins`.
+    If the plan has a segment profile, the estimates are first moved towards it.
+
+    Args:
+        plan: plan of the release.
+        estimates: trips by category before they add up; shape (children, categories).
+        variances, largest_variance: variance of each estimate, and the largest one; v of :class:`RisenLevel`.
+        totals: trips of each child, over all categories.
+        parents: trips by category of each parent; shape (parents, categories).
+        offsets: position of the first child of each parent, and the number of children last.
     """
     weights, bits = compute_integer_weights(variances, largest_variance), compute_fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:

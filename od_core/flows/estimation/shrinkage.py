@@ -591,7 +591,13 @@ class Prediction:
     def from_shares(
         cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]
     ) -> Prediction:
-        """Return what the shares of the children of each family predict; steps 2 and 3."""
+        """Return what given shares of the children in each family's trips predict; steps 2 and 3 of the module.
+
+        Args:
+            levels: measured levels, top level first.
+            families: families of each level below the root.
+            shares: share of each child in the trips of its parent, by level; shape (children,) each.
+        """
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {
             k + 1: partial(_estimate_parents_from_children, families[k], shares[k], of_level.d)
