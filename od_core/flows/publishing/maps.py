@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import textwrap
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -175,7 +176,11 @@ class DesireLines:
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 5.0, 0.4
-_LABELS, _LONGEST_LABEL = 24, 24
+_LABELS, _LABELS_OF_PHONES, _LONGEST_LABEL = 24, 6, 20
+
+_ENLARGEMENT = 2.2
+"""How much larger letters are drawn for a phone, on which the picture is about half as wide."""
+
 _MOST_OUTLINES, _TOLERANCE = 150_000, 1.2
 """Largest number of characters of all outlines, and by how many units of the picture they are simplified."""
 
@@ -348,7 +353,7 @@ def render_flow_map(
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     positions = drawn.project_places(np.array(busiest))
     boxes = [drawn.frames[number].box for number in drawn.find_frames(np.array(busiest))]
-    labelled = zip(positions, [names[place] for place in busiest], boxes, strict=True)
+    labelled = [*zip(positions, [names[place] for place in busiest], boxes, strict=True)]
     starts, tips = drawn.project_places(ends[:, 0, ::-1]), drawn.project_places(ends[:, 1, ::-1])
     return render_markup(
         "flow_map.svg",
@@ -366,6 +371,8 @@ def render_flow_map(
         ][::-1],  # the largest flow lies on top
         busiest=positions,
         labels=list(islice(_place_labels(labelled), _LABELS)),
+        phone_labels=list(islice(_place_labels(labelled, _ENLARGEMENT), _LABELS_OF_PHONES)),
+        enlargement=_ENLARGEMENT,
         key=[(trips, _WIDEST_LINE * trips / most) for trips in _choose_key_values(most)],
     )
 
@@ -439,7 +446,19 @@ def _choose_key_values(most: int) -> list[int]:
     return [value for value in (largest, largest // 2, largest // 10) if value >= most * _THINNEST_LINE / _WIDEST_LINE]
 
 
-def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]]) -> Iterator[tuple[float, float, str]]:
+def _shorten_name(name: str) -> str:
+    """Return as many of the first words of a name as a label has room for; of a longer first word, its beginning.
+
+    >>> _shorten_name("San Francisco International"), _shorten_name("Llanfairpwllgwyngyllgogerych")
+    ('San Francisco', 'Llanfairpwllgwyngyl…')
+    """
+    first = next(iter(textwrap.wrap(name, _LONGEST_LABEL, break_long_words=False, break_on_hyphens=False)), "")
+    return first if len(first) <= _LONGEST_LABEL else f"{first[: _LONGEST_LABEL - 1]}…"
+
+
+def _place_labels(
+    places: Iterable[tuple[tuple[float, float], str, _Rectangle]], enlargement: float = 1.0
+) -> Iterator[tuple[float, float, str]]:
     """Yield the left end, the baseline and the text of each label that overlaps no earlier label and leaves no frame.
 
     ``places`` are positions (x, y) with the names of the places there, and their frames. The first position that is
@@ -447,8 +466,8 @@ def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]])
     """
     boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
     for (x, y), name, (frame_left, frame_top, frame_width, frame_height) in places:
-        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
-        width, half = _LETTER * len(text), _LINE_HEIGHT / 2
+        text = _shorten_name(name)
+        width, half = enlargement * _LETTER * len(text), enlargement * _LINE_HEIGHT / 2
         beside = ((x + 6, y), (x - 6 - width, y), (x - width / 2, y + half + 5), (x - width / 2, y - half - 5))
         for left, middle in beside:
             right, top, bottom = left + width, middle - half, middle + half
@@ -464,5 +483,5 @@ def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]])
             )
             if is_inside and not overlaps:
                 boxes.append((left, right, top, bottom))
-                yield left, middle + 4.5, text
+                yield left, middle + enlargement * 4.5, text
                 break

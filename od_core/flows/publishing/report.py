@@ -50,7 +50,7 @@ _LISTED_WITHIN = 10
 _MOST_HEATED = 12
 """Largest number of areas per side in the heat map."""
 
-_MOST_DRAWN = 80
+_MOST_DRAWN = 30
 """Largest number of flows on the map."""
 
 _MOST_BOUNDED = 100_000

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from html.parser import HTMLParser
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,8 +94,9 @@ def test_a_report_is_one_page_that_asks_nobody_and_runs_nothing(contents):
 
 
 def _unquoted(text: str) -> str:
-    """The page without the codes of its zones, which are text. The map has the first letters of long ones."""
-    for code in (part for whole in EVIL for part in (whole, whole[:23])):
+    """The page without the codes of its zones, which are text. The map has the first words or letters of long ones."""
+    parts = {part for whole in EVIL for part in (whole, whole[:19], *accumulate(whole.split(" "), "{} {}".format))}
+    for code in sorted(parts, key=len, reverse=True):
         text = text.replace(str(escape(code)), "")
     return text
 
@@ -454,4 +456,25 @@ def test_widths_are_in_proportion_and_arrowheads_at_destinations():
     key = [float(width) for width in re.findall(r'h28" stroke="[^"]*" stroke-width="([^"]*)"', picture)]
     widest = drawn_lines(picture)["ab"]["width"][0]
     # 200 trips would be thinner than the thinnest line
-    assert key == pytest.approx([widest * trips / 4000 for trips in (2000, 1000)], abs=0.01)
+    assert key == pytest.approx([widest * trips / 4000 for trips in (2000, 1000)] * 2, abs=0.01)  # also for phones
+
+
+def test_labels_for_phones_are_few_and_large_and_begin_with_the_busiest_place():
+    generator = np.random.default_rng(3)
+    names = [f"{letter}{letter} Long Name of an Airport" for letter in "ABCDEFGHIJKL"]
+    places = pd.DataFrame({"zone": names, "north": generator.random(12) * 20, "east": generator.random(12) * 30})
+    side = Geography.from_frame(places, ["zone"], coordinates=("north", "east"))
+    picture = map_of(FlowTree(side, side), [(names[k], names[0], 1000 - k) for k in range(1, 12)])
+    wide, narrow = re.findall(r'<g class="(?:wide|narrow)".*?</g>', picture, re.DOTALL)
+    labels = {part: re.findall(r'<text x="([^"]*)" y="([^"]*)">([^<]*)</text>', part) for part in (wide, narrow)}
+    busiest = "AA Long Name of an"
+    assert labels[narrow][0][2] == labels[wide][0][2] == busiest
+    assert len(labels[narrow]) <= 6 < len(labels[wide])
+    sizes = [float(size) for size in re.findall(r'font-size="([^"]*)"', wide + narrow)]
+    assert sizes[1] > 2 * sizes[0]
+    assert 'display="none"' in narrow
+    spaces = [(float(x), float(y), len(text) * sizes[1] * 0.6) for x, y, text in labels[narrow]]
+    for number, (x, y, width) in enumerate(spaces):
+        for other_x, other_y, other_width in spaces[:number]:
+            beside = x + width < other_x or other_x + other_width < x
+            assert beside or abs(y - other_y) > sizes[1]
