@@ -33,6 +33,7 @@ def declare_table(project: Project, monkeypatch, stores: Stores, store: str, **c
     return project.component(trips__files="", **place, trips__columns={"date": "date"}, **changes)
 
 
+@pytest.mark.representatives("sqlite")
 @pytest.mark.parametrize("store", STORES)
 def test_each_month_of_a_table_is_released_and_its_certificate_names_the_table(
     store,
@@ -69,6 +70,7 @@ def test_each_month_of_a_table_is_released_and_its_certificate_names_the_table(
     assert hidden == []
 
 
+@pytest.mark.representatives("sqlite")
 @pytest.mark.parametrize("store", STORES)
 def test_a_table_that_has_changed_since_a_draw_is_a_changed_input(store, project, stores, monkeypatch):
     series = declare_table(project, monkeypatch, stores, store)

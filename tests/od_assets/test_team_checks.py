@@ -77,6 +77,7 @@ def test_a_warning_is_published_with_its_outcome_and_verified_without_the_check(
     assert "checks passed" in page.split("The publisher also checked")[0]
 
 
+@pytest.mark.slow
 def test_the_previous_table_is_that_of_the_newest_earlier_period_and_what_is_published_stays(project):
     """February has four times the trips of January. January's second run compares nothing anew."""
     series = project.component(checks=[MOVES])

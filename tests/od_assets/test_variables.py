@@ -174,8 +174,15 @@ DOORS = {
 }
 
 
+GIVEN = [
+    (None, ["dg in the project", "dagster below it", "dagster elsewhere"]),
+    ("/srv/given", ["dagster in the project", "python"]),
+]
+"""Variables that the environment has, and doors that are tried with it: each takes ten seconds."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "doors"), [(None, [*DOORS]), ("/srv/given", ["dg in the project", "python"])])
+@pytest.mark.parametrize(("given", "doors"), GIVEN)
 def test_every_door_uses_one_ledger_or_is_refused(project, given, doors):
     """Commands of Dagster read a file in the working directory, which replaces the environment; others read none."""
     write(project, "OD_VAR=out")

@@ -70,6 +70,7 @@ def test_every_kind_of_series_has_a_page_before_anything_is_published(project, c
     assert not project.var.exists()
 
 
+@pytest.mark.slow
 def test_a_published_release_is_the_public_table_and_is_not_paid_again(released):
     name = declared(released, "OdRelease", ATTRIBUTES)
     before = states(released.var)

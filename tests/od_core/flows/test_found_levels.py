@@ -213,6 +213,7 @@ def plan_of(
 PROMISES = [("2", "1e-2"), ("8", "1e-6"), ("3", "0.3")]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("order", ["destination", "both"])
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
 @pytest.mark.parametrize("m", [1, 3])

@@ -423,6 +423,7 @@ def test_the_charges_of_segments_and_totals_sum_to_epsilon_exactly(zones, unit, 
             assert queries[0].charge.epsilon * len(names) * (1 - of_all) == total.charge.epsilon * of_all
 
 
+@pytest.mark.representatives("unit0", "unit2")
 @pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[3]])
 def test_the_largest_privacy_loss_of_a_unit_is_the_charge_also_by_segment(unit):
     """Of all trips that a unit may count between two zones, each with a category, as they are counted and measured."""

@@ -119,6 +119,7 @@ def neighbours_of(unit: PrivacyUnit, most: int = MOST) -> set[tuple[Table, Table
     return {pair for table in tables for pair in product(one_entity_more(table), repeat=2)}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("unit", "factor"), [(UNBOUNDED, 1), (BOUNDED, 2)])
 @pytest.mark.parametrize("query", SENSITIVITY)
 def test_one_member_costs_epsilon_in_all_draws_together_and_no_less(unit, factor, query):

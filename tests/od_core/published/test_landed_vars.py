@@ -75,7 +75,9 @@ def test_every_release_of_an_earlier_state_is_verified(var: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["zip file", "tables"])
+@pytest.mark.parametrize(
+    ("var", "lost"), [*zip(VARS, ["tables", "zip file"] * len(VARS), strict=False)], indirect=["var"]
+)
 def test_a_published_release_is_repaired_from_its_own_certificate(var: Path, lost: str) -> None:
     """No declaration is there. Nothing is charged; what was sound or is made again has the certificate of before."""
     before = entries(var)

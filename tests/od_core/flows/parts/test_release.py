@@ -46,9 +46,7 @@ CASES = [("bounded", "destination", "empirical Bayes leaves", cut) for cut in CU
 ]
 
 
-@pytest.mark.representatives(
-    "*-cuts3", "bounded-origin-inftda-*", "unbounded-origin-every node kept-*", "*-mixture-*", "*-auto-*"
-)
+@pytest.mark.representatives("bounded-origin-inftda-*", "unbounded-origin-every node kept-*", "*-mixture-*", "*-auto-*")
 @pytest.mark.parametrize(("neighbours", "tree", "mechanism", "cuts"), CASES)
 def test_the_same_noise_gives_the_same_release(folder, neighbours, tree, mechanism, cuts):
     asked = {"unit": PrivacyUnit("trip", neighbours), "tree": tree, "mechanism": MECHANISMS[mechanism]}

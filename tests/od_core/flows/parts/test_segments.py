@@ -54,7 +54,7 @@ def in_parts_and_in_one_pass(folder: Path, cuts: tuple, **asked) -> PartedReleas
     return assert_alike(folder, plan, plan_of(FLOWS, **asked), counts_by_segment(folder, plan, FLOWS).read_all())
 
 
-@pytest.mark.representatives("three bands", "a noisy total")
+@pytest.mark.representatives("a noisy total")
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_noise_gives_the_same_release(folder, case):
     cuts, segments, changes = CASES[case]
