@@ -22,9 +22,6 @@ SELECT * FROM read_csv({{ quote_literal(file_name(file.source)) }}, columns = {{
 {% set names = file.form.fields -%}
 SELECT
     {% for name in names %}fields[{{ loop.index }}] AS {{ quote_identifier(name) }}, {% endfor %}
-    {% for name, parts in file.form.joined %}
-    {% for part in parts %}fields[{{ names.index(part) + 1 }}]{{ " || " if not loop.last }}{% endfor %} AS {{ quote_identifier(name) }},
-    {% endfor %}
 FROM (
     SELECT CASE WHEN len(fields) = {{ names | length }} THEN fields ELSE error('a line with other fields: ' || line) END AS fields
     FROM (

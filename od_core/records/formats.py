@@ -1,4 +1,4 @@
-"""Describe the formats in which records are written: tables, and the files of ISTAT, LODES, NOMIS and TLC.
+"""Describe the formats in which records are written: tables, and files that agencies and operators publish.
 
 A format says which columns a file has, and which of its rows are records of a release. The formats, with what their
 files look like and where that is published, are data in ``formats.yaml``. This module reads no record.
@@ -183,7 +183,7 @@ def quote_column_name(name: ColumnName) -> str:
     return " or ".join(map(repr, name[:3])) + (", or another published name" if len(name) > 3 else "")
 
 
-Container = Literal["named", "csv", "parquet", "lines", "stored"]
+Container = Literal["named", "csv", "parquet", "lines", "json", "stored"]
 Encoding = Literal["utf-8", "latin-1", "utf-16"]
 OutsidePeriod = Literal["refuse", "drop"]
 Timestamps = Literal["utc", "local"]
@@ -198,13 +198,16 @@ class RecordFormat:
 
     Attributes:
         name: name of the reader.
-        container: ``csv``; ``parquet``; ``lines`` of fields separated by blanks, without a header; or ``named``: a
-            table of a DuckDB file if ``table`` is stated, otherwise Parquet if the name of the file ends in .parquet,
-            otherwise CSV. ``stored`` is no file, but a table (:class:`od_core.records.stored_table.StoredTable`).
+        container: ``csv``; ``parquet``; ``lines`` of fields separated by blanks, without a header; ``json``: Parquet if
+            the name of the file ends in .parquet, otherwise JSON; or ``named``: a table of a DuckDB file if ``table``
+            is stated, otherwise Parquet if the name of the file ends in .parquet, otherwise CSV. ``stored`` is no file,
+            but a table (:class:`od_core.records.stored_table.StoredTable`).
         columns: columns to read, unless a declaration names others.
         takes: options that a declaration may state for this format.
-        fields: names of the fields of a line, in order; for ``lines`` only.
-        joined: additional columns, by name, each with the fields that are joined to it; for ``lines`` only.
+        fields: names of the fields of a line, in order, or of an object of JSON; for ``lines`` and ``json`` only.
+        list_name: name of the list of records in an object of JSON, at its top or in its member ``data``.
+        computed: columns that are added or replaced, by name, each with its SQL for DuckDB, in which ``$column`` is the
+            replaced one and ``$NAME`` another one; NULL if the file lacks it. If it lacks all, nothing is computed.
         estimates: columns that look like counts but contain estimates.
         one_row_a_trip: True if each row is known to be one trip when no column of trips is named. If False, a file with
             columns that are not used is refused.
@@ -231,7 +234,8 @@ class RecordFormat:
     columns: RecordColumns
     takes: tuple[Option, ...] = ()
     fields: tuple[str, ...] = ()
-    joined: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    list_name: str | None = None
+    computed: tuple[tuple[str, str], ...] = ()
     estimates: tuple[str, ...] = ()
     one_row_a_trip: bool = False
     has_numbered_zones: bool = False
@@ -281,13 +285,13 @@ class RecordFormat:
         """Encoding of the text, UTF-8 if the format states none."""
         return self.encoding or "utf-8"
 
-    def resolve_container(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines", "stored"]:
+    def resolve_container(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines", "json", "stored"]:
         """Return the kind of a file of this format. It follows from the file's name and the stated options."""
-        if self.container != "named":
-            return self.container
         if self.table is not None:
             return "duckdb"
-        return "parquet" if source.suffix == ".parquet" else "csv"
+        if self.container in ("named", "json") and source.suffix == ".parquet":
+            return "parquet"
+        return "csv" if self.container == "named" else self.container
 
     def refuse_options_of_text(self, source: Path) -> None:
         """Raise OdError if a delimiter or an encoding is stated, and the file is a Parquet file."""
@@ -351,7 +355,10 @@ def _make_options_error(message: str) -> OdError:
 
 def _make_format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
     """Return the format that ``formats.yaml`` states under a name, where tuples are lists, and pairs are mappings."""
-    columns = {column: _convert_to_tuples(names) for column, names in stated.get("columns", {}).items()}
+    columns: dict[str, Any] = {}
+    for name_of_field, names in stated.get("columns", {}).items():
+        point = PointColumns(tuple(names["point"])) if isinstance(names, dict) else None
+        columns[name_of_field] = point or _convert_to_tuples(names)
     not_options = ("text", "columns")  # ``text`` describes the format in the documentation
     options = {option: _convert_to_tuples(value) for option, value in stated.items() if option not in not_options}
     return RecordFormat(name, columns=RecordColumns(**columns), **options)

@@ -543,7 +543,7 @@ def _write_placed_records(
             writer.write_batch(placer.place(batch))
 
 
-_CONTAINER = re.compile(r"(\.(csv|tsv|txt|parquet))?(\.gz)?$", re.IGNORECASE)
+_CONTAINER = re.compile(r"(\.(csv|tsv|txt|json|parquet))?(\.gz)?$", re.IGNORECASE)
 
 
 def refuse_repeated_tables(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
+import io
 import json
 import os
 import re
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
+from string import Template
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
@@ -44,6 +47,7 @@ from od_core.records.formats import (
     make_column_names,
     quote_column_name,
 )
+from od_core.records.json_payload import JsonPayload
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,6 +65,8 @@ _LONGEST_LINE = 2_000_000  # bytes: DuckDB's limit, which is far above any recor
 _PIECE = 1 << 20
 
 _MOST_TITLE_LINES = 50
+
+_RECORDS_AT_ONCE = 500  # of a JSON payload; a route may have thousands of points
 
 FOR_EXCEL = re.compile("(?i)sep=.?")
 """First line of a CSV file that tells Excel the delimiter, which no other program reads."""
@@ -91,7 +97,7 @@ _KINDS, _KINDS_OF_FAULT, _TABLE_LOGS = yaml.safe_load_all(
     Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8")
 )
 PARQUET, WORKBOOK, _DUCKDB = "a Parquet file", "an Excel workbook", "a DuckDB file"
-_GZIP, _ZIP = "compressed with gzip", "a zip archive"
+_GZIP, _ZIP, _JSON = "compressed with gzip", "a zip archive", "JSON"
 
 _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
 
@@ -249,6 +255,7 @@ class RecordFile:
             "parquet": "Parquet",
             "duckdb": "a DuckDB file",
             "lines": f"lines of {len(self.form.fields)} fields",
+            "json": "JSON",
             "csv": f"CSV in {self.form.text_encoding.upper()}",
         }
         message = f"cannot be read as {expected[self.container]}"
@@ -267,10 +274,9 @@ class RecordFile:
             return ": a program has it open to write to it", "wait until that program closes it"
         if "crypt" in text and self.container in ("parquet", "duckdb"):
             return ": it is encrypted", "decrypt it"
-        if self.container in ("csv", "lines"):
-            for words, kind in _KINDS_OF_FAULT.items():
-                if words in text:
-                    return f": {kind}", step
+        for words, kind in _KINDS_OF_FAULT.items():
+            if words in text:
+                return f": {kind}", step
         return "", step
 
     def _advise_on_encoding(self) -> str:
@@ -328,7 +334,8 @@ class RecordFile:
         self.form.refuse_options_of_text(self.source)
         kind = find_file_kind(self.source)
         kind_of_text = _GZIP if is_compressed(self.source) else None
-        expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, kind_of_text)
+        kinds = {"parquet": PARQUET, "duckdb": _DUCKDB, "json": kind_of_text or _JSON}
+        expected = kinds.get(self.container, kind_of_text)
         if kind != expected:
             if kind is None:
                 message, step = f"is not {expected}", "correct its name, or the reader in the declaration"
@@ -337,7 +344,7 @@ class RecordFile:
             if self.form.container != "named" and kind in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
             raise self.make_file_error("OD-FILE-UNREADABLE", message, next_step=step)
-        if self.container in ("csv", "lines"):
+        if self.container in ("csv", "lines", "json"):
             self._refuse_other_encoding()
 
     def _refuse_other_encoding(self) -> None:
@@ -384,6 +391,34 @@ class RecordFile:
             fault = "begins with an empty line, and not with its" if has_lines else "is empty and has no"
             raise self.make_file_error("OD-FILE-UNREADABLE", f"{fault} header line")
         return _SQL["csv"](self, make_column_names(names))
+
+    def read_json_rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+        """Return the fields of the records of a JSON payload, as text. A field that is an object or a list is JSON."""
+        kinds = json.dumps(dict.fromkeys(self.form.fields, "VARCHAR"))
+        schema = pa.schema([("record", pa.string())])
+        reader = pa.RecordBatchReader.from_batches(schema, self._read_json_batches(schema))
+        return connection.from_arrow(reader).project(f"unnest(json_transform(record, {quote_literal(kinds)}))")
+
+    def _read_json_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the JSON of the records of a payload as batches with the one column of a schema."""
+        with open_bytes(self.source) as file, io.TextIOWrapper(file, "utf-8") as text:
+            records = JsonPayload(text).list_records(str(self.form.list_name))
+            while batch := list(islice(records, _RECORDS_AT_ONCE)):
+                yield pa.record_batch([pa.array(batch, pa.string())], schema)
+
+    def compute_columns(self, rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+        """Return rows with the columns that the format computes from others, if the file has one of these."""
+        computed: dict[str, str] = {}
+        for name, sql in self.form.computed:
+            template = Template(sql)
+            named = {part: name if part == "column" else part for part in template.get_identifiers()}
+            found = {part: find_column((column,), rows.columns) for part, column in named.items()}
+            if any(found.values()):
+                parts = {part: quote_identifier(column) if column else "NULL" for part, column in found.items()}
+                computed[find_column((name,), rows.columns) or name] = template.substitute(parts)
+        kept = [quote_identifier(column) for column in rows.columns if column not in computed]
+        added = [f"{sql} AS {quote_identifier(column)}" for column, sql in computed.items()]
+        return rows.project(", ".join(kept + added)) if added else rows
 
     def read_parquet_rows(
         self, connection: duckdb.DuckDBPyConnection
@@ -578,9 +613,11 @@ def open_record_file(
                     relation = file.read_table_rows(connection)
                 case "lines":
                     relation = connection.sql(_SQL["lines"](file))
+                case "json":
+                    relation = file.read_json_rows(connection)
                 case _:
                     relation = connection.sql(file.make_csv_sql())
-            yield OpenFile(source, form, relation, connection, unstated)
+            yield OpenFile(source, form, file.compute_columns(relation), connection, unstated)
     except list_reading_errors() as error:
         raise_without_context(file.make_unreadable_file_error(error))
 
@@ -632,4 +669,5 @@ def is_header(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
 def has_header(source: Path, form: RecordFormat) -> bool:
     """Return whether the first line of a CSV file is certainly a header. Raises OdError if it cannot be read."""
     with open_record_file(source, form) as file:
-        return is_header(file.relation.columns, file.relation.limit(_FIRST_ROWS).fetchall())
+        rows = file.relation.limit(_FIRST_ROWS).project("CAST(COLUMNS(*) AS VARCHAR)")
+        return is_header(file.relation.columns, rows.fetchall())

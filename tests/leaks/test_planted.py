@@ -258,12 +258,17 @@ def a_duckdb_file(path: Path) -> None:
 FIELDS = " ".join([ZONE, USER, str(COUNT)])
 TEXT = planted().to_csv(index=False)
 UTF_16 = TEXT.encode("utf-16")
+MDS = {"reader": "mds", "columns": {"origin": "trip_id", "destination": "vehicle_id", "date": "device_id"}}
 READERS: dict[str, tuple[dict[str, Any], Callable[[Path], object]]] = {
     "a line of other fields": ({"reader": "istat"}, lambda path: path.write_text(f"S 1 {FIELDS}\n")),
     "lines that are no text": ({"reader": "istat"}, lambda path: path.write_bytes(b"S %b \xff" % FIELDS.encode())),
     "a record for a header": ({"reader": "nomis"}, lambda path: path.write_text(FIELDS.replace(" ", ",") + "\n")),
     "records of others": ({"reader": "lodes"}, lambda path: path.write_text(TEXT)),
     "text for Parquet": ({"reader": "tlc"}, lambda path: path.write_text(TEXT)),
+    "JSON of others": (MDS, lambda path: path.write_text(json.dumps({ZONE: [{USER: FIELDS}]}))),
+    "a cut JSON file": (MDS, lambda path: path.write_text(f'{{"trips": [{{"trip_id": "{USER}"')),
+    "no JSON": (MDS, lambda path: path.write_text(f'{{"trips": [{{"trip_id": {USER} "{FIELDS}"}}]}}')),
+    "JSON in Latin-1": (MDS, lambda path: path.write_bytes(b'{"trips": [{"trip_id": "%b \xe9"}]}' % FIELDS.encode())),
     "a cut gzip file": ({}, lambda path: path.write_bytes(gzip.compress(TEXT.encode())[:-100])),
     "half a sign": ({"encoding": "utf-16"}, lambda path: path.write_bytes(UTF_16[:-1] + b"\xd8\x00\xd8")),
     "another delimiter": ({"delimiter": ";"}, lambda path: path.write_text(TEXT)),

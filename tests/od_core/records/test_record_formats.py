@@ -152,7 +152,7 @@ def refused(target, source, published: Published, columns: RecordColumns | None 
     return error.value
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"istat"}))
+@pytest.mark.parametrize("name", sorted(PUBLISHED.keys() - {"istat"}))
 def test_a_renamed_column_is_refused_with_those_that_are_there(tmp_path, target, name):
     published = PUBLISHED[name]
     published.write(tmp_path / published.file, rows(published))
