@@ -113,7 +113,7 @@ def dry_run(
 def _write_records(declared: Series[P, G], period: Period, records: pd.DataFrame | None) -> Path:
     """Write records, or made-up ones, to a confidential file that the declared reader reads, and return its path."""
     container = declared.record_format.container
-    if container == "lines":
+    if container == "lines" or (container == "json" and records is None):
         message = f"no file of reader {declared.trips.reader!r} is made up"
         raise _make_testing_error(message, "give the path of a file")
     table = invent_records(declared, period) if records is None else records

@@ -61,7 +61,7 @@ from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
-from od_core.records.formats import RecordColumns, RecordFormat, find_column, quote_column_name
+from od_core.records.formats import PointColumns, RecordColumns, RecordFormat, find_column, quote_column_name
 from od_core.records.load import find_likely_count_columns, has_dates, has_no_repeated_pair, list_unused_columns
 from od_core.records.open_file import has_header, is_header, read_column_types
 from od_core.records.zone_lists import read_zones
@@ -139,7 +139,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if records is None:
         return
     name = getattr(records.columns, "user" if flag == "column" else ROLES[flag])
-    if not name:
+    if not name or isinstance(name, PointColumns):  # the columns of coordinates are checked when records are counted
         return
     column = find_column(name, list(records.schema))
     if column is None:

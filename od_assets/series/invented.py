@@ -173,10 +173,9 @@ def write_invented_records(
 
 def _refuse_unsupported(series: Series[Any, Any], file: Path) -> None:
     """Raise OdError, which names it, for an option of a declaration for which no records are invented."""
-    container = series.record_format.resolve_container(file)
     unsupported = {
-        f"reader: {series.trips.reader}": container == "lines",
-        "table (of a DuckDB file)": container == "duckdb",
+        f"reader: {series.trips.reader}": series.record_format.container in ("lines", "json"),
+        "table (of a DuckDB file)": series.record_format.resolve_container(file) == "duckdb",
         f"engine: {getattr(series, 'stated_engine', None)}": not series.records_are_here,
         "files at an address": "://" in series.trips.files,
         "a table of a store": series.stored_table is not None,

@@ -514,6 +514,7 @@ class Series(Named, Generic[P, G]):
             | list_given_options(
                 ledger=True,
                 many_trips_a_row=self.record_format.columns.trips,
+                points=self.record_format.columns.has_points,
                 trips_asset=self.trips.asset,
                 stored_table=self.stored_table,
                 arrivals=self.arrivals,

@@ -128,6 +128,10 @@ def test_a_file_that_arrives_while_records_are_invented_stays(empty, monkeypatch
     ("changes", "said"),
     [
         ({"trips": {"files": "{period}.txt", "reader": "istat"}}, "reader: istat"),
+        (
+            {"trips": {"files": "{period}.json", "reader": "mds", "columns": {"origin": "a", "destination": "b"}}},
+            "reader: mds",
+        ),
         ({"trips": {"files": "a.duckdb", "table": "b", "columns": {"date": "c"}}}, "table .of a DuckDB file."),
         ({"possible": {"within_zone": False}}, "possible"),
         ({"known": {"file": "a.csv", "level": "zone", "side": "origin", "error": "0.1"}}, "known"),

@@ -35,6 +35,22 @@ def test_a_row_is_one_trip_or_it_holds_trips(project, trips, most):
         ).require_valid()
 
 
+def test_a_reader_of_coordinates_needs_boundaries_or_columns_of_codes(project):
+    """The starts of trips may be counted as one hierarchy, too."""
+    for make in (project.component, project.counts):
+        with pytest.raises(OdError, match=r"OD-CONFIG.*records with coordinates need the boundaries of the zones"):
+            make(trips={"files": "{period}", "reader": "mds"}).require_valid()
+    codes = {"origin": "start_stop", "destination": "end_stop"}
+    component = project.component(trips={"files": "{period}", "reader": "mds", "columns": codes})
+    assert component.require_valid().columns == RecordColumns(**codes, date="start_time")
+
+
+def test_boardings_are_counts_of_one_hierarchy(project):
+    trips = {"files": "{period}.txt", "reader": "gtfs_ride"}
+    settings = project.counts(trips=trips | {"columns": {"count": "alightings"}}).require_valid()
+    assert settings.columns == RecordColumns("stop_id", None, date="service_date", trips="alightings")
+
+
 def test_other_kinds_of_releases_take_the_columns_of_a_reader(project):
     """Its origins and dates are the groups, and its ends the places; but rows of many trips are not rows of one."""
     tlc = {"files": "{period}.parquet", "reader": "tlc"}

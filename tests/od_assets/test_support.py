@@ -211,6 +211,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         "groups_share": {"groups_share": "1/5", "trips__columns": {"area": "zone", "group": "taxi"}},
         "group_list": {"groups": {"file": "taxis.csv"}, "trips__columns": {"group": "taxi"}},
         "many_trips_a_row": {"trips__reader": "lodes"},
+        "points": {"trips__reader": "mds"},
         "trips_asset": {"trips__asset": "raw"},
         "stored_table": {"trips__files": "", "trips__delta": {"path": "trips"}, "trips__columns__date": "date"},
         "arrivals": {"arrivals": {}},
@@ -283,7 +284,16 @@ def choices(kind: str) -> list[str]:
         sizes = ["estimated_top_code", "top_code", "brackets", "sorted_sizes", "groups_share"]
         return [*pure, "named_mechanism", "mechanism_options", *sizes]
     uses = ["ledger", "intervals", "assisted"]
-    others = {"named_mechanism", "mechanism_options", "map", "many_trips_a_row", "no_delta", "empirical_bayes", "u"}
+    others = {
+        "named_mechanism",
+        "mechanism_options",
+        "map",
+        "many_trips_a_row",
+        "points",
+        "no_delta",
+        "empirical_bayes",
+        "u",
+    }
     others |= {"found", "inftda_stability"}  # in no declaration
     others |= {"estimated_top_code", "top_code", "brackets", "sorted_sizes", "groups_share", "group_list"}
     chosen = ("unit", "budget", "mechanism", "table", "records", "formats")

@@ -1,6 +1,7 @@
 """A first declaration: what is asked, what is shown, what is written; and nothing where it does not fit."""
 
 import itertools
+import json
 import math
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+import shapely
 import yaml
 
 from od_assets.cli.app import app
@@ -25,6 +27,7 @@ from od_core.privacy.domain import compute_largest_rho
 from tests.od_assets.canary import ZONE
 from tests.od_assets.cli.commands import command, printed, stated
 from tests.od_assets.conftest import ATTRIBUTES, ZONES, Project, records
+from tests.od_core.records.mobility_feeds import make_mds
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
@@ -454,6 +457,27 @@ def test_counts_by_one_hierarchy_are_declared(empty, typed):
     said = typed(**answers | {"area": "area\ncode", "count": "m\nn"})
     assert written(empty) == files
     assert not any(each in said for each in ("Column of origins", "Column of destinations", "numbers of trips"))
+
+
+def test_answers_of_mds_are_declared_by_their_reader(empty):
+    """Their coordinates are one place; without the reader, JSON is refused, and the reader is named."""
+    (empty.root / "2001-01.json").write_text(make_mds([((0.5, 0.5), (1.5, 0.5), 978_350_400_000)]))
+    squares = {"Z00": shapely.box(0, 0, 1, 1), "Z01": shapely.box(1, 0, 2, 1)}
+    features = [
+        {"type": "Feature", "properties": {"zone": zone}, "geometry": json.loads(shapely.to_geojson(square))}
+        for zone, square in squares.items()
+    ]
+    collection = {"type": "FeatureCollection", "features": features}
+    (empty.root / "zones.geojson").write_text(json.dumps(collection))
+    given: dict[str, Any] = {"records": "{period}.json", "date": None, "time_zone": "Europe/Rome"}
+    boundaries = "geography.boundaries={zone: zones.geojson}"
+    result = init(**given, reader="mds", set=boundaries)
+    assert result.exit_code == 0, result.exception
+    assert "Used columns of 2001-01.json: start_lng (VARCHAR), start_lat (VARCHAR)" in result.stdout.replace("\n", "")
+    declared = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
+    assert declared["trips"] == {"files": "{period}.json", "reader": "mds"}
+    with pytest.raises(OdError, match=r"OD-FILE-UNREADABLE: .* is JSON .*write reader: mds"):
+        raise init(**given, name="other").exception
 
 
 @pytest.mark.parametrize("unsaid", ["n", ""])
