@@ -1,8 +1,10 @@
 """Every declaration in ``examples``: from files in the layout that its agency publishes to a published release.
 
-The files of TLC, LODES, ISTAT and NOMIS are made here, to the published layouts (``tests/od_core/records/published``).
+The files of TLC, LODES, ISTAT and NOMIS, of MDS and of GTFS-ride are made here, to the published layouts
+(``tests/od_core/records/published`` and ``mobility_feeds``).
 """
 
+import datetime
 import gzip
 import json
 import shutil
@@ -10,18 +12,21 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import shapely
 from deltalake import write_deltalake
 
 from od_assets.components import OdCounts, OdRelease
 from od_assets.series.reading import read_component_type, read_declaration
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
+from tests.od_core.records.mobility_feeds import make_gtfs_ride, make_mds
 from tests.od_core.records.published import nomis_2021, write_istat, write_lodes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -154,6 +159,54 @@ def admissions(folder: Path) -> Pairs:
     return Counter({(code, "all"): number for code, number in numbers.items()})
 
 
+def scooters(folder: Path) -> Pairs:
+    """Answers of /trips of both versions, and one without trips; trips that start in other months are dropped."""
+    names = ["Harbour", "Hill", "Park", "Station"]
+    squares = {name: shapely.box(number, 45, number + 1, 46) for number, name in enumerate(names)}
+    features = [
+        {"type": "Feature", "properties": {"neighbourhood": name}, "geometry": json.loads(shapely.to_geojson(square))}
+        for name, square in squares.items()
+    ]
+    collection = json.dumps({"type": "FeatureCollection", "features": features})
+    (folder / "neighbourhoods.geojson").write_text(collection)
+    table = {"district": ["North", "North", "South", "South"], "neighbourhood": names}
+    pd.DataFrame(table).to_csv(folder / "neighbourhoods.csv", index=False)
+    begins, ends = (
+        int(datetime.datetime(year, month, 1, tzinfo=ZoneInfo("America/Los_Angeles")).timestamp() * 1000)
+        for year, month in ((2026, 1), (2026, 2))
+    )
+    pairs = random_pairs(names)
+    ends_of_trips = [
+        ((names.index(origin) + 0.5, 45.25), (names.index(destination) + 0.125, 45.75))
+        for (origin, destination), n in pairs.items()
+        for _ in range(n)
+    ]
+    trips = [(*points, (begins, ends - 1)[number % 2]) for number, points in enumerate(ends_of_trips)]
+    trips += [(*points, (begins - 1, ends)[number % 2]) for number, points in enumerate(ends_of_trips[:500])]
+    (folder / "2026-01").mkdir()
+    for name, chosen, version in (("a.json", trips[::2], 2), ("b.json", trips[1::2], 1), ("c.json", [], 2)):
+        (folder / "2026-01" / name).write_text(make_mds(chosen, version))
+    return pairs
+
+
+def boardings(folder: Path) -> Pairs:
+    """The stops of a GTFS feed; a row without counts and a cancelled stop add nothing."""
+    numbers = {"S1": 300, "S2": 40, "S3": 900}
+    stops = {
+        "stop_id": list(numbers),
+        "stop_name": "a, b",
+        "stop_lat": 44.6,
+        "stop_lon": -123.1,
+        "zone_id": ["1", "1", "2"],
+    }
+    pd.DataFrame(stops).to_csv(folder / "stops.csv", index=False)
+    rows = [(stop, f"202601{day:02}", n // 10, "0") for stop, n in numbers.items() for day in range(1, 31, 3)]
+    rows += [("S1", "20260131", "", "0"), ("S2", "20260131", 7, "1")]
+    (folder / "2026-01").mkdir()
+    (folder / "2026-01" / "board_alight.txt").write_text(make_gtfs_ride(rows), newline="")
+    return Counter({(stop, "all"): n for stop, n in numbers.items()})
+
+
 def lakehouse(folder: Path) -> Pairs:
     """A month ends at midnight in Berlin, which is an hour earlier in UTC."""
     zones = ["A1", "A2", "B1"]
@@ -178,6 +231,8 @@ WRITTEN = {
     "bike_share": Example("2026-W01", "2026-W01-1", bikes),
     "lakehouse_trips": Example("2026-01", "2026-01", lakehouse),
     "hospital_admissions": Example("2026-01", "2026-01", admissions),
+    "scooter_trips": Example("2026-01", "2026-01", scooters),
+    "bus_boardings": Example("2026-01", "2026-01", boardings),
 }
 
 
