@@ -141,7 +141,7 @@ def test_given_records_are_run_again_and_nothing_confidential_is_left(project, t
         [folder] = elsewhere.glob(".dry_run-*")
         held = [*folder.rglob("given/*"), *(folder / "confidential").parents]
         modes.extend((path.parent.name, path.stat().st_mode) for path in held[:2])
-        load(series, period, target, *given)
+        return load(series, period, target, *given)
 
     monkeypatch.setattr(assets, "load_period", look)
     old = os.umask(0)
