@@ -51,12 +51,18 @@ def as_mapping(answer: str) -> Any:
     return mapping
 
 
+def as_place(answer: str) -> str | list[str]:
+    """Return the columns of coordinates in ``lon,lat``, or the one of points in ``[point]``; else a column of codes."""
+    return as_list(answer.strip("[]")) if "," in answer or answer.startswith("[") else answer
+
+
 READERS: Mapping[str, Callable[[str], object]] = {
     "text": str,
     "list": as_list,
     "yaml": as_yaml,
     "number": as_number,
     "mapping": as_mapping,
+    "place": as_place,
 }
 """Functions that return the value of an answer, by the name that a question gives."""
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Self, TypeVar
@@ -36,6 +36,7 @@ from od_assets.cli.declare import (
     Fields,
     as_list,
     as_number,
+    as_place,
     format_yaml_block,
     make_file_attributes,
     make_release_attributes,
@@ -48,7 +49,7 @@ from od_assets.project import find_current_project
 from od_assets.resources.arrivals import list_record_files
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import choose_period_to_plan
-from od_assets.series.flows import CountedRecords, SegmentSection, Trips
+from od_assets.series.flows import CountedRecords, SegmentSection, Trips, parse_place
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, draft_missing_warehouse, parse_declaration, read_declared_series
 from od_assets.series.section import Section, describe_first_fault
@@ -61,8 +62,14 @@ from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
-from od_core.records.formats import PointColumns, RecordColumns, RecordFormat, find_column, quote_column_name
-from od_core.records.load import find_likely_count_columns, has_dates, has_no_repeated_pair, list_unused_columns
+from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, find_column, list_names, quote_column_name
+from od_core.records.load import (
+    find_likely_count_columns,
+    has_dates,
+    has_no_repeated_pair,
+    hold_degrees,
+    list_unused_columns,
+)
 from od_core.records.open_file import has_header, is_header, read_column_types
 from od_core.records.zone_lists import read_zones
 from od_core.registry import refuse_unknown
@@ -72,6 +79,12 @@ _PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
 
 ROLES = {flag: flag for flag in ("origin", "destination", "date", "trips")} | {"area": "origin", "count": "trips"}
 """Field of :class:`RecordColumns` that each option for a column of its own names."""
+
+_PLACES = ("area", "origin", "destination")
+"""Options for the column of codes of a place, or for the columns of its coordinates."""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+"""A word of the name of a column, such as ``start`` and ``lon`` in ``start_lon`` and ``startLon``."""
 
 _KINDS = dict(zip(("flows", "counts"), RELEASES, strict=False))
 """Types of the components of the kinds of releases that can be declared by questions."""
@@ -133,31 +146,45 @@ def _add_field_hint(error: OdError) -> OdError:
 def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     """Raise OdError if the newest file of records lacks the column of a flag, or if another flag has it.
 
-    The column of dates must have one among the first records, as a release would read it.
+    The column of dates must have one among the first records, as a release would read it, and columns of longitude and
+    latitude must have degrees.
     """
+    if flag in _PLACES:
+        parse_place(as_place(answers[flag]))  # raises for other than one or two columns of coordinates
     records = _find_newest_records(answers, fields)
     if records is None:
         return
-    name = getattr(records.columns, "user" if flag == "column" else ROLES[flag])
-    if not name or isinstance(name, PointColumns):  # the columns of coordinates are checked when records are counted
-        return
-    column = find_column(name, list(records.schema))
-    if column is None:
-        message = f"{records.source.name} has no column {quote_column_name(name)}"
-        if records.may_show:
-            message += f"; it has {', '.join(records.schema)}"
-        raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
-    for other in answers:
-        is_other_role = flag in ROLES and other in ROLES and other != flag
-        if is_other_role and getattr(records.columns, ROLES[other]) == name:
+    place = getattr(records.columns, "user" if flag == "column" else ROLES[flag])
+    names = list_names(place) if place else ()
+    found = [_require_column(records, flag, name) for name in names]
+    others = [other for other in answers if flag in ROLES and other in ROLES and other != flag]
+    for other, name in product(others, names):
+        if name in list_names(getattr(records.columns, ROLES[other])):
             step = f"give --{flag} or --{other} and the name of another column"
             message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
             raise OdError("OD-INIT-COLUMN", message, next_step=step)
-    if flag == "date":
-        _refuse_dateless_records(records, name, column)
+    if flag == "date" and names:
+        _refuse_dateless_records(records, names[0], found[0])
+    if len(found) == 2 and not hold_degrees(records.source, found[0], found[1], records.form):
+        raise OdError(
+            "OD-TRIPS-COORDINATE",
+            f"columns {place} of {records.source.name} hold no longitudes and latitudes in degrees",
+            next_step=f"give --{flag} and the column of longitude before that of latitude, in WGS 84 (EPSG:4326)",
+        )
 
 
-def _refuse_dateless_records(records: _Records, name: str, column: str) -> None:
+def _require_column(records: _Records, flag: str, name: ColumnName) -> str:
+    """Return the name of a column as the file of records writes it. Raises OdError, which names a flag, without it."""
+    column = find_column(name, list(records.schema))
+    if column is not None:
+        return column
+    message = f"{records.source.name} has no column {quote_column_name(name)}"
+    if records.may_show:
+        message += f"; it has {', '.join(records.schema)}"
+    raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
+
+
+def _refuse_dateless_records(records: _Records, name: ColumnName, column: str) -> None:
     """Raise OdError if a column of a file of records, declared by a name, has no date among the first records."""
     try:
         is_fit = has_dates(records.source, column, records.form)
@@ -354,13 +381,42 @@ def _find_column_by_word(answers: Answers, fields: Fields, *words: str) -> str:
     records = _find_newest_records(answers, fields)
     if records is None or not records.may_show:
         return ""
-    answered = {answers.get(flag) for flag in (*ROLES, "column")}
+    answered = {name for flag in (*ROLES, "column") for name in as_list(answers.get(flag, ""))}
     words_of = {name: re.split(r"[^a-z\d]+", name.casefold()) for name in records.schema if name not in answered}
     for word in words:  # the first words fit best
         for name, words_of_name in words_of.items():
             if word in words_of_name:
                 return name
     return ""
+
+
+def _find_point_columns(answers: Answers, fields: Fields, *sides: str) -> str:
+    """Return columns of the longitude and the latitude of a side, such as ``start_lon,start_lat``, or "".
+
+    The two differ by one word, and hold degrees. A column whose whole name is that of the side has codes, and fits
+    better. Without ``sides``, the columns are the first ones of any place.
+    """
+    records = _find_newest_records(answers, fields)
+    if records is None or not records.may_show or {*sides} & {name.casefold() for name in records.schema}:
+        return ""
+    latitudes: dict[tuple[str, ...], str] = {}
+    longitudes: dict[tuple[str, ...], str] = {}
+    for name in records.schema:
+        words = [word.casefold() for word in _WORD.findall(name)]
+        for columns, axis in ((longitudes, {"longitude", "lon", "lng", "long"}), (latitudes, {"latitude", "lat"})):
+            if axis & {*words} and (not sides or {*sides} & {*words}):
+                columns.setdefault(tuple(word for word in words if word not in axis), name)
+    for place, longitude in longitudes.items():
+        latitude = latitudes.get(place)
+        if latitude is not None and hold_degrees(records.source, longitude, latitude, records.form):
+            return f"{longitude},{latitude}"
+    return ""
+
+
+def _has_points(answers: Answers, fields: Fields) -> bool:
+    """Return whether the records are declared to have coordinates."""
+    columns = make_release_attributes(answers, fields).get("trips", {}).get("columns", {})
+    return any(isinstance(place, list) for place in columns.values())
 
 
 def _suggest_levels(answers: Answers, fields: Fields) -> str:
@@ -498,6 +554,20 @@ def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
 
+def _refuse_absent_boundaries(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the file of boundaries cannot be read, or if records with coordinates need one."""
+    if answers["boundaries"]:
+        fault = find_file_fault(find_current_project().root / answers["boundaries"])
+        code = "OD-FILE-MISSING"
+    else:
+        is_stated = any(place.startswith("geography.boundaries") for place in fields)
+        is_needed = _has_points(answers, fields) and not is_stated
+        fault = "records with coordinates need the boundaries of zones" if is_needed else None
+        code = "OD-INIT-FLAG"
+    if fault is not None:
+        raise OdError(code, fault, next_step="give --boundaries and the path of a public file of polygons of the zones")
+
+
 def _refuse_invalid_periods(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the length and the first and last period given so far do not fit together."""
     last = Period(answers["last"]) if "last" in answers else None
@@ -517,6 +587,8 @@ def _find_zone_column_by_start(answers: Answers, fields: Fields, *starts: str) -
 
 FOUND: dict[str, Callable[..., object]] = {
     "named": _find_column_by_word,
+    "points": _find_point_columns,
+    "has_points": _has_points,
     "unused": _list_unused_record_columns,
     "levels_found": _suggest_levels,
     "absent": list_absent_levels,
@@ -543,6 +615,7 @@ CHECKS_OF_FILES: dict[str, _Check] = {
     "reader": refuse_unreadable_records,
     **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
     "zones": _refuse_absent_zones,
+    "boundaries": _refuse_absent_boundaries,
 }
 """Functions that raise OdError for an answer that does not fit the files or the other questions, by flag."""
 
@@ -575,6 +648,7 @@ CHECKS_OF_VALUES: dict[str, _Check] = {
     "prefixes": refuse_unfit_levels,
     "names": refuse_unfit_zones,
     "coordinates": refuse_unfit_zones,
+    "boundaries_code": refuse_unfit_zones,
 }
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 

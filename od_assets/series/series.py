@@ -146,13 +146,13 @@ class Zones(Section):
     def map_boundaries_by_level(cls, value: Any, field: ValidationInfo) -> Any:
         """Return boundaries by level: those of the zones alone may be written without the name of their level.
 
-        A file alone, of some level, has codes in a property that is called as the level.
+        A file without ``code`` has codes in a property that is called as the level.
         """
         if not isinstance(value, dict):
             return value
         levels = field.data.get("levels")
-        if levels and value and {*value} <= {*ZoneBoundaries.model_fields} - {*levels}:
-            value = {levels[-1]: value}
+        if levels and "file" in value and {*value} <= {*ZoneBoundaries.model_fields} - {*levels}:
+            value = {levels[-1]: value if "code" in value else value["file"]}
         return {name: {"file": part, "code": name} if isinstance(part, str) else part for name, part in value.items()}
 
     @cached_property

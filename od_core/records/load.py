@@ -428,15 +428,30 @@ def find_likely_count_columns(source: Path, columns: list[str], form: RecordForm
 def has_no_repeated_pair(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
     """Confidential: return whether no pair of places occurs twice in the first rows, as in a table of flows.
 
-    Return False for less than ``_MANY_ROWS`` rows. The file must have the columns of codes. Raises OdError if it cannot
-    be read.
+    Return False for less than ``_MANY_ROWS`` rows, and for points, which hardly ever occur twice. The file must have
+    the columns of codes. Raises OdError if it cannot be read.
     """
+    if columns.has_points:
+        return False
     with open_record_file(source, form) as file:
         places = list(columns.codes.values())[:2]  # origin and destination, or the one place of counts
         own = [str(find_column(name, list(file.types))) for place in places for name in list_names(place)]
         names = ", ".join(map(quote_identifier, own))
         rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({names}))")
     return rows >= _MANY_ROWS and pairs == rows
+
+
+def hold_degrees(source: Path, longitude: str, latitude: str, form: RecordFormat) -> bool:
+    """Confidential: return whether most of the first values of two columns can be a longitude and a latitude.
+
+    The columns are named as in the file, and hold numbers or their texts. Raises OdError if it cannot be read.
+    """
+    fits = [
+        f"2 * count_if(abs(TRY_CAST({quote_identifier(name)}::VARCHAR AS DOUBLE)) <= {most}) >= count(*)"
+        for name, most in ((longitude, 180), (latitude, 90))
+    ]
+    with open_record_file(source, form) as file:
+        return all(_aggregate_first_rows(file, *fits))
 
 
 def _aggregate_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:

@@ -70,6 +70,7 @@ def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounde
     ("declared", "read"),
     [
         ({"file": "z.json", "code": "id"}, {"zone": ("z.json", "id")}),
+        ({"file": "z.json"}, {"zone": ("z.json", "zone")}),
         ({"region": "r.json"}, {"region": ("r.json", "region")}),
         (
             {"region": {"file": "r.json", "code": "id"}, "zone": "z.json"},
@@ -86,7 +87,6 @@ def test_boundaries_are_declared_for_zones_or_by_level(declared, read):
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
-        ({"file": "z.json"}, "code: Field required"),
         ({"region": {"file": "r.json", "kode": "id"}}, "region.kode: .*code"),
         ("r.json", "boundaries: "),
     ],

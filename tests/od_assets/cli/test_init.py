@@ -15,10 +15,11 @@ import pandas as pd
 import pytest
 import shapely
 import yaml
+from shapely.geometry import box, mapping
 
 from od_assets.cli.app import app
 from od_assets.cli.declare import QUESTIONS, format_yaml_block
-from od_assets.cli.new_declaration import ROOM, describe_records, describe_zones
+from od_assets.cli.new_declaration import ROOM, describe_records, describe_zones, evaluate_expression
 from od_assets.interrupts import Interrupted
 from od_assets.series.reading import read_declared_series
 from od_core import PrivacyUnit
@@ -314,6 +315,83 @@ def test_the_columns_of_the_files_are_offered(empty, typed):
     assert yaml.safe_load(written(empty)["domains/mine.yaml"])["column"] == "device_id"
 
 
+def write_boundaries(project: Project, code: str) -> None:
+    """Write squares of one degree: the zone number k in the list reaches from longitude k to k + 1."""
+    listed = pd.read_csv(project.root / "zones.csv", dtype=str)["zone"]
+    squares = {zone: mapping(box(number, 0, number + 1, 1)) for number, zone in enumerate(listed)}
+    features = [{"type": "Feature", "properties": {code: zone}, "geometry": each} for zone, each in squares.items()]
+    (project.root / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+
+
+@pytest.mark.parametrize(
+    ("origin", "destination"),
+    [
+        ("start_lon,start_lat", "end_lon,end_lat"),
+        ("Pickup Centroid Longitude,Pickup Centroid Latitude", "Dropoff Centroid Longitude,Dropoff Centroid Latitude"),
+    ],
+)
+def test_columns_of_coordinates_are_offered_and_need_boundaries(empty, typed, origin, destination):
+    """The same by options; the columns stand in any order among others with the same words."""
+    names = ["start_station_id", *origin.split(",")[::-1], *destination.split(",")[::-1], "end_station", "start_time"]
+    records = f"{','.join(names)}\n" + 200 * "s1,0.5,1.5,0.5,2.5,s2,2001-01-03\n"
+    (empty.root / "2001-01.csv").write_text(records)
+    write_boundaries(empty, "id")
+    found = {"date": "", "trips": "none", "one_row_a_trip": "yes"}
+    said = typed(**found, boundaries="\nzones.json\nzones.geojson", boundaries_code="zone\nid")
+    assert "records with coordinates need the boundaries of zones" in said
+    assert "there is no file zones.json" in said
+    files = written(empty)
+    declared = yaml.safe_load(files["mine/defs.yaml"])["attributes"]
+    columns = {"origin": origin.split(","), "destination": destination.split(","), "date": "start_time"}
+    assert declared["trips"]["columns"] == columns
+    assert declared["geography"]["boundaries"] == {"zone": {"file": "zones.geojson", "code": "id"}}
+    start_again(empty)
+    given = {"origin": origin, "destination": destination, "date": "start_time", "one_row_a_trip": "true"}
+    refused = init(**given).exception
+    assert isinstance(refused, OdError)
+    assert (refused.code, "--boundaries" in refused.next_step) == ("OD-INIT-FLAG", True)
+    result = init(**given, boundaries="zones.geojson", boundaries_code="id")
+    assert result.exit_code == 0, result.exception
+    assert written(empty) == files
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "offered"),
+    [
+        ("start_lon,start_lat,origin", "1,2,Z00", "origin"),
+        ("start_lon,start_lat,from_zone", "500000,4000000,Z00", "from_zone"),
+        ("start_lon,start_lat,from_zone", "1,100,Z00", "from_zone"),
+        ("start_lon,start_lat,from_zone", "east,north,Z00", "from_zone"),
+        ("start_lon,end_lat,from_zone", "1,2,Z00", "from_zone"),
+        ("lon,lat,from_zone", "1,2,Z00", "from_zone"),
+        ("start_lon,start_lat,from_zone", "-180,90,Z00", "start_lon,start_lat"),
+        ("start_lng,start_lat,from_zone", "1,2,Z00", "start_lng,start_lat"),
+        ("startLatitude,startLongitude,from_zone", "1,2,Z00", "startLongitude,startLatitude"),
+        ("origin_lon,origin_lat,x", "1,2,Z00", "origin_lon,origin_lat"),
+        ("lat_from,lon_from,x", "1,2,Z00", "lon_from,lat_from"),
+    ],
+)
+def test_columns_of_coordinates_are_offered_only_with_degrees_and_without_codes(empty, header, row, offered):
+    (empty.root / "2001-01.csv").write_text(f"{header},w\n" + 3 * f"{row},y\n")
+    offers = next(question.offers for question in QUESTIONS if question.flag == "origin")
+    assert evaluate_expression(offers, {"kind": "flows", "records": "{period}.csv"}, {}) == offered
+
+
+def test_coordinates_of_counts_and_points_in_one_column_are_declared(empty):
+    (empty.root / "2001-01.csv").write_text("lon,lat,day\n" + 3 * "0.5,0.5,2001-01-03\n")
+    offers = next(question.offers for question in QUESTIONS if question.flag == "area")
+    assert evaluate_expression(offers, {"kind": "counts", "records": "{period}.csv"}, {}) == "lon,lat"
+    write_boundaries(empty, "zone")
+    for place in ("lon,lat", "[lon]"):
+        assert (
+            init(kind="counts", area=place, date="day", one_row_a_trip="true", boundaries="zones.geojson").exit_code
+            == 0
+        )
+        declared = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
+        assert declared["trips"]["columns"]["area"] == place.strip("[]").split(",")
+        start_again(empty)
+
+
 def test_what_does_not_apply_is_not_asked(empty, typed):
     records()[["origin", "destination"]].to_csv(empty.root / "all.csv", index=False)
     said = typed(records="all.csv", date="none", first="2001-01--2001-03", every="single")
@@ -329,6 +407,10 @@ def test_what_does_not_apply_is_not_asked(empty, typed):
         ("records", "{perod}.csv", "there is no file {perod}.csv; similar names that exist: '{period}.csv'"),
         ("records", "  ", "An answer is needed here"),
         ("origin", "from", "2001-01.csv has no column 'from'; it has date, origin, destination"),
+        ("origin", "origin,lat", "2001-01.csv has no column 'lat'"),
+        ("origin", "a,b,c", "a place has two columns, of longitude and latitude, or one column of points"),
+        ("origin", "origin,date", "columns 'origin' and 'date' of 2001-01.csv hold no longitudes and latitudes"),
+        ("destination", "origin,date", "column 'origin' cannot be both origin and destination"),
         ("every", "monthly", "there is no length of periods 'monthly' (did you mean 'month'?): choose one of them."),
         ("epsilon", "one", "epsilon is 'one', which is not a finite number: correct the budget."),
         ("zones", "bad.csv", "bad.csv is separated by semicolons, not by commas"),
