@@ -69,6 +69,7 @@ from od_core import Breakdown, OdError, intopt
 from od_core.errors import format_one_line, remove_address_secrets
 from od_core.files import durable
 from od_core.files.duckdb_session import make_parquet_sql, open_scratch_database
+from od_core.geography.point_location import PointLocator
 from od_core.kernels import make_cache_folder
 from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
 from od_core.ledger.staged_files import Counted, hold_to_input
@@ -81,6 +82,7 @@ from od_core.publication.read_back import read_certified_entries
 from od_core.records.faults import make_zero_padding_sql
 from od_core.records.load import refuse_absent_file
 from od_core.records.open_file import add_file_to_error
+from od_core.records.points import PointPlacer
 
 
 @dataclass(frozen=True)
@@ -728,9 +730,31 @@ def inspect_declaration(name: str, *, is_loaded: bool = False) -> list[Finding]:
         counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
         plan = run_inspection(f"plan of {name}", partial(_refuse_or_describe_charge, series, geography))
         findings += [Finding(f"geography of {name}: {counts}"), plan]
+        if series.columns.has_points:
+            findings.append(run_inspection(f"boundaries of {name}", partial(_describe_boundaries, series, geography)))
     definitions = f"assets and schedules of {name}"
     loaded = Finding(definitions) if is_loaded else run_inspection(definitions, partial(refuse_unloadable, series))
     return [*findings, loaded]
+
+
+def _describe_boundaries(series: Series[P, G], geography: G) -> str:
+    """Return the gaps between zones in words, which may be lakes. Raises OdError as the placing of points does."""
+    placer = PointPlacer(series.columns, (), *series.split_sides(geography))
+    return "; ".join(_describe_gaps(locator) for locator in dict.fromkeys(placer.locators.values()))
+
+
+def _describe_gaps(locator: PointLocator) -> str:
+    """Return the zones without a boundary, and the gaps between the others, in words."""
+    without = _format_first_five(list(map(repr, locator.codes_without_boundary)))
+    stated = f"zones without a boundary, and so without points: {without}; " if without else ""
+    gaps = locator.find_gaps()
+    if not gaps.number:
+        return f"{stated}no gaps between zones"
+    beside = _format_first_five(list(map(repr, gaps.beside_largest)))
+    return (
+        f"{stated}gaps between zones: {gaps.number}, of which slivers: {gaps.slivers}, together {gaps.share:.2g} of the"
+        f" zones' area; the largest is beside {beside}"
+    )
 
 
 def _refuse_or_describe_charge(series: Series[P, G], geography: G) -> str:

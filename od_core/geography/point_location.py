@@ -7,6 +7,7 @@ a point at longitude 180 also lies at -180.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -26,6 +27,27 @@ LARGEST_OVERLAP = 0.001
 """Largest part of a zone that another zone may overlap: borders that were drawn twice differ by so little."""
 
 _DATE_LINE = 180.0
+_ROUNDING = 1e-12
+"""Largest number of square degrees, a hundredth of a square metre, of a gap between equal borders that were rounded."""
+_NEAR = 1e-9
+"""Distance in degrees, a tenth of a millimetre, of what lies beside each other."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The gaps that zones enclose: a lake or an area that is not listed, or a sliver where a border was drawn twice.
+
+    Attributes:
+        number: how many there are.
+        slivers: how many of them are at most :data:`LARGEST_OVERLAP` of each zone beside them.
+        share: their square degrees as a share of those of the zones.
+        beside_largest: codes of the zones beside the largest gap.
+    """
+
+    number: int
+    slivers: int
+    share: float
+    beside_largest: tuple[str, ...]
 
 
 class PointLocator:
@@ -34,6 +56,9 @@ class PointLocator:
     Args:
         codes: codes of the zones.
         boundaries: their boundaries as WKB, in the same order; None for a zone in which no point lies.
+
+    Attributes:
+        codes_without_boundary: codes of the zones in which no point lies.
 
     Raises:
         OdError: no zone has a boundary, a zone has the code :data:`OUTSIDE`, or two zones overlap by more than
@@ -46,6 +71,7 @@ class PointLocator:
             raise _make_location_error("no zone has a boundary, so no point lies in one")
         if OUTSIDE in codes:
             raise _make_location_error(f"a zone has the code {OUTSIDE!r}, which stands for points outside of all zones")
+        self.codes_without_boundary = sorted({*codes} - {code for code, _ in in_order})
         self._codes = np.array([*(code for code, _ in in_order), OUTSIDE], dtype=object)
         self._shapes = make_valid_shapes([shape for _, shape in in_order])
         self._tree = shapely.STRtree(self._shapes)
@@ -80,6 +106,25 @@ class PointLocator:
         found = self._codes[zone]
         found[np.isnan(longitude) | np.isnan(latitude)] = None
         return found
+
+    def find_gaps(self) -> Gaps:
+        """Return the gaps that the zones enclose. No point in one lies in a zone."""
+        whole = shapely.union_all(self._shapes)
+        without_holes = shapely.union_all(shapely.polygons(shapely.get_exterior_ring(shapely.get_parts(whole))))
+        gaps = shapely.get_parts(shapely.difference(without_holes, whole))
+        area = shapely.area(gaps)
+        gaps, area = gaps[area > _ROUNDING], area[area > _ROUNDING]
+        if not len(gaps):
+            return Gaps(0, 0, 0.0, ())
+        gap, zone = self._tree.query(gaps, predicate="dwithin", distance=_NEAR)
+        least_zone = np.full(len(gaps), np.inf)
+        np.minimum.at(least_zone, gap, shapely.area(self._shapes[zone]))
+        return Gaps(
+            len(gaps),
+            int(np.count_nonzero(area <= LARGEST_OVERLAP * least_zone)),
+            float(area.sum() / shapely.area(whole)),
+            tuple(sorted(self._codes[zone[gap == np.argmax(area)]])),
+        )
 
     def _find_lowest_zone(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the number of the zone of each point, in the order of codes; the number of zones in no zone."""

@@ -34,6 +34,9 @@ class PointPlacer:
         nowhere: codes that name no place. Only "" matters here, for a point that is missing.
         geography, destinations: zones of origins and of destinations, with boundaries.
 
+    Attributes:
+        locators: boundaries of the zones, by side; one for both sides if their zones are one list.
+
     Raises:
         OdError: the boundaries are no partition; see :class:`od_core.geography.point_location.PointLocator`.
     """
@@ -44,7 +47,7 @@ class PointPlacer:
         sides = {"origin": geography, "destination": destinations}
         self._sides = {side: sides[side] for side, column in columns.codes.items() if isinstance(column, PointColumns)}
         locators = {id(side): PointLocator.from_geography(side) for side in self._sides.values()}
-        self._locators = {name: locators[id(side)] for name, side in self._sides.items()}
+        self.locators = {name: locators[id(side)] for name, side in self._sides.items()}
         self._replaces_missing = "" in nowhere
 
     @property
@@ -74,7 +77,7 @@ class PointPlacer:
 
     def refuse_other_degrees(self, batch: pa.RecordBatch) -> None:
         """Raise OdError if most points of a side are not in degrees, or would lie in zones with them exchanged."""
-        for side, locator in self._locators.items():
+        for side, locator in self.locators.items():
             longitude, latitude = _read_degrees(batch, side)
             is_outside = locator.find_codes(longitude, latitude) == OUTSIDE
             if 2 * is_outside.sum() <= len(batch):
@@ -91,7 +94,7 @@ class PointPlacer:
 
     def _find_codes(self, batch: pa.RecordBatch, side: str) -> pa.Array:
         """Return the codes of a side's zones, null where the point is missing and no ``unknown`` zone stands for it."""
-        codes = pa.array(self._locators[side].find_codes(*_read_degrees(batch, side)), pa.string())
+        codes = pa.array(self.locators[side].find_codes(*_read_degrees(batch, side)), pa.string())
         unknown = self._sides[side].unknown
         return codes.fill_null(unknown) if self._replaces_missing and unknown is not None else codes
 

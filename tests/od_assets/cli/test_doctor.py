@@ -6,6 +6,7 @@ from collections.abc import Callable
 import dagster as dg
 import pandas as pd
 import pytest
+import shapely
 import yaml
 
 from od_assets.cli import diagnosis as installation
@@ -15,7 +16,7 @@ from od_assets.sensors.broken_declarations import BROKEN, make_faults_sensor
 from od_core.errors import OdError
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.cli.commands import command
-from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
+from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, Project
 
 
 @pytest.fixture
@@ -44,6 +45,39 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared):
     ]
     assert whole[2].what.endswith("3 region, 6 zone")
     assert not project.var.exists()
+
+
+def test_gaps_between_zones_and_zones_without_a_boundary_are_said_and_overlaps_are_a_fault(declared):
+    """Of six zones, five are a ring around a lake of 1 in 8 squares, with a sliver between two of them."""
+    squares = [[(0, 0), (1, 0), (2, 0)], [(2, 1)], [(2, 2)], [(1, 2)], [(0, 2), (0, 1)]]
+    shapes = [shapely.union_all([shapely.box(x, y, x + 1, y + 1) for x, y in part]) for part in squares]
+    shapes[1] = shapes[1].difference(shapely.box(2.2, 1.9999, 2.8, 2))
+    area = shapely.area(shapes).sum()
+
+    def inspect(shapes):
+        project = declared(
+            trips={"files": "{period}.csv", "columns": {"origin": ["lon", "lat"], "date": "date"}},
+            geography={"file": "zones.csv", "levels": ["region", "zone"], "boundaries": {"file": "zones.geojson"}},
+        )
+        features = [
+            {"type": "Feature", "properties": {"zone": zone}, "geometry": shapely.geometry.mapping(shape)}
+            for zone, shape in zip(ZONES["zone"], shapes, strict=False)
+        ]
+        (project.root / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+        [finding] = [one for one in inspect_declaration("trips") if one.what.startswith("boundaries of trips")]
+        return finding
+
+    codes = [repr(zone) for zone in ZONES["zone"]]
+    said = inspect(shapes).what
+    assert (
+        f"zones without a boundary, and so without points: {codes[5]}; gaps between zones: 2, of which slivers: 1"
+        in said
+    )
+    assert f"{(1 + 0.6 * 0.0001) / area:.2g} of the zones' area" in said
+    assert f"the largest is beside {', '.join(codes[:5])}" in said
+    assert "no gaps between zones" in inspect(shapes[:2]).what
+    overlapping = inspect([*shapes[:4], shapely.box(1, 2, 2, 3)])
+    assert "overlap, so a point may lie in both" in str(overlapping.fault)
 
 
 @pytest.mark.parametrize(
