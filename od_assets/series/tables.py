@@ -230,7 +230,27 @@ class PlacesOfTrips(Section):
 
     places: list[str] | None = None
     points: list[list[str]] | None = None
+    origin: str | list[str] | None = None
+    stops: list[str | list[str]] = Field([])
+    destination: str | list[str] | None = None
     date: str | None = None
+
+    @property
+    def in_order(self) -> tuple[list[str] | None, list[list[str]] | None]:
+        """Columns of the codes and of the points of a trip, in order; None for those that are not stated.
+
+        Raises OdError if origin, stops and destination are not all codes or all points.
+        """
+        if self.origin is None and self.destination is None and not self.stops:
+            return self.places, self.points
+        stated = [self.origin, *self.stops, self.destination]
+        codes = [place for place in stated if isinstance(place, str)]
+        points = [place for place in stated if isinstance(place, list)]
+        has_lists = self.places is not None or self.points is not None
+        if has_lists or len(stated) not in (len(codes), len(points)):
+            kinds = "are all columns of codes, or all pairs of longitude and latitude"
+            raise _make_columns_error(f"origin, stops and destination {kinds}, without places and points")
+        return codes or None, points or None
 
 
 class StopTrips(Records):
@@ -274,13 +294,14 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place."""
         declared = self.trips.columns
         columns = self.record_format.rename_columns(date=declared.date)
-        names, points = declared.places, declared.points
+        names, points = declared.in_order
         axes: tuple[tuple[float, float, int], ...] = ()
         if points is not None:
             are_pairs = all(len(point) == 2 for point in points)
             if names is not None or self.map.file is not None or self.edges is None or not are_pairs:
                 pairs = "pairs of columns, the longitude before the latitude, without places"
-                raise _make_columns_error(f"points are {pairs}; their map has edges and no file")
+                on_map = "they are placed on a map with edges and no file, and not in zones"
+                raise _make_columns_error(f"points are {pairs}; {on_map}")
             west, east, south, north = self.edges
             names = list(chain.from_iterable(points))
             axes = ((west, east, self.map.side), (south, north, self.map.side))
@@ -300,9 +321,9 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     @property
     def stages(self) -> tuple[str, ...]:
         """Names of a trip's places, in order."""
-        points = self.trips.columns.points
+        codes, points = self.trips.columns.in_order
         if points is None:
-            return tuple(self.trips.columns.places or ("origin", "destination"))
+            return tuple(codes or ("origin", "destination"))
         if len(points) <= 1:
             return ("place",)
         return ("origin", *(f"stop_{number}" for number in range(1, len(points) - 1)), "destination")

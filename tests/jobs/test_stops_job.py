@@ -46,6 +46,18 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(mapped):
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
+@pytest.mark.parametrize("places", [["o", "s", "d"], [["x", "y"], ["v", "w"], ["p", "q"]], [["x", "y"], ["p", "q"]]])
+def test_places_are_declared_in_a_list_or_by_the_words_of_flows(project, places):
+    options = {} if isinstance(places[0], str) else {"map": POINTS_MAP}
+    listed = "places" if isinstance(places[0], str) else "points"
+    by_list = project.stops(trips__columns={listed: places}, **options)
+    words = {"origin": places[0], "stops": places[1:-1], "destination": places[-1]}
+    by_words = project.stops(trips__columns=words, **options)
+    assert (by_words.columns, by_words.stages) == (by_list.columns, by_list.stages)
+    with pytest.raises(OdError, match="origin, stops and destination are all"):
+        _ = project.stops(trips__columns=words | {listed: places}, **options).columns
+
+
 @pytest.mark.parametrize("points", [1, 3])
 def test_points_are_published_as_boxes_of_their_map(project, points):
     """Without a list of places; one of a thousand points has its degrees swapped, and is a fault."""
@@ -117,6 +129,9 @@ def test_checks_find_boxes_that_are_not_what_they_should_be(mapped, monkeypatch,
         ({"trips__columns": {"points": [["x", "y"]]}, "map": {"side": 4}}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y", "z"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y"]], "places": ["origin"]}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"origin": ["x", "y"], "destination": "d"}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"origin": ["x", "y"]}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"origin": ["point"], "destination": ["end"]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"map": POINTS_MAP}, "OD-CONFIG"),
         ({"mechanism_options": {"theta": "x"}}, "OD-STOPS-PRIVTREE"),
     ],
