@@ -76,18 +76,32 @@ class PointPlacer:
         return pa.RecordBatch.from_pydict(columns | {side: self._find_codes(batch, side) for side in self.sides})
 
     def refuse_other_degrees(self, batch: pa.RecordBatch) -> None:
-        """Raise OdError if most points of a side are not in degrees, or would lie in zones with them exchanged."""
+        """Raise OdError if no point of a side can be read, or if most lie in no zone for a reason that can be named.
+
+        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if exchanged.
+        """
         for side, locator in self.locators.items():
             longitude, latitude = _read_degrees(batch, side)
+            if len(batch) and not self._replaces_missing and (np.isnan(longitude) | np.isnan(latitude)).all():
+                step = "name columns with decimal degrees, or one with points as WKT or WKB"
+                raise OdError(
+                    "OD-TRIPS-COORDINATE", f"no record has a point of {side} that can be read", next_step=step
+                )
             is_outside = locator.find_codes(longitude, latitude) == OUTSIDE
             if 2 * is_outside.sum() <= len(batch):
                 continue
+            are_zero = is_outside & (longitude == 0) & (latitude == 0)
             are_no_degrees = (np.abs(longitude) > 180) | (np.abs(latitude) > 90)
             lie_exchanged = locator.find_codes(latitude, longitude)[is_outside] != OUTSIDE
             if 2 * lie_exchanged.sum() > len(batch):
                 why, step = "latitudes seem to stand in place of longitudes", "name the column of longitude first"
             elif 2 * are_no_degrees.sum() > len(batch):
                 why, step = "the coordinates are not degrees", "convert them to WGS 84 (EPSG:4326)"
+            elif 2 * are_zero.sum() > len(batch):
+                why, step = (
+                    "the coordinates are 0, as of a device without a position",
+                    "leave missing coordinates blank",
+                )
             else:
                 continue
             raise OdError("OD-TRIPS-COORDINATE", f"most points of {side} lie in no zone, and {why}", next_step=step)

@@ -1,5 +1,7 @@
 """Records with coordinates are read as the records with the codes of their zones."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -87,6 +89,40 @@ def test_wrong_columns_are_refused_by_name(geography, tmp_path):
         load(frame.assign(lon=0.5), RecordColumns(PointColumns(("lon", "lat"))), tmp_path, None)
     with pytest.raises(OdError, match="no zone has a boundary"):
         load(frame.assign(lon=0.5), RecordColumns(PointColumns(("lon", "lat"))), tmp_path, plain)
+
+
+def test_a_single_bad_point_is_a_faulty_record_of_no_or_an_unlisted_zone(geography, tmp_path):
+    """The last point is the first one in EPSG:3857. Of zones at 0 degrees, the point (0, 0) is one like any other."""
+    codes = {("0.5", "0.5"): "Z0", ("0", "0"): "Z0", ("1.5", "1.5"): "Z4", ("2.5", "1.5"): "Z5"}
+    codes |= dict.fromkeys([("0.5", ""), ("", "0.5"), ("0.5", "north"), ("0,5", "0.5"), ("nan", "0.5")])
+    far = [("inf", "0.5"), ("0.5", "-inf"), ("180", "0.5"), ("-180", "0.5"), ("55659.7", "55660.3")]
+    codes |= dict.fromkeys(far, "(outside)")
+    frame = pd.DataFrame([(*point, "Z1") for point in codes], columns=["lon", "lat", "destination"])
+    loaded = load(frame, RecordColumns(PointColumns(("lon", "lat"))), tmp_path, geography)
+    assert loaded["origin"].to_pylist() == list(codes.values())
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        ((0.0, 0.0), "most points of origin lie in no zone, and the coordinates are 0"),
+        ((math.inf, math.inf), "most points of origin lie in no zone, and the coordinates are not degrees"),
+        ((1169152.4, 55660.3), "most points of origin lie in no zone, and the coordinates are not degrees"),
+        ((math.nan, 0.5), "no record has a point of origin that can be read"),
+        (("ten", "half"), "no record has a point of origin that can be read"),
+    ],
+)
+def test_bad_points_of_most_records_are_refused_with_their_reason(tmp_path, point, reason):
+    shape = shapely.box(10, 0, 11, 1).wkb.hex()
+    one = Geography.from_frame(
+        pd.DataFrame({"zone": ["Z0"], "boundary": [shape]}), levels=["zone"], boundaries={"zone": "boundary"}
+    )
+    frame = pd.DataFrame({"lon": [point[0]] * 3, "lat": [point[1]] * 3, "destination": "Z0"})
+    columns = RecordColumns(PointColumns(("lon", "lat")))
+    with pytest.raises(OdError, match=reason):
+        load(frame, columns, tmp_path, one)
+    if reason.startswith("no record"):  # they may be of the unknown zone, if that is declared
+        load(frame, columns, tmp_path, one, form=TABLE.with_options(nowhere=("",)))
 
 
 @pytest.mark.parametrize("names", [(), ("a", "b", "c"), ("a", "a")])
