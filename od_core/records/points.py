@@ -26,6 +26,10 @@ LONGITUDE, LATITUDE, POINT = "longitude", "latitude", "point"
 """Endings of the names of columns with the coordinates of a place, such as ``origin_longitude``."""
 
 
+_MANY_POINTS = 100
+"""Least number of records whose points are judged together."""
+
+
 class PointPlacer:
     """The zones of the two sides, in which the points of records are found.
 
@@ -78,11 +82,14 @@ class PointPlacer:
     def refuse_other_degrees(self, batch: pa.RecordBatch) -> None:
         """Raise OdError if no point of a side can be read, or if most lie in no zone for a reason that can be named.
 
-        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if exchanged.
+        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if exchanged. Of fewer
+        than ``_MANY_POINTS`` records, which may be one of many files, single faults may be most: nothing is refused.
         """
+        if len(batch) < _MANY_POINTS:
+            return
         for side, locator in self.locators.items():
             longitude, latitude = _read_degrees(batch, side)
-            if len(batch) and not self._replaces_missing and (np.isnan(longitude) | np.isnan(latitude)).all():
+            if not self._replaces_missing and (np.isnan(longitude) | np.isnan(latitude)).all():
                 step = "name columns with decimal degrees, or one with points as WKT or WKB"
                 raise OdError(
                     "OD-TRIPS-COORDINATE", f"no record has a point of {side} that can be read", next_step=step
