@@ -62,7 +62,16 @@ from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
-from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, find_column, list_names, quote_column_name
+from od_core.records.formats import (
+    FORMATS,
+    ColumnName,
+    PointColumns,
+    RecordColumns,
+    RecordFormat,
+    find_column,
+    list_names,
+    quote_column_name,
+)
 from od_core.records.load import (
     find_likely_count_columns,
     has_dates,
@@ -155,7 +164,9 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if records is None:
         return
     place = getattr(records.columns, "user" if flag == "column" else ROLES[flag])
-    names = list_names(place) if place else ()
+    if not place or (isinstance(place, PointColumns) and not answers[flag]):  # a reader may compute its coordinates
+        return
+    names = list_names(place)
     found = [_require_column(records, flag, name) for name in names]
     others = [other for other in answers if flag in ROLES and other in ROLES and other != flag]
     for other, name in product(others, names):
@@ -163,7 +174,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
             step = f"give --{flag} or --{other} and the name of another column"
             message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
             raise OdError("OD-INIT-COLUMN", message, next_step=step)
-    if flag == "date" and names:
+    if flag == "date":
         _refuse_dateless_records(records, names[0], found[0])
     if len(found) == 2 and not hold_degrees(records.source, found[0], found[1], records.form):
         raise OdError(
@@ -415,8 +426,10 @@ def _find_point_columns(answers: Answers, fields: Fields, *sides: str) -> str:
 
 def _has_points(answers: Answers, fields: Fields) -> bool:
     """Return whether the records are declared to have coordinates."""
-    columns = make_release_attributes(answers, fields).get("trips", {}).get("columns", {})
-    return any(isinstance(place, list) for place in columns.values())
+    trips = make_release_attributes(answers, fields).get("trips", {})
+    reader = FORMATS.get(trips.get("reader", ""))
+    is_of_reader = reader is not None and reader.columns.has_points
+    return is_of_reader or any(isinstance(place, list) for place in trips.get("columns", {}).values())
 
 
 def _suggest_levels(answers: Answers, fields: Fields) -> str:

@@ -82,8 +82,8 @@ class PointPlacer:
     def refuse_other_degrees(self, batch: pa.RecordBatch) -> None:
         """Raise OdError if no point of a side can be read, or if most lie in no zone for a reason that can be named.
 
-        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if exchanged. Of fewer
-        than ``_MANY_POINTS`` records, which may be one of many files, single faults may be most: nothing is refused.
+        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if exchanged. Nothing
+        is refused for fewer than ``_MANY_POINTS`` records, since single faults may be most of a small file.
         """
         if len(batch) < _MANY_POINTS:
             return

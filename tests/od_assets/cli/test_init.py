@@ -553,6 +553,8 @@ def test_answers_of_mds_are_declared_by_their_reader(empty):
     (empty.root / "zones.geojson").write_text(json.dumps(collection))
     given: dict[str, Any] = {"records": "{period}.json", "date": None, "time_zone": "Europe/Rome"}
     boundaries = "geography.boundaries={zone: zones.geojson}"
+    with pytest.raises(OdError, match=r"records with coordinates need .*give --boundaries"):
+        raise init(**given, reader="mds").exception
     result = init(**given, reader="mds", set=boundaries)
     assert result.exit_code == 0, result.exception
     assert "Used columns of 2001-01.json: start_lng (VARCHAR), start_lat (VARCHAR)" in result.stdout.replace("\n", "")
