@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from od_core.errors import OdError
 
 EXTRAS = {
-    "boundaries": ("pyogrio", "shapely"),
+    "boundaries": ("h3", "pyogrio", "shapely"),
     "bundle": ("openmatrix", "pysdmx", "matplotlib"),
     "checks": ("great_expectations",),
     "dagster": ("dagster", "typer"),

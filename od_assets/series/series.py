@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, PrivateAttr, StrictBool, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, StrictBool, ValidationError, ValidationInfo, field_validator, model_validator
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods, split_partition_key
@@ -25,6 +25,7 @@ from od_assets.series.section import (
     find_field_line,
     read_yaml_documents,
 )
+from od_assets.series.zone_sections import AreaParents, HexagonCells, SquareCells, ZoneBoundaries
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, suggest_known_names
 from od_core.files.duckdb_session import is_query
@@ -95,26 +96,14 @@ def check_path(path: str, what: str, *, one_file: bool) -> None:
         raise OdError("OD-TRIPS-FILES", message, next_step="correct the path, or name the date column")
 
 
-class AreaParents(Section):
-    """Columns of a list that contains the areas of all levels, with their parents."""
-
-    area: str = "area"
-    parent: str = "parent"
-
-
-class ZoneBoundaries(Section):
-    """Location of the public boundaries of a level's areas."""
-
-    file: str
-    code: str
-
-
 class Zones(Section):
-    """Location of the public zone list, and how it states its hierarchy."""
+    """Location of the public zone list, and how it states its hierarchy. Or cells of a grid in a public outline."""
 
-    file: str
+    file: str | None = None
+    hexagons: HexagonCells | None = None
+    squares: SquareCells | None = None
     asset: AssetName | None = None
-    levels: list[str]
+    levels: list[str] = Field(default_factory=list)
     prefixes: dict[str, int] = Field(default_factory=dict)
     joined: dict[str, list[str]] = Field(default_factory=dict)
     parents: AreaParents | None = None
@@ -155,11 +144,28 @@ class Zones(Section):
             value = {levels[-1]: value if "code" in value else value["file"]}
         return {name: {"file": part, "code": name} if isinstance(part, str) else part for name, part in value.items()}
 
+    @model_validator(mode="after")
+    def require_one_list(self) -> Self:
+        """Refuse zones from nowhere or from two sources, and options of a file beside cells of a grid."""
+        if [self.file, self.hexagons, self.squares].count(None) != 2:
+            raise ValueError("declare one of file, hexagons and squares")
+        if self.file is not None and not self.levels:
+            raise ValueError("declare the levels of the file")
+        of_files = ("levels", "prefixes", "joined", "parents", "coordinates", "names", "boundaries")
+        stated = [name for name in of_files if getattr(self, name)]
+        if self.file is None and stated:
+            raise ValueError(f"cells of a grid have no {stated[0]} of a file")
+        return self
+
     @cached_property
     def zone_list(self) -> ZoneList:
         """The zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
+        options = self.model_dump(include={"unknown", "unknown_area", "version"})
+        cells = self.hexagons or self.squares
+        if cells is not None:
+            return cells.make_zone_list(**options)
         return ZoneList(
-            self.file,
+            str(self.file),
             tuple(self.levels),
             joined={level: tuple(columns) for level, columns in self.joined.items()},
             parents=None if self.parents is None else (self.parents.area, self.parents.parent),
@@ -169,7 +175,8 @@ class Zones(Section):
                 for level, of_level in self.boundaries.items()
                 if isinstance(of_level, ZoneBoundaries)
             },
-            **self.model_dump(include={"prefixes", "unknown", "unknown_area", "version", "names"}),
+            **self.model_dump(include={"prefixes", "names"}),
+            **options,
         )
 
 

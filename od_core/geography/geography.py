@@ -59,6 +59,7 @@ from od_core.geography.codes import (
     read_area_names,
     read_text_codes,
 )
+from od_core.geography.grids import Grid
 from od_core.notebook import Shown
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
@@ -99,14 +100,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             system, or lacks the property; a code is not text or occurs twice; or a boundary is not a polygon, is not in
             degrees, or crosses the date line without being cut there.
     """
-    require("boundaries")
-    fault = find_file_fault(path)
-    if fault is not None:
-        raise _make_boundaries_error(fault, code="OD-FILE-MISSING")
-    read = _read_geoparquet if path.suffix == ".parquet" else _read_layer
-    system, codes, shapes = read(path, column)
-    if not _WGS84.fullmatch(str(system)):
-        raise _make_boundaries_error(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
+    codes, shapes = _read_shapes(path, column)
     boundaries: dict[str, bytes] = {}
     for code, shape in zip(codes, shapes, strict=True):
         if not isinstance(code, str):
@@ -120,6 +114,33 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
     boundaries = normalise_boundaries(boundaries)
     _refuse_uncut_at_date_line(tuple(boundaries.values()))
     return boundaries
+
+
+def read_outline(path: Path) -> Any:
+    """Return the polygons in a file together, as a Shapely geometry in degrees; see :func:`read_boundaries`.
+
+    Raises OdError as :func:`read_boundaries` does, or if there is no polygon.
+    """
+    _, shapes = _read_shapes(path, None)
+    given = {f"polygon {number}": shape for number, shape in enumerate(shapes, start=1) if shape is not None}
+    if not given:
+        raise _make_boundaries_error(f"{path.name} has no polygon")
+    boundaries = tuple(normalise_boundaries(given).values())
+    _refuse_uncut_at_date_line(boundaries)
+    return shapely.union_all(make_valid_shapes(boundaries))
+
+
+def _read_shapes(path: Path, column: str | None) -> tuple[Sequence[object], Sequence[bytes | None]]:
+    """Return the codes in a property and the shapes in a file; no codes without a property."""
+    require("boundaries")
+    fault = find_file_fault(path)
+    if fault is not None:
+        raise _make_boundaries_error(fault, code="OD-FILE-MISSING")
+    read = _read_geoparquet if path.suffix == ".parquet" else _read_layer
+    system, codes, shapes = read(path, column)
+    if not _WGS84.fullmatch(str(system)):
+        raise _make_boundaries_error(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
+    return codes, shapes
 
 
 def _refuse_uncut_at_date_line(boundaries: Sequence[bytes]) -> None:
@@ -142,23 +163,24 @@ _Read = tuple[str | None, Sequence[object], Sequence[bytes | None]]
 """Coordinate system of a file of boundaries, such as ``EPSG:4326``; codes; and shapes as WKB."""
 
 
-def _read_layer(path: Path, column: str) -> _Read:
+def _read_layer(path: Path, column: str | None) -> _Read:
     """Read a file of boundaries with GDAL."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Measured", UserWarning)  # the measures are dropped
             fields = list(map(str, pyogrio.read_info(path)["fields"]))
-            if column not in fields:
+            if column is not None and column not in fields:
                 raise make_missing_column_error("the file of boundaries", column, fields, (column,))
-            facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column], force_2d=True)
+            columns = [] if column is None else [column]
+            facts, _, shapes, codes = pyogrio.raw.read(path, columns=columns, force_2d=True)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
         raise_without_context(
             _make_boundaries_error(f"{path.name} cannot be read as a layer of boundaries", str(error))
         )
-    return facts["crs"], codes, shapes
+    return facts["crs"], codes[0] if columns else (), shapes
 
 
-def _read_geoparquet(path: Path, column: str) -> _Read:
+def _read_geoparquet(path: Path, column: str | None) -> _Read:
     """Read a file of boundaries in GeoParquet 1.1."""
     try:
         table = pq.read_table(path)
@@ -172,9 +194,10 @@ def _read_geoparquet(path: Path, column: str) -> _Read:
     if encoding != "WKB":
         raise _make_boundaries_error(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
     names = [name for name in table.column_names if name != shape_column]
-    if column not in names:
+    if column is not None and column not in names:
         raise make_missing_column_error("the file of boundaries", column, names, (column,))
-    return _name_coordinate_system(system or {}), table[column].to_pylist(), shapes.to_pylist()
+    codes = () if column is None else table[column].to_pylist()
+    return _name_coordinate_system(system or {}), codes, shapes.to_pylist()
 
 
 def _name_coordinate_system(system: Mapping[str, Any]) -> str | None:
@@ -367,6 +390,8 @@ class Geography(Shown):
         level_boundaries: boundaries that were given of areas of coarser levels, by level name, in the same form. Those
             of other areas follow from the boundaries within them.
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
+        grid: the grid whose cells the zones are, which places points of records by itself, or None. The digest does not
+            contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
         first_zone: for each level, number of the first zone in each area, then that of all zones; shape (areas + 1,).
@@ -385,6 +410,7 @@ class Geography(Shown):
     names: AreaNames | None = None
     boundaries: Boundaries | None = None
     level_boundaries: Mapping[str, Boundaries] = field(default_factory=dict)
+    grid: Grid | None = None
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 

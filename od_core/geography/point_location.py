@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.geography.geography import Boundaries, Geography, make_valid_shapes
+from od_core.geography.grids import CellLocator
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 
@@ -151,6 +152,13 @@ class PointLocator:
             first = int(np.argmax(is_overlap))
             codes = f"{self._codes[one[first]]!r} and {self._codes[other[first]]!r}"
             raise _make_location_error(f"zones {codes} overlap, so a point may lie in both")
+
+
+def make_locator(geography: Geography) -> PointLocator | CellLocator:
+    """Return the locator of a geography's zones: by its grid, if they are cells of one, or else by their boundaries."""
+    if geography.grid is not None:
+        return CellLocator(geography.grid, geography.zones, OUTSIDE)
+    return PointLocator.from_geography(geography)
 
 
 def _make_location_error(message: str) -> OdError:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.geography.geography import Geography, find_points_within
-from od_core.geography.point_location import OUTSIDE, PointLocator
+from od_core.geography.point_location import OUTSIDE, make_locator
 from od_core.records.formats import PointColumns, RecordColumns
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
@@ -36,7 +36,7 @@ class PointPlacer:
     Args:
         columns: columns of the records, of which some are of points.
         nowhere: codes that name no place. Only "" matters here, for a point that is missing.
-        geography, destinations: zones of origins and of destinations, with boundaries.
+        geography, destinations: zones of origins and of destinations, with boundaries or a grid.
 
     Attributes:
         locators: boundaries of the zones, by side; one for both sides if their zones are one list.
@@ -50,7 +50,7 @@ class PointPlacer:
     ) -> None:
         sides = {"origin": geography, "destination": destinations}
         self._sides = {side: sides[side] for side, column in columns.codes.items() if isinstance(column, PointColumns)}
-        locators = {id(side): PointLocator.from_geography(side) for side in self._sides.values()}
+        locators = {id(side): make_locator(side) for side in self._sides.values()}
         self.locators = {name: locators[id(side)] for name, side in self._sides.items()}
         self._replaces_missing = "" in nowhere
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -30,8 +31,10 @@ from od_core.geography.geography import (
     add_boundary_column,
     name_boundary_column,
     read_boundaries,
+    read_outline,
     with_unknown_area,
 )
+from od_core.geography.grids import Grid, list_cells
 from od_core.records.open_file import (
     FOR_EXCEL,
     GZIP_ERRORS,
@@ -76,6 +79,8 @@ class ZoneList:
         names: columns of the names of areas, by level. They are published.
         boundaries: path of a file with the boundaries of a level's areas, and its property with their codes, by level.
             They are published. If a path is blank, the boundaries are in a column of the zone list with this name.
+        grid: the grid whose cells the zones are, or None.
+        is_outline: whether the file has the outline of these cells, in place of a list of them; see :meth:`from_grid`.
     """
 
     file: str
@@ -89,6 +94,8 @@ class ZoneList:
     coordinates: tuple[str, str] | None = None
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
     boundaries: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
+    grid: Grid | None = None
+    is_outline: bool = False
 
     def __post_init__(self) -> None:
         for name in ("prefixes", "joined", "names", "boundaries"):
@@ -107,6 +114,26 @@ class ZoneList:
         for name in ("unknown_area", "version"):
             if getattr(self, name) is not None:
                 check_codes([getattr(self, name)], name)
+
+    @classmethod
+    def from_grid(cls, grid: Grid, within: str, **options: Any) -> ZoneList:
+        """Return the list of the finest cells of a grid that overlap an outline, with their boundaries and centres.
+
+        Args:
+            grid: the grid, whose coarser cells are the levels above the zones.
+            within: path of a file with polygons; see :func:`od_core.geography.geography.read_outline`.
+            options: ``unknown``, ``unknown_area`` and ``version``.
+        """
+        boundaries = {level: ("", name_boundary_column(grid.levels, level)) for level in grid.levels}
+        return cls(
+            within,
+            grid.levels,
+            coordinates=COORDINATES,
+            boundaries=boundaries,
+            grid=grid,
+            is_outline=True,
+            **options,
+        )
 
     def _check_levels(self) -> None:
         """Raise OdError if something is declared for a level that does not exist, or cannot have it."""
@@ -186,6 +213,7 @@ class ZoneList:
             coordinates=COORDINATES if self.has_coordinates else None,
             boundaries={level: ("", name_boundary_column(self.levels, level)) for level in self.boundaries},
             names={level: name_column_of_names(level) for level in self.levels} if self.names else {},
+            grid=self.grid,
         )
 
 
@@ -272,7 +300,9 @@ def build_geography(
             names=listed.names,
             boundaries=columns,
         )
-    return geography if listed.unknown_area is None else with_unknown_area(geography, listed.unknown_area)
+    if listed.unknown_area is not None:
+        geography = with_unknown_area(geography, listed.unknown_area)
+    return geography if listed.grid is None else replace(geography, grid=listed.grid)
 
 
 def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
@@ -287,13 +317,16 @@ def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Map
 def _read_geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
     """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
     path, *boundary_paths = paths
-    zones = read_zones(path)
+    outline = read_outline(path) if listed.is_outline else None
+    zones = pd.DataFrame() if listed.is_outline else read_zones(path)
     code_column = {level: column for level, (file, column) in listed.boundaries.items() if file}  # of other files
     boundaries = {
         level: read_boundaries(boundary_path, column)
         for (level, column), boundary_path in zip(code_column.items(), boundary_paths, strict=True)
     }
     try:
+        if listed.grid is not None and outline is not None:
+            zones, boundaries = list_cells(listed.grid, outline)
         return build_geography(zones, listed, boundaries)
     except OdError as error:
         raise error.with_file(path.name) from None

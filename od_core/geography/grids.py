@@ -1,0 +1,308 @@
+"""Make zones of the cells of a grid: hexagons of H3, or squares of the European grid.
+
+A grid has cells of several sizes, coarse to fine, which are the levels of a geography. Its zones are the finest cells
+that overlap a public outline. A point lies in the cell that the grid's own rule names, not in the boundary that is
+drawn: boundaries are for maps, and have straight edges in degrees.
+
+References:
+    Commission Implementing Regulation (EU) 2018/1799, article 3: the codes of the cells of the European grid.
+    Sahr, White and Kimerling (2003), Geodesic Discrete Global Grid Systems: what H3 is one of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from math import ceil, log2, pi
+from typing import Any, Protocol
+
+import lazy_loader
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.geography import laea
+from od_core.geography.codes import COORDINATES, Degrees, make_geography_error
+
+shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
+h3: Any = lazy_loader.load("h3")
+
+MOST_CELLS = 1_000_000
+"""Largest number of cells in an outline, by an estimate before they are made."""
+
+Cells = NDArray[np.uint64]
+"""Numbers of cells of one size."""
+
+Shapes = NDArray[np.object_]
+
+_EARTH = 6_371_007.2
+"""Radius in metres of the sphere with the area of the Earth."""
+
+
+class Grid(Protocol):
+    """Cells of several sizes. Methods for cells of one size take the number of their level, from 0, coarse to fine."""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the levels, coarse to fine."""
+
+    def cover(self, outline: Any) -> Cells:
+        """Return the finest cells that overlap a Shapely geometry in degrees. Raises OdError if they are too many."""
+
+    def find_cells(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> Cells:
+        """Return the finest cell in which each point lies, given degrees."""
+
+    def find_parents(self, cells: Cells, level: int) -> Cells:
+        """Return the cell of a level to which each of the finest cells belongs."""
+
+    def name_cells(self, cells: Cells, level: int) -> list[str]:
+        """Return the codes of cells of a level."""
+
+    def draw_cells(self, cells: Cells, level: int) -> Shapes:
+        """Return cells of a level as Shapely polygons in degrees."""
+
+    def locate_centres(self, cells: Cells) -> Degrees:
+        """Return latitude and longitude of the centres of the finest cells; shape (cells, 2)."""
+
+
+@dataclass(frozen=True)
+class Hexagons:
+    """The cells of H3 of some resolutions, coarse to fine, from 0 to 15. Twelve cells of each are pentagons.
+
+    Hexagons do not nest exactly. The parent of a cell is H3's own, with whose digits the cell's number begins: the cell
+    of the next coarser resolution that contains its centre, and so on.
+    """
+
+    resolutions: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not all(0 <= resolution <= 15 for resolution in self.resolutions):
+            raise _make_grid_error("a resolution of hexagons is not between 0 and 15")
+        for coarse, fine in pairwise(self.resolutions):
+            if coarse >= fine:
+                raise _make_grid_error(f"resolution {coarse} is not coarser than resolution {fine}")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names such as ``hexagon_8``."""
+        return tuple(f"hexagon_{resolution}" for resolution in self.resolutions)
+
+    def cover(self, outline: Any) -> Cells:
+        """Return the finest hexagons that overlap an outline; see :class:`Grid`."""
+        finest = self.resolutions[-1]
+        _refuse_many(outline, h3.api.basic_int.average_hexagon_area(finest, "m^2"))
+        shape = h3.api.basic_int.geo_to_h3shape(
+            shapely.segmentize(outline, 90)
+        )  # an edge of 180 degrees would be a short one
+        cells = h3.api.basic_int.h3shape_to_cells_experimental(shape, finest, "overlap")
+        return np.unique(np.fromiter(cells, np.uint64))  # parts of an outline share cells
+
+    def find_cells(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> Cells:
+        """Return the hexagon of each point; see :class:`Grid`."""
+        finest = repeat(self.resolutions[-1])
+        return np.fromiter(
+            map(h3.api.basic_int.latlng_to_cell, latitude.tolist(), longitude.tolist(), finest), np.uint64
+        )
+
+    def find_parents(self, cells: Cells, level: int) -> Cells:
+        """Return the parents of hexagons; see :class:`Grid`."""
+        return np.fromiter(
+            map(h3.api.basic_int.cell_to_parent, cells.tolist(), repeat(self.resolutions[level])), np.uint64
+        )
+
+    def name_cells(self, cells: Cells, _level: int) -> list[str]:
+        """Return the numbers of hexagons as H3 writes them, in hexadecimal digits; see :class:`Grid`."""
+        return list(map(h3.api.basic_int.int_to_str, cells.tolist()))
+
+    def draw_cells(self, cells: Cells, _level: int) -> Shapes:
+        """Return the boundaries of hexagons; see :class:`Grid`."""
+        corners = map(np.array, map(h3.api.basic_int.cell_to_boundary, cells.tolist()))
+        return np.array([_draw_ring(longitude, latitude) for latitude, longitude in map(np.transpose, corners)], object)
+
+    def locate_centres(self, cells: Cells) -> Degrees:
+        """Return the centres of hexagons; see :class:`Grid`."""
+        return np.array(list(map(h3.api.basic_int.cell_to_latlng, cells.tolist())), dtype=np.float64)
+
+
+def _draw_ring(longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> object:
+    """Return a polygon of degrees, cut at the date line. One around a pole reaches to it."""
+    if np.ptp(longitude) <= 180:
+        return shapely.Polygon(np.column_stack([longitude, latitude]))
+    turned = np.unwrap([*longitude, longitude[0]], period=360)
+    points = [*zip(turned, [*latitude, latitude[0]], strict=True)]
+    if abs(turned[-1] - turned[0]) > 180:
+        pole = float(np.copysign(90, latitude[0]))
+        points += [(turned[-1], pole), (turned[0], pole)]
+    turns = [shapely.Polygon([(east + shift, north) for east, north in points]) for shift in (-360, 0, 360)]
+    return shapely.union_all(shapely.intersection(turns, shapely.box(-180, -90, 180, 90)))
+
+
+_CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
+"""Corners of a square of size 1, west and south of which the first one lies."""
+
+_SHIFT, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Squares:
+    """The cells of the European grid (ETRS89-LAEA, EPSG:3035) of some sizes in metres, coarse to fine.
+
+    A square contains its southern and western edges, not the others. Squares nest exactly.
+    """
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for coarse, fine in pairwise(self.sizes):
+            if coarse <= fine or coarse % fine:
+                raise _make_grid_error(f"squares of {coarse} m do not consist of squares of {fine} m")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names such as ``square_1km`` and ``square_250m``."""
+        return tuple(f"square_{size}m" if size % 1000 else f"square_{size // 1000}km" for size in self.sizes)
+
+    def cover(self, outline: Any) -> Cells:
+        """Return the finest squares that overlap an outline; see :class:`Grid`."""
+        size = self.sizes[-1]
+        if not shapely.within(outline, shapely.box(laea.WEST, laea.SOUTH, laea.EAST, laea.NORTH)):
+            raise _make_grid_error("the outline reaches beyond Europe, where the grid of squares is used")
+        _refuse_many(outline, size**2)
+        # Straight edges in degrees are curves in metres, which short pieces follow to a few centimetres.
+        short = shapely.segmentize(outline, 0.01)
+        area = shapely.transform(short, lambda points: np.column_stack(laea.to_metres(*points.T)))
+        shapely.prepare(area)
+        ends = shapely.bounds(area) // size
+        if (ends < 0).any():
+            raise _make_grid_error("the outline reaches beyond the origin of the grid of squares")
+        halvings = max(1, ceil(log2(max(ends[2:] - ends[:2]) + 1)))
+        corners = ends[None, :2]  # of large squares: of the four quarters of each, those in the outline are kept
+        for side in 2.0 ** np.arange(halvings - 1, -1, -1):
+            corners = (corners[:, None] + side * _CORNERS).reshape(-1, 2)
+            squares = shapely.box(*(corners * size).T, *((corners + side) * size).T)
+            corners = corners[shapely.intersects(area, squares)]
+        return np.unique(_join(*corners.T))
+
+    def find_cells(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> Cells:
+        """Return the square of each point; that of (0, 0) stands for points beyond Europe. See :class:`Grid`."""
+        is_near = (longitude >= laea.WEST) & (longitude <= laea.EAST)
+        is_near &= (latitude >= laea.SOUTH) & (latitude <= laea.NORTH)
+        metres = np.zeros((2, len(longitude)))
+        metres[:, is_near] = laea.to_metres(longitude[is_near], latitude[is_near])
+        return self.place_metres(*np.maximum(metres, 0))
+
+    def place_metres(self, easting: NDArray[np.float64], northing: NDArray[np.float64]) -> Cells:
+        """Return the square of each point, given metres of at least 0."""
+        # Whole metres first, because a quotient of floats may be rounded up to the next square.
+        return _join(*(np.floor(metres).astype(np.int64) // self.sizes[-1] for metres in (easting, northing)))
+
+    def find_parents(self, cells: Cells, level: int) -> Cells:
+        """Return the parents of squares; see :class:`Grid`."""
+        return _join(*(number // (self.sizes[level] // self.sizes[-1]) for number in _split(cells)))
+
+    def name_cells(self, cells: Cells, level: int) -> list[str]:
+        """Return codes such as ``CRS3035RES1000mN2734000E4334000``; see :class:`Grid`."""
+        size = self.sizes[level]
+        east, north = (number * size for number in _split(cells))
+        return [f"CRS3035RES{size}mN{y}E{x}" for x, y in zip(east.tolist(), north.tolist(), strict=True)]
+
+    def draw_cells(self, cells: Cells, level: int) -> Shapes:
+        """Return the boundaries of squares; see :class:`Grid`."""
+        east, north = _split(cells)
+        corners = [
+            laea.to_degrees((east + x) * self.sizes[level], (north + y) * self.sizes[level]) for x, y in _CORNERS
+        ]
+        drawn: Shapes = shapely.polygons(np.array(corners).transpose(2, 0, 1))
+        return drawn
+
+    def locate_centres(self, cells: Cells) -> Degrees:
+        """Return the centres of squares; see :class:`Grid`."""
+        longitude, latitude = laea.to_degrees(*((number + 0.5) * self.sizes[-1] for number in _split(cells)))
+        return np.column_stack([latitude, longitude])
+
+
+def _join(east: NDArray[Any], north: NDArray[Any]) -> Cells:
+    """Return numbers of squares, given how many squares of their size lie west and south of each."""
+    return (north.astype(np.uint64) << _SHIFT) | east.astype(np.uint64)
+
+
+def _split(cells: Cells) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return how many squares of their size lie west and south of each square."""
+    return (cells & _MASK).astype(np.int64), (cells >> _SHIFT).astype(np.int64)
+
+
+def list_cells(grid: Grid, outline: Any) -> tuple[pd.DataFrame, dict[str, dict[str, bytes]]]:
+    """Return the zone list of a grid in an outline, with codes and centres, and boundaries by level and code.
+
+    Raises OdError as :meth:`Grid.cover` does.
+    """
+    cells = grid.cover(outline)
+    zones: dict[str, Any] = {}
+    boundaries: dict[str, dict[str, bytes]] = {}
+    for number, level in enumerate(grid.levels):
+        of_level, row = np.unique(grid.find_parents(cells, number), return_inverse=True)
+        codes = grid.name_cells(of_level, number)
+        zones[level] = np.array(codes, dtype=object)[row]
+        boundaries[level] = dict(zip(codes, shapely.to_wkb(grid.draw_cells(of_level, number)), strict=True))
+    zones |= dict(zip(COORDINATES, grid.locate_centres(cells).T, strict=True))
+    return pd.DataFrame(zones), boundaries
+
+
+def estimate_cells(outline: Any, square_metres: float) -> float:
+    """Return about how many cells of an area overlap an outline.
+
+    It is the mean over all positions of a convex outline, by Steiner's formula. An outline with a rough border overlaps
+    fewer. The sinusoidal map of the outline keeps areas, and nearly keeps lengths in a country.
+    """
+    west, _, east, _ = shapely.bounds(outline)
+
+    def map_points(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+        longitude, latitude = np.radians(degrees).T
+        return np.column_stack([(longitude - np.radians(west + east) / 2) * np.cos(latitude), latitude]) * _EARTH
+
+    mapped = shapely.transform(shapely.segmentize(outline, 1), map_points)
+    inside, border = shapely.area(mapped) / square_metres, shapely.length(mapped) / square_metres**0.5
+    return float(inside + border * 2 / pi + 1)
+
+
+def _refuse_many(outline: Any, square_metres: float) -> None:
+    """Raise OdError if more than :data:`MOST_CELLS` cells overlap an outline, by an estimate."""
+    number = estimate_cells(outline, square_metres)
+    if number > MOST_CELLS:
+        raise make_geography_error(
+            "OD-GEOGRAPHY-CELLS",
+            f"about {number:,.0f} cells overlap the outline, and at most {MOST_CELLS:,} are listed",
+            next_step="declare a lower resolution of hexagons or a larger size of squares, or a smaller outline",
+        )
+
+
+def _make_grid_error(message: str) -> OdError:
+    return make_geography_error(
+        "OD-GEOGRAPHY-CELLS", message, next_step="correct geography.hexagons or geography.squares, or its outline"
+    )
+
+
+class CellLocator:
+    """The cells of a grid that are zones, to find the zone of each of many points.
+
+    Args:
+        grid: the grid.
+        codes: codes of the zones. One that no cell has, such as that of unknown places, has no points.
+        outside: code of a point in no zone.
+    """
+
+    def __init__(self, grid: Grid, codes: Sequence[str], outside: str) -> None:
+        self._grid, self._codes, self._outside = grid, frozenset(codes), outside
+
+    def find_codes(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> NDArray[np.object_]:
+        """Return the code of the zone of each point, as :meth:`od_core.geography.point_location.PointLocator` does."""
+        is_degree = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
+        row, cells = pd.factorize(self._grid.find_cells(longitude[is_degree], latitude[is_degree]))
+        codes = self._grid.name_cells(cells, len(self._grid.levels) - 1)
+        listed = np.array([code if code in self._codes else self._outside for code in codes], dtype=object)
+        found = np.full(len(longitude), self._outside, dtype=object)
+        found[is_degree] = listed[row]
+        found[np.isnan(longitude) | np.isnan(latitude)] = None
+        return found
