@@ -131,10 +131,10 @@ def _draw_ring(longitude: NDArray[np.float64], latitude: NDArray[np.float64]) ->
     if np.ptp(longitude) <= 180:
         return shapely.Polygon(np.column_stack([longitude, latitude]))
     turned = np.unwrap([*longitude, longitude[0]], period=360)
-    points = [*zip(turned, [*latitude, latitude[0]], strict=True)]
+    points = [*zip(turned, latitude, strict=False)]
     if abs(turned[-1] - turned[0]) > 180:
         pole = float(np.copysign(90, latitude[0]))
-        points += [(turned[-1], pole), (turned[0], pole)]
+        points += [(turned[-1], latitude[0]), (turned[-1], pole), (turned[0], pole)]
     turns = [shapely.Polygon([(east + shift, north) for east, north in points]) for shift in (-360, 0, 360)]
     return shapely.union_all(shapely.intersection(turns, shapely.box(-180, -90, 180, 90)))
 
