@@ -6,6 +6,9 @@ from fractions import Fraction
 
 import h3
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyogrio
 import pytest
 import shapely
 from hypothesis import given
@@ -120,12 +123,10 @@ def test_the_map_of_squares_keeps_areas_and_is_turned_back():
 
 @given(
     st.lists(st.floats(0, 7e6), min_size=1, max_size=9),
-    st.sampled_from([(100_000, 10_000, 1000), (1000, 250), (5000, 7 * 5), (3,), (1,)]),
+    st.sampled_from([(100_000, 10_000, 1000), (1000, 250), (105, 35), (3,), (1,)]),
 )
 def test_a_point_lies_in_the_square_to_the_north_east_of_a_border(numbers, sizes):
     """By exact fractions, at borders and beside them by the least step of a float."""
-    if any(coarse % fine for coarse, fine in zip(sizes, sizes[1:], strict=False)):
-        sizes = sizes[-1:]
     grid = Squares(sizes)
     borders = [size * round(number / size) for number in numbers for size in sizes]
     metres = np.array([*numbers, *borders, *np.nextafter(borders, np.inf), *np.nextafter(borders, 0)])
@@ -256,10 +257,6 @@ def test_squares_beyond_europe_are_refused(outline, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".gpkg"])
 def test_other_files_have_outlines_too(suffix, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    import pyogrio
-
     path = tmp_path / f"city{suffix}"
     if suffix == ".gpkg":
         pyogrio.raw.write(path, np.array([CITY.wkb], object), [], [], geometry_type="Polygon", crs="EPSG:4326")
