@@ -195,8 +195,7 @@ class Squares:
 
     def place_metres(self, easting: NDArray[np.float64], northing: NDArray[np.float64]) -> Cells:
         """Return the square of each point, given metres of at least 0."""
-        # Whole metres first, because a quotient of floats may be rounded up to the next square.
-        return _join(*(np.floor(metres).astype(np.int64) // self.sizes[-1] for metres in (easting, northing)))
+        return _join(easting // self.sizes[-1], northing // self.sizes[-1])
 
     def find_parents(self, cells: Cells, level: int) -> Cells:
         """Return the parents of squares; see :class:`Grid`."""

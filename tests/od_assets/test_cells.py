@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from hashlib import sha256
+from pathlib import Path
 
 import h3
 import numpy as np
@@ -12,8 +14,11 @@ import pytest
 import shapely
 from pydantic import ValidationError
 
+from od_assets.cli import app as cli
+from od_assets.components import OdRelease
 from od_assets.resources.warehouse import verify_published_releases
 from od_assets.series.invented import invent_records
+from od_assets.series.reading import read_declaration
 from od_assets.series.section import describe_first_fault
 from od_assets.series.series import Zones
 from od_core import open_release
@@ -82,11 +87,36 @@ def test_cells_without_an_area_for_other_places_refuse_points_outside(project):
     assert not project.run(declared).success
 
 
-def test_another_file_of_the_outline_is_refused_for_a_period_that_was_drawn(project):
+def test_the_tutorial_begins_with_coordinates_and_no_zones(project, monkeypatch):
+    """Its outline, declarations and commands, as they stand on the page."""
+    page = (Path(__file__).parents[2] / "docs/tutorial/release-a-csv.md").read_text(encoding="utf-8")
+    part = page.split("## 10. ")[1].split("\n## ")[0]
+    outline, release, domain, commands = re.findall(r"```\w+\n(.*?)```", part, re.DOTALL)
+    for name, text in (("my_rides/defs.yaml", release), ("domains/my_rides.yaml", domain)):
+        assert f"`src/city/defs/{name}`" in part
+        (project.defs / name).parent.mkdir(exist_ok=True)
+        (project.defs / name).write_text(text, encoding="utf-8")
+    data = project.root / "data" / "my_rides"
+    data.mkdir(parents=True)
+    (data / "city.geojson").write_text(outline, encoding="utf-8")
+    declared = read_declaration(project.defs / "my_rides" / "defs.yaml", OdRelease)
+    for command in commands.splitlines():
+        words = command.split()
+        if words[1] == "run":
+            project.publish(declared, words[-1])
+        elif words[1] != "report":
+            monkeypatch.setattr(sys, "argv", words)
+            with pytest.raises(SystemExit, match="0"):
+                cli.main()
+    assert pd.read_csv(data / "2026-01.csv")["start_lat"].between(54, 54.2).all()
+    released = open_release(project.var / "releases" / "my_rides" / "2026-01" / "r1")
+    assert h3.get_resolution(released.flows["origin"].iloc[0]) == 7
+
+
+def test_the_outline_is_a_setting_of_reading(project):
     declared = declare(project, "hexagons")
-    project.write_records(invent_records(declared, Period("2001-01")))
-    project.publish(declared)
     before = declared.reading["boundaries"]
+    assert "boundaries" not in declare(project, "hexagons", columns={"date": "date"}).reading
     larger = CITY.buffer(0.001)
     (project.root / "city.geojson").write_text(shapely.to_geojson(larger), encoding="utf-8")
     assert declared.reading["boundaries"] != before
