@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from math import ceil, log2, pi
-from typing import Any, Protocol
+from typing import Any
 
 import lazy_loader
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.geography import laea
-from od_core.geography.codes import COORDINATES, Degrees, make_geography_error
+from od_core.geography.codes import make_geography_error
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 h3: Any = lazy_loader.load("h3")
@@ -35,36 +35,11 @@ MOST_CELLS = 1_000_000
 Cells = NDArray[np.uint64]
 """Numbers of cells of one size."""
 
+Degrees = NDArray[np.float64]
 Shapes = NDArray[np.object_]
 
 _EARTH = 6_371_007.2
 """Radius in metres of the sphere with the area of the Earth."""
-
-
-class Grid(Protocol):
-    """Cells of several sizes. Methods for cells of one size take the number of their level, from 0, coarse to fine."""
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """Names of the levels, coarse to fine."""
-
-    def cover(self, outline: Any) -> Cells:
-        """Return the finest cells that overlap a Shapely geometry in degrees. Raises OdError if they are too many."""
-
-    def find_cells(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> Cells:
-        """Return the finest cell in which each point lies, given degrees."""
-
-    def find_parents(self, cells: Cells, level: int) -> Cells:
-        """Return the cell of a level to which each of the finest cells belongs."""
-
-    def name_cells(self, cells: Cells, level: int) -> list[str]:
-        """Return the codes of cells of a level."""
-
-    def draw_cells(self, cells: Cells, level: int) -> Shapes:
-        """Return cells of a level as Shapely polygons in degrees."""
-
-    def locate_centres(self, cells: Cells) -> Degrees:
-        """Return latitude and longitude of the centres of the finest cells; shape (cells, 2)."""
 
 
 @dataclass(frozen=True)
@@ -86,47 +61,41 @@ class Hexagons:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Names such as ``hexagon_8``."""
+        """Names of the levels, such as ``hexagon_8``."""
         return tuple(f"hexagon_{resolution}" for resolution in self.resolutions)
 
     def cover(self, outline: Any) -> Cells:
-        """Return the finest hexagons that overlap an outline; see :class:`Grid`."""
-        finest = self.resolutions[-1]
-        _refuse_many(outline, h3.api.basic_int.average_hexagon_area(finest, "m^2"))
-        shape = h3.api.basic_int.geo_to_h3shape(
-            shapely.segmentize(outline, 90)
-        )  # an edge of 180 degrees would be a short one
-        cells = h3.api.basic_int.h3shape_to_cells_experimental(shape, finest, "overlap")
-        return np.unique(np.fromiter(cells, np.uint64))  # parts of an outline share cells
+        """Return the finest cells that overlap a Shapely geometry in degrees. Raises OdError if they are too many."""
+        h3, finest = _import_h3(), self.resolutions[-1]
+        _refuse_many(outline, h3.average_hexagon_area(finest, "m^2"))
+        shape = h3.geo_to_h3shape(shapely.segmentize(outline, 90))  # H3 takes edges of over 180 degrees for short ones
+        return np.unique(np.fromiter(h3.h3shape_to_cells_experimental(shape, finest, "overlap"), np.uint64))
 
-    def find_cells(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> Cells:
-        """Return the hexagon of each point; see :class:`Grid`."""
+    def find_cells(self, longitude: Degrees, latitude: Degrees) -> Cells:
+        """Return the finest cell in which each point lies."""
         finest = repeat(self.resolutions[-1])
-        return np.fromiter(
-            map(h3.api.basic_int.latlng_to_cell, latitude.tolist(), longitude.tolist(), finest), np.uint64
-        )
+        return np.fromiter(map(_import_h3().latlng_to_cell, latitude.tolist(), longitude.tolist(), finest), np.uint64)
 
     def find_parents(self, cells: Cells, level: int) -> Cells:
-        """Return the parents of hexagons; see :class:`Grid`."""
-        return np.fromiter(
-            map(h3.api.basic_int.cell_to_parent, cells.tolist(), repeat(self.resolutions[level])), np.uint64
-        )
+        """Return the cell of a level, from 0, to which each of the finest cells belongs."""
+        return np.fromiter(map(_import_h3().cell_to_parent, cells.tolist(), repeat(self.resolutions[level])), np.uint64)
 
     def name_cells(self, cells: Cells, _level: int) -> list[str]:
-        """Return the numbers of hexagons as H3 writes them, in hexadecimal digits; see :class:`Grid`."""
-        return list(map(h3.api.basic_int.int_to_str, cells.tolist()))
+        """Return the numbers of cells as H3 writes them, in hexadecimal digits."""
+        return list(map(_import_h3().int_to_str, cells.tolist()))
 
     def draw_cells(self, cells: Cells, _level: int) -> Shapes:
-        """Return the boundaries of hexagons; see :class:`Grid`."""
-        corners = map(np.array, map(h3.api.basic_int.cell_to_boundary, cells.tolist()))
-        return np.array([_draw_ring(longitude, latitude) for latitude, longitude in map(np.transpose, corners)], object)
-
-    def locate_centres(self, cells: Cells) -> Degrees:
-        """Return the centres of hexagons; see :class:`Grid`."""
-        return np.array(list(map(h3.api.basic_int.cell_to_latlng, cells.tolist())), dtype=np.float64)
+        """Return cells as Shapely polygons in degrees."""
+        corners = [np.transpose(corners) for corners in map(_import_h3().cell_to_boundary, cells.tolist())]
+        return np.array([_draw_ring(longitude, latitude) for latitude, longitude in corners], dtype=object)
 
 
-def _draw_ring(longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> object:
+def _import_h3() -> Any:
+    """Return the functions of H3 on numbers, which are twice as fast as those on texts; h3 is of an extra."""
+    return h3.api.basic_int
+
+
+def _draw_ring(longitude: Degrees, latitude: Degrees) -> object:
     """Return a polygon of degrees, cut at the date line. One around a pole reaches to it."""
     if np.ptp(longitude) <= 180:
         return shapely.Polygon(np.column_stack([longitude, latitude]))
@@ -141,8 +110,6 @@ def _draw_ring(longitude: NDArray[np.float64], latitude: NDArray[np.float64]) ->
 
 _CORNERS = np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
 """Corners of a square of size 1, west and south of which the first one lies."""
-
-_SHIFT, _MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -161,11 +128,11 @@ class Squares:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Names such as ``square_1km`` and ``square_250m``."""
+        """Names of the levels, such as ``square_1km`` and ``square_250m``."""
         return tuple(f"square_{size}m" if size % 1000 else f"square_{size // 1000}km" for size in self.sizes)
 
     def cover(self, outline: Any) -> Cells:
-        """Return the finest squares that overlap an outline; see :class:`Grid`."""
+        """Return the finest squares that overlap an outline, as :meth:`Hexagons.cover` does."""
         size = self.sizes[-1]
         if not shapely.within(outline, shapely.box(laea.WEST, laea.SOUTH, laea.EAST, laea.NORTH)):
             raise _make_grid_error("the outline reaches beyond Europe, where the grid of squares is used")
@@ -185,8 +152,8 @@ class Squares:
             corners = corners[shapely.intersects(area, squares)]
         return np.unique(_join(*corners.T))
 
-    def find_cells(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> Cells:
-        """Return the square of each point; that of (0, 0) stands for points beyond Europe. See :class:`Grid`."""
+    def find_cells(self, longitude: Degrees, latitude: Degrees) -> Cells:
+        """Return the finest square of each point; that of the origin, in the ocean, for points beyond Europe."""
         is_near = (longitude >= laea.WEST) & (longitude <= laea.EAST)
         is_near &= (latitude >= laea.SOUTH) & (latitude <= laea.NORTH)
         metres = np.zeros((2, len(longitude)))
@@ -194,21 +161,21 @@ class Squares:
         return self.place_metres(*np.maximum(metres, 0))
 
     def place_metres(self, easting: NDArray[np.float64], northing: NDArray[np.float64]) -> Cells:
-        """Return the square of each point, given metres of at least 0."""
+        """Return the finest square of each point, given metres of at least 0."""
         return _join(easting // self.sizes[-1], northing // self.sizes[-1])
 
     def find_parents(self, cells: Cells, level: int) -> Cells:
-        """Return the parents of squares; see :class:`Grid`."""
+        """Return the square of a level, from 0, that contains each of the finest squares."""
         return _join(*(number // (self.sizes[level] // self.sizes[-1]) for number in _split(cells)))
 
     def name_cells(self, cells: Cells, level: int) -> list[str]:
-        """Return codes such as ``CRS3035RES1000mN2734000E4334000``; see :class:`Grid`."""
+        """Return the codes of squares of a level, such as ``CRS3035RES1000mN2734000E4334000``."""
         size = self.sizes[level]
         east, north = (number * size for number in _split(cells))
         return [f"CRS3035RES{size}mN{y}E{x}" for x, y in zip(east.tolist(), north.tolist(), strict=True)]
 
     def draw_cells(self, cells: Cells, level: int) -> Shapes:
-        """Return the boundaries of squares; see :class:`Grid`."""
+        """Return squares of a level as Shapely polygons in degrees."""
         east, north = _split(cells)
         corners = [
             laea.to_degrees((east + x) * self.sizes[level], (north + y) * self.sizes[level]) for x, y in _CORNERS
@@ -216,26 +183,25 @@ class Squares:
         drawn: Shapes = shapely.polygons(np.array(corners).transpose(2, 0, 1))
         return drawn
 
-    def locate_centres(self, cells: Cells) -> Degrees:
-        """Return the centres of squares; see :class:`Grid`."""
-        longitude, latitude = laea.to_degrees(*((number + 0.5) * self.sizes[-1] for number in _split(cells)))
-        return np.column_stack([latitude, longitude])
+
+Grid = Hexagons | Squares
 
 
 def _join(east: NDArray[Any], north: NDArray[Any]) -> Cells:
     """Return numbers of squares, given how many squares of their size lie west and south of each."""
-    return (north.astype(np.uint64) << _SHIFT) | east.astype(np.uint64)
+    return north.astype(np.uint64) * np.uint64(2**32) + east.astype(np.uint64)
 
 
 def _split(cells: Cells) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return how many squares of their size lie west and south of each square."""
-    return (cells & _MASK).astype(np.int64), (cells >> _SHIFT).astype(np.int64)
+    north, east = np.divmod(cells.astype(np.int64), 2**32)
+    return east, north
 
 
 def list_cells(grid: Grid, outline: Any) -> tuple[pd.DataFrame, dict[str, dict[str, bytes]]]:
-    """Return the zone list of a grid in an outline, with codes and centres, and boundaries by level and code.
+    """Return the zone list of a grid in an outline, and boundaries by level and code.
 
-    Raises OdError as :meth:`Grid.cover` does.
+    Raises OdError if the cells are too many, or lie outside of the grid.
     """
     cells = grid.cover(outline)
     zones: dict[str, Any] = {}
@@ -245,7 +211,6 @@ def list_cells(grid: Grid, outline: Any) -> tuple[pd.DataFrame, dict[str, dict[s
         codes = grid.name_cells(of_level, number)
         zones[level] = np.array(codes, dtype=object)[row]
         boundaries[level] = dict(zip(codes, shapely.to_wkb(grid.draw_cells(of_level, number)), strict=True))
-    zones |= dict(zip(COORDINATES, grid.locate_centres(cells).T, strict=True))
     return pd.DataFrame(zones), boundaries
 
 
@@ -257,7 +222,7 @@ def estimate_cells(outline: Any, square_metres: float) -> float:
     """
     west, _, east, _ = shapely.bounds(outline)
 
-    def map_points(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+    def map_points(degrees: Degrees) -> NDArray[np.float64]:
         longitude, latitude = np.radians(degrees).T
         return np.column_stack([(longitude - np.radians(west + east) / 2) * np.cos(latitude), latitude]) * _EARTH
 
@@ -295,7 +260,7 @@ class CellLocator:
     def __init__(self, grid: Grid, codes: Sequence[str], outside: str) -> None:
         self._grid, self._codes, self._outside = grid, frozenset(codes), outside
 
-    def find_codes(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> NDArray[np.object_]:
+    def find_codes(self, longitude: Degrees, latitude: Degrees) -> NDArray[np.object_]:
         """Return the code of the zone of each point, as :meth:`od_core.geography.point_location.PointLocator` does."""
         is_degree = (np.abs(longitude) <= 180) & (np.abs(latitude) <= 90)
         row, cells = pd.factorize(self._grid.find_cells(longitude[is_degree], latitude[is_degree]))

@@ -117,23 +117,12 @@ class ZoneList:
 
     @classmethod
     def from_grid(cls, grid: Grid, within: str, **options: Any) -> ZoneList:
-        """Return the list of the finest cells of a grid that overlap an outline, with their boundaries and centres.
+        """Return the list of the finest cells of a grid that overlap an outline, with their boundaries.
 
-        Args:
-            grid: the grid, whose coarser cells are the levels above the zones.
-            within: path of a file with polygons; see :func:`od_core.geography.geography.read_outline`.
-            options: ``unknown``, ``unknown_area`` and ``version``.
+        ``within`` is the path of a file with polygons. The options are ``unknown``, ``unknown_area`` and ``version``.
         """
         boundaries = {level: ("", name_boundary_column(grid.levels, level)) for level in grid.levels}
-        return cls(
-            within,
-            grid.levels,
-            coordinates=COORDINATES,
-            boundaries=boundaries,
-            grid=grid,
-            is_outline=True,
-            **options,
-        )
+        return cls(within, grid.levels, boundaries=boundaries, grid=grid, is_outline=True, **options)
 
     def _check_levels(self) -> None:
         """Raise OdError if something is declared for a level that does not exist, or cannot have it."""

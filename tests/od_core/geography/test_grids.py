@@ -69,8 +69,8 @@ def test_hexagons_are_those_of_h3_and_every_point_of_the_outline_has_one(outline
     assert found.tolist() == [
         h3.latlng_to_cell(y, x, resolutions[-1]) for x, y in zip(longitude, latitude, strict=True)
     ]
-    for zone, centre in zip(geography.zones, geography.coordinates, strict=True):
-        assert tuple(centre) == h3.cell_to_latlng(zone)
+    latitude, longitude = geography.coordinates.T
+    assert make_locator(geography).find_codes(longitude, latitude).tolist() == [*geography.zones]
 
 
 @pytest.mark.parametrize("holed", [False, True])
@@ -169,7 +169,7 @@ def corner_of(code):
     return int(east), int(north)
 
 
-def test_boundaries_of_squares_have_their_corners_and_centres(tmp_path):
+def test_boundaries_of_squares_have_their_corners_and_places_are_near_their_centres(tmp_path):
     geography = read_cells(tmp_path, Squares((10_000, 1000)), CITY)
     for level, size in (("square_10km", 10_000), ("square_1km", 1000)):
         codes = geography.codes[geography.find_level_number(level)]
@@ -180,7 +180,7 @@ def test_boundaries_of_squares_have_their_corners_and_centres(tmp_path):
             assert np.allclose([east.min(), north.min(), east.max(), north.max()], bounds, atol=1e-5, rtol=0)
     latitude, longitude = geography.coordinates.T
     middles = np.column_stack(laea.to_metres(longitude, latitude))
-    assert np.allclose(middles, [np.add(corner_of(zone), 500) for zone in geography.zones], atol=1e-5, rtol=0)
+    assert np.allclose(middles, [np.add(corner_of(zone), 500) for zone in geography.zones], atol=60, rtol=0)
 
 
 @pytest.mark.parametrize("grid", [Hexagons((7,)), Squares((1000,))])
