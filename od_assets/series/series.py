@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, PrivateAttr, StrictBool, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods, split_partition_key
@@ -147,10 +148,12 @@ class Zones(Section):
     @model_validator(mode="after")
     def require_one_list(self) -> Self:
         """Refuse zones from nowhere or from two sources, and options of a file beside cells of a grid."""
-        if [self.file, self.hexagons, self.squares].count(None) != 2:
-            raise ValueError("declare one of file, hexagons and squares")
-        if self.file is not None and not self.levels:
-            raise ValueError("declare the levels of the file")
+        given = [self.file, self.hexagons, self.squares]
+        if given.count(None) == 3 or (self.file is not None and not self.levels):
+            message = "declare one of file, with levels, hexagons and squares"
+            raise PydanticCustomError("missing", message)  # as for a field that is required
+        if given.count(None) < 2:
+            raise ValueError("declare only one of file, hexagons and squares")
         of_files = ("levels", "prefixes", "joined", "parents", "coordinates", "names", "boundaries")
         stated = [name for name in of_files if getattr(self, name)]
         if self.file is None and stated:

@@ -125,10 +125,10 @@ def test_the_outline_is_a_setting_of_reading(project):
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
-        ({}, "declare one of file, hexagons and squares"),
-        (GRIDS, "declare one of file, hexagons and squares"),
-        ({"file": "z.csv", "levels": ["zone"], "hexagons": GRIDS["hexagons"]}, "declare one of file"),
-        ({"file": "z.csv"}, "declare the levels of the file"),
+        ({}, "declare one of file, with levels, hexagons and squares"),
+        (GRIDS, "declare only one of file, hexagons and squares"),
+        ({"file": "z.csv", "levels": ["zone"], "hexagons": GRIDS["hexagons"]}, "declare only one of file"),
+        ({"file": "z.csv"}, "declare one of file, with levels"),
         ({"hexagons": GRIDS["hexagons"], "levels": ["zone"]}, "cells of a grid have no levels of a file"),
         ({"squares": GRIDS["squares"], "names": {"zone": "name"}}, "cells of a grid have no names of a file"),
         ({"squares": {"size": "0 km", "within": "o.geojson"}}, "squares.size: write a length"),

@@ -103,9 +103,7 @@ WRONG = [
     defs(PERIODS, "  periods: {last: 2001-02}\n", ": periods.first", "Field required"),
     defs(PRIVACY, "  privacy: {epsilon: 1}\n", "", "delta is 0, but Gaussian noise needs", "OD-BUDGET-DELTA"),
     defs(PRIVACY, f"{PRIVACY}  mechansm: inftda\n", ": mechansm", "did you mean 'mechanism'?"),
-    defs(
-        PRIVACY, f"{PRIVACY}  destination_geography: {{levels: [zone]}}\n", ": destination_geography.file", "required"
-    ),
+    defs(PRIVACY, f"{PRIVACY}  destination_geography: {{levels: [zone]}}\n", ": destination_geography", "one of file"),
     defs("{date: date}", "{dat: date}", ": trips.columns.dat", "did you mean 'date'?"),
     defs(ZONES, ZONES.replace("levels", "level"), ": geography.level", "did you mean 'levels'?"),
     defs(ZONES, ZONES.replace("}", ", parents: {parnet: x}}"), ": geography.parents.parnet", "did you mean 'parent'?"),

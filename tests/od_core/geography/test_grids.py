@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from fractions import Fraction
 
 import h3
@@ -190,6 +191,7 @@ def test_points_outside_and_what_is_no_point(grid, tmp_path):
     longitude, latitude = np.array([*points, (5.1, 52.05)], float).T
     *found, inside = locator.find_codes(longitude, latitude)
     assert found == [None, None, *[OUTSIDE] * 5]
+    assert pickle.loads(pickle.dumps(locator)).find_codes(longitude, latitude)[-1] == inside  # noqa: S301  # as Spark does
     assert inside in locator._codes
     assert locator.find_codes(np.empty(0), np.empty(0)).tolist() == []
 
