@@ -91,7 +91,7 @@ class Hexagons:
 
 
 def _import_h3() -> Any:
-    """Return the functions of H3 on numbers, which are twice as fast as those on texts; h3 is of an extra."""
+    """Return the functions of H3 on numbers, which are faster than those on texts."""
     return h3.api.basic_int
 
 

@@ -149,15 +149,15 @@ def bikes(folder: Path) -> Pairs:
     return pairs
 
 
-def scooters(folder: Path) -> Pairs:
+def city_rides(folder: Path) -> Pairs:
     """Rides are between centres of cells. Some end outside of the city."""
-    shutil.copy(EXAMPLES / "scooters" / "city.geojson", folder)
+    shutil.copy(EXAMPLES / "city_rides" / "city.geojson", folder)
     city = [(54.08, 4.02), (54.1, 4.03), (54.06, 4.06), (54.06, 4.0)]
     *cells, outside = (h3.latlng_to_cell(*point, 8) for point in (*city, (54.0, 4.02)))
     pairs = random_pairs(cells) | Counter({(cells[0], outside): 9})
     places = [h3.cell_to_latlng(cell)[::-1] for pair, n in pairs.items() for _ in range(n) for cell in pair]
     rides = pd.DataFrame(np.reshape(places, (-1, 4)), columns=["start_lon", "start_lat", "end_lon", "end_lat"])
-    rides.assign(started_at="2026-01-07 08:30:00", scooter="7").to_csv(folder / "2026-01.csv", index=False)
+    rides.assign(started_at="2026-01-07 08:30:00", vehicle="7").to_csv(folder / "2026-01.csv", index=False)
     return Counter({(o, "elsewhere" if d == outside else d): n for (o, d), n in pairs.items()})
 
 
@@ -241,7 +241,7 @@ WRITTEN = {
     "italy_commuting": Example("2011", "2011", istat),
     "england_commuting": Example("2021", "2021", nomis),
     "norway_commuting": Example("2017", "2017", norway),
-    "scooters": Example("2026-01", "2026-01", scooters),
+    "city_rides": Example("2026-01", "2026-01", city_rides),
     "bike_share": Example("2026-W01", "2026-W01-1", bikes),
     "lakehouse_trips": Example("2026-01", "2026-01", lakehouse),
     "hospital_admissions": Example("2026-01", "2026-01", admissions),
