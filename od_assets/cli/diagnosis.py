@@ -738,9 +738,15 @@ def inspect_declaration(name: str, *, is_loaded: bool = False) -> list[Finding]:
 
 
 def _describe_boundaries(series: Series[P, G], geography: G) -> str:
-    """Return the gaps between zones in words, which may be lakes. Raises OdError as the placing of points does."""
+    """Return the gaps between zones in words, which may be lakes. Raises OdError as the placing of points does.
+
+    Cells of a grid have none, and are not searched.
+    """
     placer = PointPlacer(series.columns, (), *series.split_sides(geography))
-    return "; ".join(_describe_gaps(locator) for locator in dict.fromkeys(placer.locators.values()))
+    return "; ".join(
+        _describe_gaps(locator) if isinstance(locator, PointLocator) else "cells of a grid, without gaps"
+        for locator in dict.fromkeys(placer.locators.values())
+    )
 
 
 def _describe_gaps(locator: PointLocator) -> str:

@@ -15,6 +15,7 @@ import shapely
 from pydantic import ValidationError
 
 from od_assets.cli import app as cli
+from od_assets.cli.diagnosis import _describe_boundaries
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import verify_published_releases
 from od_assets.series.invented import invent_records
@@ -85,6 +86,11 @@ def test_cells_without_an_area_for_other_places_refuse_points_outside(project):
     point = {"lon": 4.02, "lat": 54.08, "end_lon": 4.2, "end_lat": 54.08, "date": "2001-01-09"}
     project.write_records(pd.DataFrame([point]))
     assert not project.run(declared).success
+
+
+def test_the_doctor_finds_no_gaps_between_cells(project):
+    series = declare(project, "hexagons")
+    assert _describe_boundaries(series, series.read_geography()) == "cells of a grid, without gaps"
 
 
 def test_the_tutorial_begins_with_coordinates_and_no_zones(project, monkeypatch):
