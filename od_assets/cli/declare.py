@@ -61,6 +61,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "list": as_list,
     "yaml": as_yaml,
     "number": as_number,
+    "numbers": lambda answer: [as_number(part.strip()) for part in answer.split(",")],
     "mapping": as_mapping,
     "place": as_place,
 }
@@ -98,11 +99,12 @@ class Question:
     offers: str = ""
     asked_if: str = ""
     is_word: bool = False
+    of_list: bool = False
 
     @property
     def needs(self) -> dict[str, Sequence[str]]:
         """Answers with which the question is asked, by the flag of the question that they answer."""
-        stated = {"kind": self.kinds, "unit": UNITS[self.units]}
+        stated = {"kind": self.kinds, "unit": UNITS[self.units], "outline": ("",) if self.of_list else ()}
         return {flag: answers for flag, answers in stated.items() if answers}
 
     @property

@@ -120,6 +120,9 @@ class _Interview:
         }
         if unmet and self.given.get(question.flag):
             flag, fitting_answers = next(iter(unmet.items()))
+            if flag == "outline":
+                message = f"{question.option} is of a list of zones, and --outline is of zones without a list"
+                raise OdError("OD-INIT-FLAG", message, next_step="leave out one of the two")
             options = " or ".join(f"--{flag} {answer}" for answer in fitting_answers)
             verb = "have it" if len(fitting_answers) == 1 else "protect users"
             message = f"{question.option} is given, but --{flag} does not {verb}"

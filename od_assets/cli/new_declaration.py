@@ -559,11 +559,11 @@ def _refuse_invalid_owner(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-CONFIG", f"Invalid owner {answers['owner']!r}", next_step=step) from None
 
 
-def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
-    """Raise OdError if the list of zones is not a file that can be read."""
-    fault = find_file_fault(find_current_project().root / answers["zones"])
+def _refuse_absent_file(flag: str, what: str, answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if the answer to ``flag`` is not the path of a file that can be read; ``what`` says of which."""
+    fault = find_file_fault(find_current_project().root / answers[flag]) if answers[flag] else None
     if fault is not None:
-        step = "give --zones and the path of a public list of zones that can be read"
+        step = f"give --{flag} and the path of a public {what} that can be read"
         raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
 
@@ -627,7 +627,8 @@ CHECKS_OF_FILES: dict[str, _Check] = {
     "records": refuse_unopenable_records,
     "reader": refuse_unreadable_records,
     **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
-    "zones": _refuse_absent_zones,
+    "outline": partial(_refuse_absent_file, "outline", "outline"),
+    "zones": partial(_refuse_absent_file, "zones", "list of zones"),
     "boundaries": _refuse_absent_boundaries,
 }
 """Functions that raise OdError for an answer that does not fit the files or the other questions, by flag."""
@@ -662,6 +663,7 @@ CHECKS_OF_VALUES: dict[str, _Check] = {
     "names": refuse_unfit_zones,
     "coordinates": refuse_unfit_zones,
     "boundaries_code": refuse_unfit_zones,
+    "resolution": refuse_unfit_zones,
 }
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 

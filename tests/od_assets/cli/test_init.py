@@ -392,6 +392,30 @@ def test_coordinates_of_counts_and_points_in_one_column_are_declared(empty):
         start_again(empty)
 
 
+def test_without_a_list_of_zones_hexagons_in_an_outline_are_declared(empty, typed):
+    (empty.root / "2001-01.csv").write_text(
+        "start_lon,start_lat,end_lon,end_lat,day\n" + 3 * "0.5,0.5,0.6,0.6,2001-01-03\n"
+    )
+    (empty.root / "city.geojson").write_text(json.dumps(mapping(box(0.4, 0.4, 0.7, 0.7))))
+    found = {"origin": "", "destination": "", "date": "", "trips": "none"}
+    said = typed(**found, outline="city.json\ncity.geojson", resolution="16\n", coarser="4,5", one_row_a_trip="yes")
+    assert "there is no file city.json" in said
+    assert "a resolution of hexagons is not between 0 and 15" in said
+    asked = {*sys.stdin.asked}  # type: ignore[attr-defined]  # a Person
+    assert not asked & {"zones", "levels", "names", "boundaries"}
+    files = written(empty)
+    declared = yaml.safe_load(files["mine/defs.yaml"])["attributes"]["geography"]
+    assert declared == {"hexagons": {"within": "city.geojson", "resolution": 8, "coarser": [4, 5]}}
+    start_again(empty)
+    columns = {"origin": "start_lon,start_lat", "destination": "end_lon,end_lat", "date": "day"}
+    given = {**columns, "outline": "city.geojson", "resolution": "8", "coarser": "4,5"}
+    with pytest.raises(OdError, match=r"--zones is of a list of zones, and --outline is of zones without a list"):
+        raise init(**given).exception
+    result = init(**given, zones=None, levels=None)
+    assert result.exit_code == 0, result.exception
+    assert written(empty) == files
+
+
 def test_what_does_not_apply_is_not_asked(empty, typed):
     records()[["origin", "destination"]].to_csv(empty.root / "all.csv", index=False)
     said = typed(records="all.csv", date="none", first="2001-01--2001-03", every="single")
