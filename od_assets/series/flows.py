@@ -396,6 +396,9 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         if (self.spark.address is None) == (not self.spark.submit):
             message = "Spark needs either an address or spark-submit"
             raise OdError("OD-ENGINE", message, next_step="declare one of address and submit")
+        if self.record_format.computed:
+            message = f"reader {self.trips.reader!r} computes columns of its files, and Spark reads tables as they are"
+            raise OdError("OD-ENGINE", message, next_step="leave out the engine, or the reader and name the columns")
         return self.spark
 
     @cached_property

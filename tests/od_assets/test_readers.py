@@ -101,3 +101,10 @@ def test_nowhere_counts_for_the_unknown_zone_and_meets_expectations(project):
         component = project.component(trips=trips, geography=geography)
         result = project.materialize("geography", "raw_trips", "trip_counts", component=component)
         assert result.success == succeeds
+
+
+def test_spark_reads_no_columns_that_a_reader_computes(project):
+    trips = {"files": "lake.trips", "reader": "gtfs_ride", "outside_period": "drop"}
+    spark = {"engine": "spark", "spark": {"address": "local[2]"}, "bands": {"cuts": [1]}}
+    with pytest.raises(OdError, match=r"OD-ENGINE: reader 'gtfs_ride' computes columns"):
+        project.counts(trips=trips, periods={"first": "2001-01"}, **spark).require_valid()
