@@ -23,8 +23,8 @@ AssetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
 class PostgresSection(Section):
     """A table or view of a PostgreSQL database."""
 
-    address: str = Field(repr=False)
-    table: str
+    address: str = Field(min_length=1, repr=False)
+    table: str = Field(min_length=1)
 
     def to_stored_table(self, _folder: Path) -> StoredTable:
         """Return the table."""
@@ -34,7 +34,7 @@ class PostgresSection(Section):
 class DeltaSection(Section):
     """A table of Delta Lake."""
 
-    path: str
+    path: str = Field(min_length=1, repr=False)
     version: StrictInt | None = None
 
     def to_stored_table(self, folder: Path) -> StoredTable:
@@ -46,8 +46,8 @@ class DeltaSection(Section):
 class IcebergSection(Section):
     """A table of Apache Iceberg."""
 
-    catalog: str
-    table: str
+    catalog: str = Field(min_length=1)
+    table: str = Field(min_length=1)
     snapshot: StrictInt | None = None
     properties: dict[str, str] = Field(default_factory=dict, repr=False)
 
@@ -59,8 +59,8 @@ class IcebergSection(Section):
 class SqliteSection(Section):
     """A table or view of a SQLite file."""
 
-    path: str
-    table: str
+    path: str = Field(min_length=1)
+    table: str = Field(min_length=1)
 
     def to_stored_table(self, folder: Path) -> StoredTable:
         """Return the table, whose path is relative to a folder."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from od_core.errors import OdError
 from od_core.records.stored_table import DayRange, StoredTable, TableState
 
 
@@ -19,21 +21,30 @@ class DeltaTable(StoredTable):
 
     Deletion vectors and mapped columns are read, because the library's own engine reads the rows.
 
+    Raises OdError if an address has more than a host and a path, because it may be a credential.
+
     Attributes:
         path: folder or address of the table.
         version: number of the version that is read; None for the newest.
     """
 
-    path: str
+    path: str = field(repr=False)
     version: int | None = None
 
     store: ClassVar[str] = "Delta Lake"
     extra: ClassVar[str] = "delta"
 
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.path)
+        if "://" in self.path and ("@" in parts.netloc or parts.query or parts.fragment):
+            message = "the address of a Delta table has a user, a query or a fragment, which may be a credential"
+            step = "leave it out, and state credentials in the environment, where deltalake looks for them"
+            raise OdError("OD-READER-OPTIONS", message, next_step=step)
+
     @property
     def name(self) -> str:
         """Name of the folder."""
-        return PurePath(self.path).name
+        return PurePath(urlsplit(self.path).path if "://" in self.path else self.path).name
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:

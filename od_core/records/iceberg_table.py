@@ -45,6 +45,8 @@ class IcebergTable(StoredTable):
     def open_state(self) -> Iterator[TableState]:
         """Open a snapshot of the table. Raises OdError if there is none, because nothing was ever written."""
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.expressions import And, GreaterThanOrEqual, IsNull, LessThan, Or
+        from pyiceberg.expressions.literals import literal
 
         table = load_catalog(self.catalog, **self.properties).load_table(self.table)
         snapshot = table.current_snapshot() if self.snapshot is None else table.snapshot_by_id(self.snapshot)
@@ -57,8 +59,12 @@ class IcebergTable(StoredTable):
         def read(columns: Sequence[str], days: DayRange | None) -> pa.RecordBatchReader:
             chosen = scan.update(selected_fields=tuple(columns))
             if days is not None:
-                with suppress(TypeError):  # apache/iceberg-python issue 3498: null in a partition
-                    return chosen.filter(days.make_sql("")).to_arrow_batch_reader()
+                first, end = map(literal, days.limits)
+                within = And(GreaterThanOrEqual(term=days.column, value=first), LessThan(term=days.column, value=end))
+                # Else all days are read: if a partition has no day (apache/iceberg-python issue 3498), or for a name
+                # with a dot, which would be that of a nested column.
+                with suppress(TypeError, ValueError):
+                    return chosen.filter(Or(within, IsNull(term=days.column))).to_arrow_batch_reader()
             return chosen.to_arrow_batch_reader()
 
         yield TableState(scan.projection().as_arrow(), str(snapshot.snapshot_id), read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -25,13 +25,20 @@ FROM pg_attribute JOIN pg_type ON atttypid = pg_type.oid
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 
+_SETTINGS = (
+    "TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    "row_security = off",  # rows that a policy hides from the role are an error, and are not left out
+    "client_encoding = 'UTF8'",
+    "datestyle = 'ISO'",  # of dates that are read as text
+)
+
 _REASONS = {
     "08": "the connection was lost",
     "25006": "reading it would change data",
     "28": "the server refuses the role or its password",
     "3D000": "there is no such database",
     "42602": "its name is not one of SQL",
-    "42501": "the role may not read it",
+    "42501": "the role may not read it, or not all of its rows",
     "57": "the server ended the query",
 }
 """Reasons by the beginnings of SQLSTATE codes. Source: PostgreSQL, appendix A."""
@@ -67,7 +74,8 @@ class PostgresTable(StoredTable):
         from adbc_driver_postgresql import dbapi
 
         with closing(dbapi.connect(self.address)) as connection, connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            for setting in _SETTINGS:
+                cursor.execute(f"SET {setting}")
             cursor.execute("SELECT to_regclass($1)::text", parameters=(self.table,))
             [[relation]] = cursor.fetchall()
             if relation is None:
@@ -81,7 +89,8 @@ class PostgresTable(StoredTable):
                 condition = "true" if days is None else days.make_sql("")
                 chosen = ", ".join(fields[name] for name in columns)
                 cursor.execute(f"SELECT {chosen} FROM {relation} WHERE {condition}")  # noqa: S608  # quoted by the server
-                return cursor.fetch_record_batch()
+                reader = cursor.fetch_record_batch()
+                return pa.RecordBatchReader.from_batches(reader.schema, _iterate_valid_batches(reader))
 
             cursor.execute(f"SELECT {', '.join(fields.values())} FROM {relation} LIMIT 0")  # noqa: S608  # as above
             yield TableState(cursor.fetch_arrow_table().schema, None, read)
@@ -92,9 +101,16 @@ class PostgresTable(StoredTable):
         if state is None:
             return "there is no connection to the server"
         if not state:  # DuckDB passes on an error of the driver without its code
-            return "the query ended early, because it would change data or the connection was lost"
+            return "the query failed at a row, would change data, or lost the connection, or a text is not UTF-8"
         known = next((reason for code, reason in _REASONS.items() if state.startswith(code)), None)
         return known or f"PostgreSQL reports {state}"
+
+
+def _iterate_valid_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches. Raises ArrowInvalid if a text is not UTF-8, as in a database without an encoding."""
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
 
 
 def _make_field_sql(name: str, kind: str | None) -> str:

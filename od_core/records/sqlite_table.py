@@ -47,7 +47,8 @@ class SqliteTable(StoredTable):
         # DuckDB reads the batches in a thread of its own.
         with closing(sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            names = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", [self.table])]
+            columns = "SELECT name FROM pragma_table_xinfo(?) WHERE hidden <> 1"  # with generated columns
+            names = [name for (name,) in connection.execute(columns, [self.table])]
             if not names:
                 message = f"the SQLite file {Path(self.path).name} has no table or view {self.table!r}"
                 raise OdError("OD-TABLE-UNREADABLE", message, next_step="correct the table")

@@ -251,7 +251,7 @@ def test_types_of_postgresql_are_read_as_their_text(stores, tmp_path):
 def test_values_of_sqlite_are_read_as_their_texts(stores, tmp_path):
     path = stores.folder / "odd name?.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute('CREATE TABLE "my trips" (origin, destination, n REAL, day)')
+        connection.execute('CREATE TABLE "my trips" (origin, destination, n REAL, date, day AS (date))')
         connection.executemany(
             'INSERT INTO "my trips" VALUES (?, ?, ?, ?)',
             [("01", 7, 12.0, "2001-01-05"), ("02", None, 3, "2001-01-06 10:30:00"), ("03", 2.5, 1, None)],
@@ -275,7 +275,7 @@ def test_a_view_is_read_but_none_that_changes_data(stores, tmp_path):
     )
     assert len(load(PostgresTable(stores.address, "mobility.january"), tmp_path)) == 2
     text = refuse(PostgresTable(stores.address, "mobility.changing"), tmp_path)
-    assert "it would change data" in text
+    assert "would change data" in text
     assert stores.execute("SELECT count(*) FROM mobility.trips WHERE n = 9") == [(0,)]
     assert "its name is not one of SQL" in refuse(PostgresTable(stores.address, "trips; DROP"), tmp_path)
     assert "no table or view mobility.no" in refuse(PostgresTable(stores.address, "mobility.no"), tmp_path)
@@ -286,6 +286,56 @@ def test_a_role_without_rights_is_refused(stores, tmp_path):
     stores.execute("GRANT USAGE ON SCHEMA mobility TO owner")
     address = stores.address.replace("//postgres@", "//owner@")
     assert "the role may not read it" in refuse(PostgresTable(address, "mobility.trips"), tmp_path)
+
+
+def test_rows_that_a_policy_hides_are_not_left_out(stores, tmp_path):
+    stores.write("postgres", ROWS)
+    stores.execute(
+        "GRANT USAGE ON SCHEMA mobility TO owner",
+        "GRANT SELECT ON mobility.trips TO owner",
+        "ALTER TABLE mobility.trips ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY few ON mobility.trips USING (n < 2)",
+    )
+    address = stores.address.replace("//postgres@", "//owner@")
+    assert "or not all of its rows" in refuse(PostgresTable(address, "mobility.trips"), tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_texts_of_other_encodings_are_converted_or_refused(encoding, stores, tmp_path):
+    stores.execute(
+        "DROP DATABASE IF EXISTS other",
+        f"CREATE DATABASE other ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0",
+    )
+    address = stores.address.replace("/postgres?", "/other?")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("SET client_encoding = 'LATIN1'")
+        connection.execute("CREATE TABLE trips (day date, origin text, destination text, n int)")
+        text = "'Zürich'" if encoding == "LATIN1" else "convert_from('\\x5afc72696368', 'SQL_ASCII')"
+        connection.execute(f"INSERT INTO trips VALUES ('2001-01-02', {text}, 'b', 1)".encode("latin-1"))
+    table = PostgresTable(address, "trips")
+    if encoding == "LATIN1":
+        assert load(table, tmp_path)["origin"].to_pylist() == ["Zürich"]
+    else:
+        assert "a text is not UTF-8" in refuse(table, tmp_path)
+
+
+@pytest.mark.parametrize("name", ['My "Day', "a.day", "a\\day"])
+@pytest.mark.parametrize("store", ["delta", "iceberg"])
+def test_any_name_of_a_column_of_dates_is_read(store, name, stores, tmp_path):
+    table, _ = stores.write(store, ROWS.rename_columns([name, *ROWS.column_names[1:]]))
+    loaded = load(table, tmp_path, columns=RecordColumns(date=name, trips="n"))
+    assert sorted(loaded.filter(pc.field("in_period"))["trips"].to_pylist()) == [0, 1, 6]
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://KEY:hunter2@lake/trips", "az://lake/trips?sig=hunter2", "s3://lake/t#hunter2"]
+)
+def test_an_address_that_may_have_a_credential_is_refused(address):
+    with pytest.raises(OdError, match="OD-READER-OPTIONS") as refused:
+        DeltaTable(address)
+    assert "hunter2" not in str(refused.value)
+    assert "lake" not in repr(DeltaTable("s3://lake/trips"))
+    assert DeltaTable("s3://lake/trips/").name == "trips"
 
 
 def test_a_connection_that_is_lost_after_rows_were_read(stores, tmp_path):
