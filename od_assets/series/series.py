@@ -393,6 +393,8 @@ class About(Section):
     counted: str | None = None
     coverage: str | None = None
     groups: str | None = None
+    publisher: str | None = None
+    contact: str | None = None
 
     def to_texts(self) -> dict[str, str]:
         """Return the stated texts by name. Raises OdError if one is not a line of a fitting length."""

@@ -26,8 +26,8 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import bound_right_guesses_of_100
-from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, render_clauses
-from od_core.publication.templates import render_template
+from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON
+from od_core.publication.templates import render_clauses, render_template
 from od_core.published.explanation import iterate_choices
 
 

@@ -45,7 +45,7 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certify import render_clauses
+from od_core.publication.templates import render_clauses
 from od_core.records.segments import has_unknown_categories
 
 EPSILONS = (

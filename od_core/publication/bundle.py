@@ -26,6 +26,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
+from od_core.ledger.balance import Balance
 from od_core.parallel import map_in_order, run_in_background
 from od_core.publication.bundle_differences import is_damaged_copy, list_differing_files, make_changed_bundle_error
 from od_core.publication.bundle_files import (
@@ -74,6 +75,7 @@ def write_bundle(
     report: str,
     folder: Path,
     tell: Callable[[int, int, str], None] | None = None,
+    balance: Balance | None = None,
 ) -> None:
     """Write all files of a bundle of any kind into an empty folder, durably. The checksums are written last.
 
@@ -84,12 +86,14 @@ def write_bundle(
         report: text of ``report.html``.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
+        balance: that of :class:`~od_core.publication.kind.ReleaseContext`; None for derived flows.
 
     Raises:
         OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
     tables = list_bundle_tables(kind, release, certificate)
-    listed = [*tables, *_list_documents(tables, certificate, report, kind.list_notes(release, certificate))]
+    notes = kind.list_notes(release, certificate)
+    listed = [*tables, *_list_documents(tables, certificate, report, notes, balance)]
     folders = {(folder / file.name).parent for file in listed}
     for inner_folder in folders:
         make_folder(inner_folder)
@@ -134,11 +138,15 @@ def _place_in_folder(file: BundleFile, formats: Sequence[str]) -> BundleFile:
 
 
 def _list_documents(
-    tables: Sequence[BundleFile], certificate: Certificate, report: str, notes: Sequence[str]
+    tables: Sequence[BundleFile],
+    certificate: Certificate,
+    report: str,
+    notes: Sequence[str],
+    balance: Balance | None,
 ) -> list[BundleFile]:
-    """Return the files that explain a release, given those with its tables, and the notes of the codebook."""
+    """Return the files that explain a release, given those with its tables and the notes of the codebook."""
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
-    certificate_page = render_template("certificate.html", certificate=certificate)
+    certificate_page = render_template("certificate.html", certificate=certificate, balance=balance)
     documents = [
         _make_text_file(REPORT, "The release in pictures and tables.", report),
         _make_text_file("certificate.html", "What is protected, and which budget was spent.", certificate_page),

@@ -30,7 +30,7 @@ from od_core.publication.bundle_files import CERTIFICATE, KEPT
 from od_core.publication.certificate import Certificate, CheckResult, bound_right_guesses_of_100, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
-from od_core.publication.templates import render_data
+from od_core.publication.templates import render_clauses, render_data
 
 SOFTWARE = (
     "od-release",
@@ -204,11 +204,6 @@ TRIPS_OF_A_PERSON = 40
 
 PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
-
-
-def render_clauses(subject: Subject) -> dict[str, str]:
-    """Return clauses on what one privacy unit of a subject is, and on the protected change, by name."""
-    return dict(render_data("subject.yaml", subject=subject, nouns=subject.nouns))
 
 
 def describe_guarantee(

@@ -148,6 +148,7 @@ def _make_environment(ending: str) -> Environment:
         "digest": compute_certificate_digest,
         "titled": format_release_title,
         "subject": read_subject,
+        "clauses": render_clauses,
         "is_selected": is_selected,
         "summed": count_summed_releases,
         "right_of_100": bound_right_guesses_of_100,
@@ -205,6 +206,11 @@ def render_data(name: str, /, **values: object) -> Any:
     if name.endswith(".json"):
         return json.loads(render_template(name, **values))
     return _render_part(_read_yaml_template(name), _add_subject(values))
+
+
+def render_clauses(subject: Subject) -> dict[str, str]:  # a filter
+    """Return clauses on what one privacy unit of a subject is, and on the protected change, by name."""
+    return dict(render_data("subject.yaml", subject=subject))
 
 
 def _add_subject(values: dict[str, object]) -> dict[str, object]:

@@ -42,7 +42,7 @@ from od_core.publication.certificate import (
     read_guarantee_for_one_unit,
     read_subject,
 )
-from od_core.publication.certify import TRIPS_OF_A_PERSON, render_clauses
+from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import (
     REPAIR,
@@ -52,7 +52,7 @@ from od_core.publication.read_back import (
     read_bundle_certificate,
     refuse_incomplete,
 )
-from od_core.publication.templates import format_sentence, render_data, render_template
+from od_core.publication.templates import format_sentence, render_clauses, render_data, render_template
 from od_core.published.opening import find_bundle_kind, open_bundle_folder
 from od_core.stops.plan import DETAILED
 
@@ -181,7 +181,7 @@ class Facts:
         return self.guarantee.scale_to_units(TRIPS_OF_A_PERSON)
 
     @cached_property
-    def said(self) -> dict[str, str]:
+    def said(self) -> dict[str, Any]:
         """Sentences that several documents have in common, by name."""
         values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
         values["clauses"] = render_clauses(self.subject)

@@ -26,8 +26,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certify import render_clauses
-from od_core.publication.templates import render_data
+from od_core.publication.templates import render_clauses, render_data
 from od_core.published.documents import Facts
 from od_core.published.opening import find_bundle_kind, open_bundle_folder
 

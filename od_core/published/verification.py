@@ -25,6 +25,7 @@ from od_core.flows.publishing.derived_kind import (
     make_derived_certificate,
     open_published_sources,
 )
+from od_core.ledger.balance import Balance
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import list_bundle_tables, write_bundle
@@ -148,7 +149,8 @@ def _compare_measured_bundle(published: Published, kind: Kind[R], recomputed: R,
         yield "a check failed before publication"
     release, facts, context = _certify_again(published, kind, recomputed, stated, published.bundle)
     report = kind.render_report(release, facts, context)
-    yield from _compare_bundle_files(published, kind, release, facts, report, "the measurements and the ledger give")
+    source = "the measurements and the ledger give"
+    yield from _compare_bundle_files(published, kind, release, facts, report, source, context.balance)
 
 
 def _certify_again(
@@ -222,7 +224,13 @@ def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], An
 
 
 def _compare_bundle_files(
-    published: Published, kind: BundleKind[T], release: T, facts: Certificate, report: str, source: str
+    published: Published,
+    kind: BundleKind[T],
+    release: T,
+    facts: Certificate,
+    report: str,
+    source: str,
+    balance: Balance | None = None,
 ) -> Iterator[str]:
     """Yield one line for each file of a public bundle that differs from the file that is made again.
 
@@ -230,7 +238,7 @@ def _compare_bundle_files(
     checks this. So a file with the same bytes has them, and only the rows of differing files are checked here.
     """
     with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(kind, release, facts, report, Path(name))
+        write_bundle(kind, release, facts, report, Path(name), balance=balance)
         changed = list_differing_files(Path(name), published.bundle)
     if not changed:
         return

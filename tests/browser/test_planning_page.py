@@ -16,7 +16,7 @@ from od_core.privacy.accounting import compute_bun_steinke_epsilon, compute_tigh
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import compute_largest_rho
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certify import render_clauses
+from od_core.publication.templates import render_clauses
 from tests.browser.conftest import DESK, PHONE, inaccessible, show, too_wide
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
 from tests.od_core.publication.reports import EVIL

@@ -147,9 +147,12 @@ def publish(row: Row, key: ReleaseKey, ledger: Ledger, release: Any, root: Path,
     kind = kind_of(row)
     given = {"formats": FORMATS[row["formats"]], "about": ABOUT[row["words"]], "intervals": row["intervals"] == "yes"}
     facts = build_certificate(kind, release, key, domain_of(row).name, CHECKS, record=ledger.record(key), **given)
-    report = kind.render_report(release, facts, read_release_context(kind, ledger, key, key.release, root / "releases"))
+    context = read_release_context(kind, ledger, key, key.release, root / "releases")
+    report = kind.render_report(release, facts, context)
     folder = root / "releases" / key.folder
-    with publish_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
+    with publish_folder(
+        lambda place: write_bundle(kind, release, facts, report, place, balance=context.balance), folder
+    ):
         pass
     return Bundle(name, key, folder, release, json.loads((folder / "certificate.json").read_text(encoding="utf-8")))
 

@@ -51,7 +51,7 @@ from od_core.publication.certificate import (
     read_publisher_texts,
     read_subject,
 )
-from od_core.publication.certify import list_software_versions, render_clauses
+from od_core.publication.certify import list_software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import (
     REPAIR,
@@ -60,7 +60,7 @@ from od_core.publication.read_back import (
     read_bundle_certificate,
     refuse_incomplete,
 )
-from od_core.publication.templates import render_data, render_template
+from od_core.publication.templates import render_clauses, render_data, render_template
 
 
 @dataclass(frozen=True)

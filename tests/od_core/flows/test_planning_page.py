@@ -16,7 +16,7 @@ from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import NO_FAULTS, compute_largest_square_sum
-from od_core.publication.certify import render_clauses
+from od_core.publication.templates import render_clauses
 from tests.od_core.publication.examples import of_unit
 from tests.od_core.publication.reports import EVIL
 

@@ -30,7 +30,9 @@ def published(folder, mechanism="cumulative", **changes):
 
 def bundle(release, certificate, folder):
     report = GROUP_SIZES.render_report(release, certificate, AROUND)
-    with publish_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place), folder):
+    with publish_folder(
+        lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place, balance=AROUND.balance), folder
+    ):
         pass
     return {name: path.read_bytes() for name, path in files_of(folder).items()}
 

@@ -155,7 +155,11 @@ def staged_bundle(
 ) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
     report = FLOWS.render_report(release, certificate, context)
-    return publish_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
+    return publish_folder(
+        lambda folder: write_bundle(FLOWS, release, certificate, report, folder, balance=context.balance),
+        target,
+        published,
+    )
 
 
 def publish_bundle(release: Release, certificate: dict[str, Any], target: Path, published: str | None = None) -> None:

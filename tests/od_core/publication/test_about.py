@@ -19,6 +19,8 @@ ABOUT = {
     "licence": "CC BY 4.0",
     "counted": "ferry <i>trips</i>",
     "coverage": "a tenth of <b>all</b> riders",
+    "publisher": "Office of <b>Statistics</b>",
+    "contact": "od@statistics.example",
 }
 
 
@@ -43,6 +45,19 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     assert readme.splitlines()[0] == titled
     assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
     assert list(check_bundle(folder)) == []
+
+
+def test_every_page_says_who_answers_and_what_is_protected(tmp_path):
+    made, folder = release(), tmp_path / "bundle"
+    publish_bundle(made, facts(made, about=ABOUT), folder)
+    for page in ("report.html", "certificate.html"):
+        (foot,) = re.findall("<footer>(.*?)</footer>", (folder / page).read_text(encoding="utf-8"), re.DOTALL)
+        told = html.unescape(foot)
+        assert [f"{name}: {ABOUT[name.lower()]}." in told for name in ("Publisher", "Contact", "Licence")] == [True] * 3
+        assert "<b>Statistics" not in foot
+        assert " protected, in " in foot
+    publish_bundle(made, facts(made), tmp_path / "silent")
+    assert "Publisher:" not in (tmp_path / "silent/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("later", [None, {"title": "Another title"}])

@@ -119,7 +119,10 @@ def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
     kind, place = made.kind, made.place
     context = read_release_context(kind, place.ledger, place.key, made.example.series, place.releases)
     report = kind.render_report(made.release, made.facts, context)
-    with publish_folder(lambda folder: write_bundle(kind, made.release, made.facts, report, folder), tmp_path / "r1"):
+    with publish_folder(
+        lambda folder: write_bundle(kind, made.release, made.facts, report, folder, balance=context.balance),
+        tmp_path / "r1",
+    ):
         assert not (tmp_path / "r1").exists()
     assert content(tmp_path) == content(place.bundle.parent)
 
@@ -520,7 +523,9 @@ DAMAGE: dict[str, tuple[Damage, set[str]]] = {
 def written_once(made, monkeypatch):
     """Verification copies the files of a bundle that is written already: of equal release, certificate and report."""
 
-    def write_or_copy(kind: Kind[Any], release: Any, facts: dict[str, Any], report: str, folder: Path) -> None:
+    def write_or_copy(
+        kind: Kind[Any], release: Any, facts: dict[str, Any], report: str, folder: Path, **more: Any
+    ) -> None:
         there = made.place.bundle
         if json.dumps(facts) == json.dumps(made.facts) and report.encode() == (there / "report.html").read_bytes():
             try:
@@ -530,7 +535,7 @@ def written_once(made, monkeypatch):
             else:
                 shutil.copytree(there, folder, dirs_exist_ok=True)
                 return
-        write_bundle(kind, release, facts, report, folder)
+        write_bundle(kind, release, facts, report, folder, **more)
 
     monkeypatch.setattr(verification, "write_bundle", write_or_copy)
 
@@ -622,7 +627,9 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     (old.place.bundle / "certificate.json").unlink()
     report = example.kind.render_report(release, facts, context_for(old))
     with publish_folder(
-        lambda folder: write_bundle(example.kind, release, facts, report, folder), old.place.bundle, published
+        lambda folder: write_bundle(example.kind, release, facts, report, folder, balance=context_for(old).balance),
+        old.place.bundle,
+        published,
     ):
         example.kind.store(old.place.database, release, example.key, facts)
     assert {name: path.read_bytes() for name, path in files_of(old.place.bundle).items()} == before
