@@ -19,6 +19,35 @@ def test_a_page_of_the_bundle_is_read_from_the_file_alone(opened, bundle, file, 
     assert inaccessible(page) == []
 
 
+def test_a_certificate_is_read_on_one_screen_and_its_folds_open(opened, bundle):
+    """By a link to a field, by an address with a field, and on paper; all of its parts are accessible."""
+    address = (bundle / "certificate.html").as_uri()
+    page, seen = opened(address, 1400, 900)
+    assert page.locator("footer").bounding_box()["y"] + page.locator("footer").bounding_box()["height"] <= 900
+    told = page.inner_text("body")
+    words = (
+        "Who protects whom",
+        "epsilon",
+        "left of the cap",
+        "checks passed",
+        "8 of 8",
+        "ledger entry",
+        "od-release verify",
+    )
+    assert [word for word in words if word not in told] == []
+    assert page.locator("details[open]").count() == 0
+    page.click(".brief a[href='#ledger']")
+    assert page.locator("details[open] #ledger").count() == 1
+    page, _ = opened(f"{address}#spent", 1400, 900)
+    assert page.locator("details[open] #spent").count() == 1
+    page.emulate_media(media="print")
+    assert page.locator("dt[id]").evaluate_all("all => all.every(one => one.checkVisibility())")
+    page.emulate_media(media="screen")
+    page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
+    assert inaccessible(page) == []
+    assert seen.errors == []
+
+
 @pytest.mark.parametrize("contents", sorted(examples()))
 def test_codes_that_are_markup_are_read_and_do_nothing(opened, tmp_path, contents):
     (tmp_path / "report.html").write_text(examples()[contents].text, encoding="utf-8")

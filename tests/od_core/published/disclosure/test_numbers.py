@@ -88,6 +88,14 @@ def person(spent: Spent) -> tuple[Guarantee | None, set[str]]:
     return Guarantee(40 * spent.epsilon, rho=1600 * spent.rho), {format_rounded_up(40 * spent.epsilon)}
 
 
+def two_ids(spent: Spent) -> set[str]:
+    """The texts of the promise to a person with two user ids, by group privacy."""
+    if spent.promise is None:
+        return {format_rounded_up(compute_tight_epsilon(4 * spent.rho, spent.delta))}
+    delta = 2 * math.exp(spent.epsilon) * float(spent.delta)
+    return {format_rounded_up(2 * spent.epsilon), format_rounded_up(Fraction(delta))}
+
+
 def cases(probability: Fraction) -> str:
     return str(math.ceil(100 * probability))
 
@@ -139,6 +147,7 @@ def explained(name: str) -> set[str]:
         rho = 2 * one.rho if users else one.rho
         promised = Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]), rho, one.variances)
         found |= {*of_certificate(round_up_to_float(rho))}
+        found.add(format_rounded_up(compute_tight_epsilon(4 * rho, promised.delta)))  # of two ids of a person
     else:
         spent = release.plan.spent
         promised = guarantee(spent)
@@ -146,6 +155,8 @@ def explained(name: str) -> set[str]:
         found |= {format_rounded_up(spent.epsilon), format_rounded_up(spent.delta)}
         of_pairs = [one for one in release.plan.facts()["steps"] if not one.keys() & {"breakdown", "area_totals"}]
         found |= {*reach(of_pairs[-1])}
+        if release.plan.unit.is_of_users:
+            found |= two_ids(spent)
         if release.plan.unit.kind == "trip":
             many, texts = person(spent)
             found |= {*texts, "100" if many is None else cases(many.bound_guess_probability())}
