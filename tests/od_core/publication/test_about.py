@@ -4,9 +4,11 @@ import calendar
 import html
 import json
 import re
+from fractions import Fraction
 
 import pytest
 
+from od_core.privacy.accounting import format_rounded_up
 from od_core.publication.bundle_differences import reword_as_published
 from od_core.publication.bundle_files import check_bundle
 from od_core.publication.certificate import compute_certificate_digest
@@ -55,9 +57,24 @@ def test_every_page_says_who_answers_and_what_is_protected(tmp_path):
         told = html.unescape(foot)
         assert [f"{name}: {ABOUT[name.lower()]}." in told for name in ("Publisher", "Contact", "Licence")] == [True] * 3
         assert "<b>Statistics" not in foot
-        assert " protected, in " in foot
+        assert f"{ABOUT['publisher']} protects " in told
     publish_bundle(made, facts(made), tmp_path / "silent")
     assert "Publisher:" not in (tmp_path / "silent/report.html").read_text(encoding="utf-8")
+
+
+def test_a_certificate_states_what_is_left_of_the_cap_and_has_every_field_once(tmp_path):
+    made = release()
+    stated = facts(made) | {"account": {"cap": {"rho": "9"}}}
+    publish_bundle(made, stated, tmp_path / "bundle")
+    page = (tmp_path / "bundle/certificate.html").read_text(encoding="utf-8")
+    told = " ".join(re.sub("<[^>]*>", " ", page).split())
+    own = format_rounded_up(Fraction(stated["spent"]["rho_exact"]))
+    assert (
+        f"Rho {own} of the cap of 9 for period 2001-06. Right after this release, 7 was left." in told
+    )  # 2 of 9 are spent
+    assert "by the cap of data set survey (rho 9), which a ledger enforces" in told
+    anchors = re.findall('<dt id="([a-z_]+)">', page)
+    assert sorted(anchors) == sorted(stated)
 
 
 @pytest.mark.parametrize("later", [None, {"title": "Another title"}])
