@@ -88,12 +88,14 @@ def person(spent: Spent) -> tuple[Guarantee | None, set[str]]:
     return Guarantee(40 * spent.epsilon, rho=1600 * spent.rho), {format_rounded_up(40 * spent.epsilon)}
 
 
-def two_ids(spent: Spent) -> set[str]:
+def two_ids(one: Guarantee) -> set[str]:
     """The texts of the promise to a person with two user ids, by group privacy."""
-    if spent.promise is None:
-        return {format_rounded_up(compute_tight_epsilon(4 * spent.rho, spent.delta))}
-    delta = 2 * math.exp(spent.epsilon) * float(spent.delta)
-    return {format_rounded_up(2 * spent.epsilon), format_rounded_up(Fraction(delta))}
+    if one.rho is not None and one.delta:
+        both = Guarantee(compute_tight_epsilon(4 * one.rho, one.delta), one.delta, 4 * one.rho)
+    else:
+        delta = 2 * math.exp(one.epsilon) * float(one.delta)
+        both = Guarantee(2 * one.epsilon, Fraction(delta), None if one.rho is None else 4 * one.rho)
+    return {*map(format_rounded_up, (both.epsilon, both.delta)), cases(both.bound_guess_probability())}
 
 
 def cases(probability: Fraction) -> str:
@@ -147,7 +149,6 @@ def explained(name: str) -> set[str]:
         rho = 2 * one.rho if users else one.rho
         promised = Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]), rho, one.variances)
         found |= {*of_certificate(round_up_to_float(rho))}
-        found.add(format_rounded_up(compute_tight_epsilon(4 * rho, promised.delta)))  # of two ids of a person
     else:
         spent = release.plan.spent
         promised = guarantee(spent)
@@ -155,11 +156,11 @@ def explained(name: str) -> set[str]:
         found |= {format_rounded_up(spent.epsilon), format_rounded_up(spent.delta)}
         of_pairs = [one for one in release.plan.facts()["steps"] if not one.keys() & {"breakdown", "area_totals"}]
         found |= {*reach(of_pairs[-1])}
-        if release.plan.unit.is_of_users:
-            found |= two_ids(spent)
         if release.plan.unit.kind == "trip":
             many, texts = person(spent)
             found |= {*texts, "100" if many is None else cases(many.bound_guess_probability())}
+    if release.facts["unit"] != "trip":
+        found |= two_ids(promised)
     return found | {cases(promised.bound_guess_probability()), *beliefs(promised)}
 
 
