@@ -395,7 +395,9 @@ class Atlas {
     const plain = hasShapes ? `Darker areas have more ${counted}.` : `Larger circles have more ${counted}.`;
     const sizes = !this.comparing ? plain : `Blue: more ${counted} than before. Red: fewer. Dotted or striped: may not have changed.`;
     byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -. The list has the same areas as a table.`);
-    byId("hint").textContent = `${shown} ${sizes}`;
+    const drawn = this.map.lineCount;
+    const lines = drawn > 1 ? ` The ${drawn} largest ${this.comparing ? "changes of flows" : "flows"} are lines.` : "";
+    byId("hint").textContent = `${shown} ${sizes}${lines}`;
   }
 
   /** Write below the map what is known of the area under the pointer. */

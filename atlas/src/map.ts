@@ -133,6 +133,11 @@ export class FlowMap {
     this.draw();
   }
 
+  /** Number of flows that are lines. */
+  get lineCount(): number {
+    return this.scene.lines.length;
+  }
+
   /** Whether dragging draws around areas instead of moving the map. */
   set lasso(on: boolean) {
     this.drawing = on;
@@ -397,31 +402,31 @@ export class FlowMap {
       drawn.innerHTML = `<svg width="${size}" height="${height}" viewBox="0 ${10 - height / 2} ${size} ${height}" aria-hidden="true">${shape}</svg>`;
       return drawn;
     };
-    const items: HTMLElement[] = [];
+    const [ofLines, ofAreas]: HTMLElement[][] = [[], []];
     const values = this.scene.lines.length ? steps(this.mostOfLines).filter((value) => this.widthOf(value) > THINNEST) : [];
-    if (values.length) items.push(make("span", {}, `Lines, ${noun}:`));
+    if (values.length) ofLines.push(make("span", {}, `Lines, ${noun}:`));
     for (const value of values) {
       const width = this.widthOf(value);
-      items.push(make("span", {}, sample(20, `<path d="M0 10H20" stroke="var(--route)" stroke-width="${width}"/>`), text(value)));
+      ofLines.push(make("span", {}, sample(20, `<path d="M0 10H20" stroke="var(--route)" stroke-width="${width}"/>`), text(value)));
     }
     const words = new Set(this.scene.lines.map(({ word }) => word));
     for (const word of (["solid", "rough", "may be none"] as const).filter((one) => words.has(one))) {
       const line = `<line x2="32" y1="10" y2="10" stroke="var(--route)" stroke-width="3" stroke-dasharray="${DASHES[word].join(" ")}"/>`;
-      items.push(make("span", {}, sample(32, line), said(word)));
+      ofLines.push(make("span", {}, sample(32, line), said(word)));
     }
     const sizes = this.scene.circles.some((circle) => !circle.selected && extent(circle)) ? steps(this.most) : [];
-    if (sizes.length) items.push(make("span", {}, `Areas, ${noun}:`));
+    if (sizes.length) ofAreas.push(make("span", {}, `Areas, ${noun}:`));
     for (const value of sizes) {
       const [share, r] = [Math.sqrt(value / this.most), LARGEST_RADIUS * Math.sqrt(value / this.most)];
       const shape = this.scene.shapes
         ? `<rect width="20" height="14" y="3" fill="var(--flow)" fill-opacity="${shade(share)}" stroke="var(--border)"/>`
         : `<circle cx="${r}" cy="10" r="${r}" fill="var(--flow)" fill-opacity="0.6"/>`;
-      items.push(make("span", {}, sample(this.scene.shapes ? 20 : 2 * r, shape), text(value)));
+      ofAreas.push(make("span", {}, sample(this.scene.shapes ? 20 : 2 * r, shape), text(value)));
     }
     const striped = this.scene.circles.some((circle) => circle.faint && !circle.selected && extent(circle));
-    if (striped) items.push(make("span", {}, `Striped areas: ${said("may be none")}`));
-    if (this.frames.length > 1) items.push(make("span", {}, "Areas far away are in boxes, at other scales."));
-    byId("key").replaceChildren(...items);
+    if (striped) ofAreas.push(make("span", {}, `Striped areas: ${said("may be none")}`));
+    if (this.frames.length > 1) ofAreas.push(make("span", {}, "Areas far away are in boxes, at other scales."));
+    byId("key").replaceChildren(...[ofLines, ofAreas].map((items) => make("span", { class: "group" }, ...items)));
   }
 
   /** Whether a point is in view. */
@@ -454,7 +459,7 @@ export class FlowMap {
       const width = context.measureText(text).width;
       const [left, top, across, down] = within ?? [0, 0, this.width, this.height];
       for (const [x, y] of places(width)) {
-        const box = [x, y - 8, x + width, y + 8] as (typeof taken)[number];
+        const box = [x - 3, y - 8, x + width + 3, y + 8] as (typeof taken)[number];
         const free = taken.every((other) => other[2] < box[0] || box[2] < other[0] || other[3] < box[1] || box[3] < other[1]);
         if (!free || box[0] < left + 2 || box[2] > left + across - 2 || box[1] < top || box[3] > top + down) continue;
         taken.push(box);

@@ -156,12 +156,23 @@ function table(trips: (Trips | null)[], title: string, changeOf: Changed): HTMLE
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.reverse())));
 }
 
-/** The trips as a line within the band of their intervals, which stay visible: the axis begins a little below them. */
+/** Round numbers of an axis from the lowest to the most; from 0, but where intervals would then be hard to see. */
+function ticks(lowest: number, most: number): number[] {
+  const begin = lowest >= 0 && lowest < most / 2 ? 0 : lowest;
+  const least = Math.max(1, (most - begin) / 4);
+  const unit = 10 ** Math.floor(Math.log10(least));
+  const step = unit * ([1, 2, 5].find((times) => times * unit >= least) ?? 10);
+  const first = Math.floor(begin / step);
+  const last = Math.max(first + 1, Math.ceil(most / step));
+  return Array.from({ length: last - first + 1 }, (_, k) => (first + k) * step);
+}
+
+/** The trips as a line within the band of their intervals; an axis that does not begin at 0 has a mark and says so. */
 function chart(trips: (Trips | null)[], title: string): Element {
   const known = trips.flatMap((of, k) => (of ? [{ k, trips: of.trips, ends: of.interval ?? [of.trips, of.trips] }] : []));
-  const most = Math.max(1, ...known.map(({ ends }) => ends[1]));
-  const lowest = Math.min(most - 1, ...known.map(({ ends }) => ends[0]));
-  const least = Math.max(Math.min(0, lowest), Math.floor(lowest - (most - lowest) / 4));
+  const largest = Math.max(1, ...known.map(({ ends }) => ends[1]));
+  const values = ticks(Math.min(largest, ...known.map(({ ends }) => ends[0])), largest);
+  const [least, most] = [values[0], values[values.length - 1]];
   const width = Math.min(Math.max(byId("flow").clientWidth, 300), 860);
   const x = (k: number): number => (trips.length < 2 ? (LEFT + width) / 2 : LEFT + 20 + (k * (width - LEFT - 50)) / (trips.length - 1));
   const y = (value: number): number => TOP + ((most - value) * (HEIGHT - TOP - BOTTOM)) / (most - least);
@@ -169,10 +180,11 @@ function chart(trips: (Trips | null)[], title: string): Element {
   const upper = known.map(({ k, ends }) => point(k, ends[1]));
   const lower = known.map(({ k, ends }) => point(k, ends[0])).reverse();
   const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", class: "ribbon", "aria-label": `${title}: the table below has the numbers` });
-  for (const value of [least, (least + most) / 2, most]) {
+  for (const value of values) {
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(value), y2: y(value) }));
-    picture.append(svg("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, number(Math.round(value))));
+    picture.append(svg("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, number(value)));
   }
+  if (least > 0) picture.append(svg("path", { class: "line cut", d: `M${LEFT} ${y(least)}v3l-5 3l10 4l-5 3v3` }));
   picture.append(svg("polygon", { class: "band", points: [...upper, ...lower].join(" ") }));
   picture.append(svg("polyline", { class: "line", points: known.map(({ k, trips: value }) => point(k, value)).join(" ") }));
   const every = Math.ceil(trips.length / (width < 500 ? 4 : 8));
@@ -181,7 +193,8 @@ function chart(trips: (Trips | null)[], title: string): Element {
     picture.append(svg("circle", { class: "dot", cx: x(k), cy: y(value), r: 3 }));
     if (k % every === 0) picture.append(svg("text", { x: x(k), y: HEIGHT - 10, "text-anchor": "middle" }, given.periods[k]));
   }
-  return make("figure", {}, picture);
+  const cut = least > 0 ? [make("figcaption", {}, `The vertical axis begins at ${number(least)}, not at 0.`)] : [];
+  return make("figure", {}, picture, ...cut);
 }
 
 /** Make an element of a picture. */

@@ -7,7 +7,7 @@ import type { Opened, Side } from "./messages";
 import { otherSide, selectedSide, type State } from "./state";
 
 /** Largest number of lines that the map draws: between all areas, and from or to one selected area. */
-export const MOST_LINES = { ofAll: 15, ofSelection: 40 };
+export const MOST_LINES = { ofAll: 15, ofSelection: 30 };
 
 /** The area at the other end of a flow of the selection. */
 export function partner(flow: Flow, direction: Direction): number {

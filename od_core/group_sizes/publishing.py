@@ -170,7 +170,7 @@ MOST_AREAS = 24
 BAND = "Share of the groups with at most each number of members"
 
 _LONGEST_BAR = 420
-_LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
+_LEFT, _TOP, _WIDTH, _HEIGHT = 84, 14, 600, 250
 """Position and size of the chart with the band, within its picture."""
 
 

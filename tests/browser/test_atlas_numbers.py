@@ -391,7 +391,7 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
             f" ({marked} of these {min(len(rows), 15)} may be none)" if marked else ("(airport)", "go")[bool(areas)]
         )
         lines, circles = page.evaluate(SCENE)
-        assert lines == [[int(row["value"]), row["reliability"]] for row in rows[: 40 if areas else 15]]
+        assert lines == [[int(row["value"]), row["reliability"]] for row in rows[: 30 if areas else 15]]
         assert [faint for *_, faint in circles] == [atlases.word_of(*known) == "may be none" for *known, _ in circles]
         keys = page.locator("#key span").all_inner_texts()
         words = {"solid", "rough", "may be none"}
