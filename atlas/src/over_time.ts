@@ -143,12 +143,18 @@ function periodAndDays(k: number): string {
   return given.periods[k] + (new Set(given.days).size > 1 ? ` (${number(given.days[k])} days)` : "");
 }
 
+/** The interval of a number with its word, or that the number is exact. */
+function reach(of: Trips): string {
+  const isExact = of.trips > 0 && of.interval && of.interval[0] === of.interval[1];
+  return isExact ? "exact" : intervalAndWord(of);
+}
+
 /** A table of the trips of each period, the newest first, with their change since the period before. */
 function table(trips: (Trips | null)[], title: string, changeOf: Changed): HTMLElement {
   const rows = trips.map((of, k) => {
     const change = k ? changeOf(k - 1, k) : undefined;
     const said = change ? (change.change?.certain ? "changed" : "may not have changed") : "";
-    const cells = [of ? number(of.trips) : "not listed", of ? intervalAndWord(of) : "", change ? changeText(change) : ""];
+    const cells = [of ? number(of.trips) : "not listed", of ? reach(of) : "", change ? changeText(change) : ""];
     return make("tr", {}, make("th", { scope: "row" }, periodAndDays(k)), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
   });
   const heads = ["period", ofTrips, "90 % interval", "change since the period before", "verdict"];
@@ -184,7 +190,7 @@ function chart(trips: (Trips | null)[], title: string): Element {
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(value), y2: y(value) }));
     picture.append(svg("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, number(value)));
   }
-  if (least > 0) picture.append(svg("path", { class: "line cut", d: `M${LEFT} ${y(least)}v3l-5 3l10 4l-5 3v3` }));
+  if (least > 0) picture.append(svg("path", { class: "line cut", d: `M${LEFT} ${y(least)}v2l-4 2l8 3l-4 2v2` }));
   picture.append(svg("polygon", { class: "band", points: [...upper, ...lower].join(" ") }));
   picture.append(svg("polyline", { class: "line", points: known.map(({ k, trips: value }) => point(k, value)).join(" ") }));
   const every = Math.ceil(trips.length / (width < 500 ? 4 : 8));
