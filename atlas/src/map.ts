@@ -459,8 +459,8 @@ export class FlowMap {
       const width = context.measureText(text).width;
       const [left, top, across, down] = within ?? [0, 0, this.width, this.height];
       for (const [x, y] of places(width)) {
-        const box = [x - 3, y - 8, x + width + 3, y + 8] as (typeof taken)[number];
-        const free = taken.every((other) => other[2] < box[0] || box[2] < other[0] || other[3] < box[1] || box[3] < other[1]);
+        const box = [x, y - 8, x + width, y + 8] as (typeof taken)[number];
+        const free = taken.every((other) => other[2] + 6 < box[0] || box[2] + 6 < other[0] || other[3] < box[1] || box[3] < other[1]);
         if (!free || box[0] < left + 2 || box[2] > left + across - 2 || box[1] < top || box[3] > top + down) continue;
         taken.push(box);
         context.lineWidth = 3;

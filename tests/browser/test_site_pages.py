@@ -4,6 +4,7 @@ import json
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def test_a_page_of_the_site_asks_nobody_fits_and_is_accessible(opened, site, nam
     show(page, f"site-{name}-{'phone' if width == PHONE else 'desk'}", whole=True)
     assert (seen.asked, seen.errors) == ([address], [])
     assert too_wide(page) == ""
+    assert page.locator(".scroll").evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth + 1).length") == 0
     assert inaccessible(page) == []
 
 
@@ -136,10 +138,26 @@ def test_the_page_over_time_tells_changes_per_day(opened, tmp_path):
         more = "more trips:" if row.change_per_day > 0 else "fewer trips:"
         word = more if row.significant else "may not have changed:"
         assert last == f"From 2001-06 (30 days) to 2001-07 (31 days): {word} {signed(row)}."
+        check_axis(page)
         value, lower, upper = map(number_formats.format_change, (since_may.change, since_may.lower, since_may.upper))
         told = f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"
         assert first_and_last.endswith(f": {told}.")
         assert "2001-05 (31 days) to 2001-07 (31 days)" in first_and_last
+    page.fill("#from", "all")
+    page.keyboard.press("Enter")
+    assert {*page.locator("#flow tbody td:nth-child(3)").all_inner_texts()} == {"exact"}
     shown = [f"2001-{month}" for month in ("07 (31 days)", "06 (30 days)", "05 (31 days)")]
     assert page.locator("#flow tbody th").all_inner_texts() == shown
     assert seen.errors == []
+
+
+def check_axis(page) -> None:
+    """Its numbers are 1, 2 or 5 times a power of ten apart; one that does not begin at 0 has a mark and says so."""
+    texts = page.locator(".ribbon text[text-anchor=end]").all_inner_texts()
+    ticks = [int(text.replace(",", "")) for text in texts]
+    (step,) = {after - before for before, after in pairwise(ticks)}
+    assert str(step).rstrip("0") in {"1", "2", "5"}
+    assert all(tick % step == 0 for tick in ticks)
+    said = [f"The vertical axis begins at {texts[0]}, not at 0."] if ticks[0] else []
+    assert page.locator("#flow figcaption").all_inner_texts() == said
+    assert page.locator(".ribbon .cut").count() == len(said)

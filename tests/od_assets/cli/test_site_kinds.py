@@ -12,12 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from markupsafe import Markup
 
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.site import SiteDescription, write_site
+from od_core.published.site import SiteDescription, SiteRelease, write_site
 from tests.od_assets.cli.test_site import ATOM, SITEMAP, URL, content, links, parsed
 from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import flows, publish
@@ -75,6 +76,13 @@ def test_each_series_has_a_page_that_says_what_it_has(site):
     assert "Statistics by area, published with differential privacy." in home
     assert "<div><dt>series</dt><dd>5</dd></div>" in home
     assert [name for name in KINDS if f'href="{name}/index.html"' not in home] == []
+
+
+def test_series_of_the_same_records_have_one_map_on_the_first_page(releases, tmp_path, monkeypatch):
+    """A sum and estimates of flows have nearly the map of these flows."""
+    monkeypatch.setattr(SiteRelease, "picture", property(lambda one: Markup(f'<svg id="{one.key.release}"></svg>')))  # noqa: S704
+    home = (write_site(releases, tmp_path, DESCRIBED).folder / "index.html").read_text(encoding="utf-8")
+    assert re.findall('<svg id="([^"]+)"', home) == ["commuters", "departures", "journeys"]
 
 
 def test_every_link_of_every_kind_leads_to_a_file(releases, tmp_path):

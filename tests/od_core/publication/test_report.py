@@ -294,7 +294,7 @@ def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
     left, right = across[[0, -1]]
     expected = [np.log1p(size) / np.log1p(10) for size, _ in drawn]
     np.testing.assert_allclose((across - left) / (right - left), expected, atol=1e-3)
-    bottom, top = (float(y) for y in re.findall(r'<line x1="62" x2="662" y1="([0-9.]+)"', picture)[:5:4])
+    bottom, top = (float(y) for y in re.findall(r'<line x1="84" x2="684" y1="([0-9.]+)"', picture)[:5:4])
     np.testing.assert_allclose((bottom - up) / (bottom - top), [count / groups for _, count in drawn], atol=1e-3)
     ends = np.array(band, dtype=float)[:, 1]
     lower, upper = ends[: len(drawn)], ends[len(drawn) :][::-1]
