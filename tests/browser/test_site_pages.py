@@ -153,7 +153,7 @@ def test_the_page_over_time_tells_changes_per_day(opened, tmp_path):
 
 def check_axis(page) -> None:
     """Its numbers are 1, 2 or 5 times a power of ten apart; one that does not begin at 0 has a mark and says so."""
-    texts = page.locator(".ribbon text[text-anchor=end]").all_inner_texts()
+    texts = page.locator(".ribbon text[text-anchor=end]").all_text_contents()
     ticks = [int(text.replace(",", "")) for text in texts]
     (step,) = {after - before for before, after in pairwise(ticks)}
     assert str(step).rstrip("0") in {"1", "2", "5"}
