@@ -180,5 +180,5 @@ def open_stored_table(table: StoredTable, form: RecordFormat, folder: Path) -> I
         machine_error = make_machine_error(error, f"table {table.name} of {table.store} cannot be read")
         raise_without_context(machine_error or table.make_unreadable_error(error))
     finally:
-        with _convert_errors(table):
+        with _convert_errors(table):  # after a lost connection, to close it fails, too
             state_context.__exit__(None, None, None)
