@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from od_core.errors import OdError
 
 EXTRAS = {
-    "boundaries": ("h3", "pyogrio", "shapely"),
+    "boundaries": ("pyogrio", "shapely", "h3"),
     "bundle": ("openmatrix", "pysdmx", "matplotlib"),
     "checks": ("great_expectations",),
     "dagster": ("dagster", "typer"),
