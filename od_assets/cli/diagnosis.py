@@ -381,9 +381,11 @@ def report_records(series: Series[P, G]) -> Finding:
     """Say where the records of a series are, whether they are invented, and whether it is released automatically."""
 
     def describe_source() -> str:
+        source = f"asset {series.trips.asset}, else " if series.trips.asset else ""
+        if series.stored_table is not None:
+            return f"{source}{series.locate_records_source('')}; automation {series.automation}"
         found = list_declared_files(series)
         invented = sum(map(is_invented, found))
-        source = f"asset {series.trips.asset}, else " if series.trips.asset else ""
         place = format_one_line(remove_address_secrets(series.trips.files))
         return f"{source}{place}, {len(found)} found, {invented} of them invented; automation {series.automation}"
 

@@ -139,9 +139,16 @@ class StagedFiles:
 
     def read_snapshot(self) -> dict[str, str]:
         """Return the stored setting :data:`SNAPSHOT`; empty if the records were in files, or of no named state."""
-        path = self.folder / _READ_WITH
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        stored = self._load_reading_settings() or {}
         return {name: value for name, value in stored.items() if name == SNAPSHOT}
+
+    def _load_reading_settings(self) -> dict[str, str] | None:
+        """Return the stored settings of reading; None if none are stored."""
+        path = self.folder / _READ_WITH
+        if not path.exists():
+            return None
+        stored: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+        return stored
 
     def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, object], *, drawn: bool) -> None:
         """Check that records were read with the settings that are declared now, because the certificate states these.
@@ -151,10 +158,9 @@ class StagedFiles:
 
         Raises OdError if a stored setting differs from the declared one; or none are stored, and no draw has begun.
         """
-        path = self.folder / _READ_WITH
+        then = self._load_reading_settings()
         differences = ""
-        if path.exists():
-            then = json.loads(path.read_text(encoding="utf-8"))
+        if then is not None:
             now = json.loads(json.dumps(dict(settings)))  # with the types that JSON has, like the stored ones
             changed = sorted(name for name in then if name in now and then[name] != now[name])
             if not changed:

@@ -14,6 +14,9 @@ import pyarrow as pa
 from od_core.errors import OdError
 from od_core.records.stored_table import DayRange, StoredTable, TableState
 
+_WITH_CONTAINER = ("abfs", "abfss")
+"""Schemes of Azure, whose addresses have the name of a container in the place of a user."""
+
 
 @dataclass(frozen=True)
 class DeltaTable(StoredTable):
@@ -36,7 +39,8 @@ class DeltaTable(StoredTable):
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.path)
-        if "://" in self.path and ("@" in parts.netloc or parts.query or parts.fragment):
+        has_user = parts.password is not None if parts.scheme in _WITH_CONTAINER else "@" in parts.netloc
+        if "://" in self.path and (has_user or parts.query or parts.fragment):
             message = "the address of a Delta table has a user, a query or a fragment, which may be a credential"
             step = "leave it out, and state credentials in the environment, where deltalake looks for them"
             raise OdError("OD-READER-OPTIONS", message, next_step=step)

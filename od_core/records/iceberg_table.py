@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
 from od_core.errors import OdError
-from od_core.records.stored_table import DayRange, StoredTable, TableState
+from od_core.records.stored_table import DayRange, NamedTable, TableState
 
 
 @dataclass(frozen=True)
-class IcebergTable(StoredTable):
+class IcebergTable(NamedTable):
     """A table of Apache Iceberg.
 
     Attributes:
@@ -31,15 +31,6 @@ class IcebergTable(StoredTable):
 
     store: ClassVar[str] = "Iceberg"
     extra: ClassVar[str] = "iceberg"
-
-    @property
-    def name(self) -> str:
-        """Name of the table, with its namespace."""
-        return self.table
-
-    def with_table(self, table: str) -> StoredTable:
-        """Return another table of the same place."""
-        return replace(self, table=table)
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:

@@ -52,7 +52,7 @@ from od_core.records.formats import (
 from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
 from od_core.records.points import LATITUDE, LONGITUDE, POINT, PointPlacer
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
-from od_core.records.stored_table import OpenTable, StoredTable, open_stored_table
+from od_core.records.stored_table import StoredTable, open_stored_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -524,17 +524,14 @@ def load_records(
             Period(period), geography, destination_geography or geography
         )
         temporary = locate_spill_folder(target.parent) / target.name
-        if isinstance(file, OpenTable):
-            file.register_rows(columns, Period(period))
-        else:
-            file.connection.register("records", file.relation)
+        file.register_records(columns, Period(period))
         records = file.connection.sql(query)
         if columns.has_points:
             _write_placed_records(records, temporary, columns, form, geography, destination_geography or geography)
         else:
             records.write_parquet(str(temporary))
         write_durably(target, temporary.replace)
-        return file.state.snapshot if isinstance(file, OpenTable) else None
+        return file.snapshot
 
 
 def _write_placed_records(

@@ -38,6 +38,7 @@ from od_core.files.duckdb_session import (
     quote_literal,
 )
 from od_core.files.durable import find_file_fault, read_file_state
+from od_core.periods import Period
 from od_core.records.faults import list_reading_errors
 from od_core.records.formats import (
     ColumnName,
@@ -483,6 +484,15 @@ class OpenFile(RecordFile):
     relation: duckdb.DuckDBPyRelation
     connection: duckdb.DuckDBPyConnection
     unstated_times: tuple[str, ...] = ()
+
+    @property
+    def snapshot(self) -> str | None:
+        """Name of the state that is read, of a store that can still read it later; None for a file."""
+        return None
+
+    def register_records(self, _columns: RecordColumns, _period: Period) -> None:
+        """Name the rows that may be records of a period ``records``, for a query that reads them once."""
+        self.connection.register("records", self.relation)
 
     @property
     def types(self) -> dict[str, str]:

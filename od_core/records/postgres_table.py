@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
 from od_core.errors import OdError
 from od_core.files.duckdb_session import quote_identifier
-from od_core.records.stored_table import DayRange, StoredTable, TableState
+from od_core.records.stored_table import DayRange, NamedTable, TableState
 
 _AS_THEY_ARE = {
     *("bool", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "text", "timestamp", "timestamptz"),
@@ -45,7 +45,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class PostgresTable(StoredTable):
+class PostgresTable(NamedTable):
     """A table or view of a PostgreSQL database. It is read in one transaction that cannot change anything.
 
     Attributes:
@@ -58,15 +58,6 @@ class PostgresTable(StoredTable):
 
     store: ClassVar[str] = "PostgreSQL"
     extra: ClassVar[str] = "postgres-tables"
-
-    @property
-    def name(self) -> str:
-        """Name of the table, with its schema."""
-        return self.table
-
-    def with_table(self, table: str) -> StoredTable:
-        """Return another table of the same place."""
-        return replace(self, table=table)
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from od_core.errors import OdError
 from od_core.files.duckdb_session import quote_identifier
-from od_core.records.stored_table import DayRange, StoredTable, TableState
+from od_core.records.stored_table import DayRange, NamedTable, TableState
 
 _ROWS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
-class SqliteTable(StoredTable):
+class SqliteTable(NamedTable):
     """A table or view of a SQLite file.
 
     SQLite has types of values, not of columns. So all values are read as the texts that a CSV file would have, and the
@@ -34,11 +34,6 @@ class SqliteTable(StoredTable):
     table: str
 
     store: ClassVar[str] = "SQLite"
-
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        return self.table
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:

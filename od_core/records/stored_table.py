@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from od_core.errors import OdError, raise_without_context
 from od_core.extras import require
-from od_core.files.duckdb_session import make_machine_error, open_scratch_database
+from od_core.files.duckdb_session import make_machine_error, open_scratch_database, quote_identifier
 from od_core.periods import Period
 from od_core.records.faults import list_reading_errors
 from od_core.records.formats import RecordColumns, RecordFormat, find_column
@@ -63,7 +63,7 @@ class DayRange:
 
     def make_sql(self, type_name: str) -> str:
         """Return the SQL condition of the rows, in which ``type_name`` stands before the text of a limit."""
-        quoted = '"' + self.column.replace('"', '""') + '"'
+        quoted = quote_identifier(self.column)
         first, end = self.limits
         return f"{quoted} >= {type_name} '{first}' AND {quoted} < {type_name} '{end}' OR {quoted} IS NULL"
 
@@ -121,9 +121,24 @@ class StoredTable(ABC):
         return OdError("OD-TABLE-UNREADABLE", message, next_step=step)
 
 
+class NamedTable(StoredTable):
+    """A table that has a name in its store. Subclasses, which are dataclasses, have the field ``table``."""
+
+    table: str
+
+    @property
+    def name(self) -> str:
+        """Name of the table, with its schema or namespace."""
+        return self.table
+
+    def with_table(self, table: str) -> StoredTable:
+        """Return another table of the same place."""
+        return replace(self, table=table)  # type: ignore[call-arg]  # a field of each subclass
+
+
 @dataclass(frozen=True, kw_only=True)
 class OpenTable(OpenFile):
-    """A stored table that is open in DuckDB. Its relation has the columns, and no row until :meth:`register_rows`."""
+    """A stored table that is open in DuckDB. Its relation has the columns, and no rows."""
 
     table: StoredTable
     state: TableState
@@ -133,7 +148,12 @@ class OpenTable(OpenFile):
         """Name of the table and of its store, with which a message begins."""
         return f"table {self.table.name} of {self.table.store}"
 
-    def register_rows(self, columns: RecordColumns, period: Period) -> None:
+    @property
+    def snapshot(self) -> str | None:
+        """Name of the state that is read; see :class:`TableState`."""
+        return self.state.snapshot
+
+    def register_records(self, columns: RecordColumns, period: Period) -> None:
         """Name the rows of the declared columns ``records``. Rows of other days are left out if the format drops them.
 
         Raises OdError if the table cannot be read.

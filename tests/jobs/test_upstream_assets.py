@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from od_assets.assets import release
@@ -366,6 +367,20 @@ def test_the_table_is_the_one_that_the_asset_states(project, name):
         said = failure_text(read_stated(project, {"dagster/table_name": name}, **declared))
     assert "lake.duckdb (reader 'table') cannot be read as a DuckDB file: a program has it open to write to it" in said
     assert "PID" not in said
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_the_table_of_a_store_is_the_one_that_the_asset_states(project, stores, monkeypatch, store):
+    """In the database that is declared; a file that the asset states besides is not read."""
+    types = pa.schema([(name, pa.string()) for name in records().columns])
+    table, section = stores.write(store, pa.Table.from_pandas(records(), types, preserve_index=False))
+    if store == "postgres":
+        monkeypatch.setenv("OD_TRIPS", stores.address)
+    section[store]["table"] = "absent"
+    declared = {"trips__files": "", "trips__columns": {"date": "date"}, **{f"trips__{store}": section[store]}}
+    stated = {"dagster/table_name": f"lake.main.{table.name}".replace("main.mobility", "mobility"), "path": "no.csv"}
+    assert_copied(project, read_stated(project, stated, **declared))
+    assert "has no table or view" in failure_text(read_stated(project, {}, **declared))
 
 
 def test_an_io_manager_of_the_team_is_not_asked_for_records(project):

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from od_assets.cli.diagnosis import report_records
 from od_assets.resources.warehouse import verify_published_releases
 from od_core.errors import OdError
 from tests.stored_tables import Stores
@@ -58,6 +59,8 @@ def test_each_month_of_a_table_is_released_and_its_certificate_names_the_table(
         }[store]
     )
     assert reading["outside_period"] == "drop"
+    named = f"{reading['table']['store']} table {reading['table']['table']}; automation stopped"
+    assert report_records(series).what == f"records of trips: {named}"
     snapshot = reading.get("snapshot")
     if store == "delta":
         assert snapshot == "0"

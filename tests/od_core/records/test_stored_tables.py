@@ -328,7 +328,14 @@ def test_any_name_of_a_column_of_dates_is_read(store, name, stores, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "address", ["s3://KEY:hunter2@lake/trips", "az://lake/trips?sig=hunter2", "s3://lake/t#hunter2"]
+    "address",
+    [
+        "s3://KEY:hunter2@lake/trips",
+        "s3://hunter2@lake/t",
+        "abfs://lake:hunter2@account/t",
+        "az://lake/trips?sig=hunter2",
+        "s3://lake/t#hunter2",
+    ],
 )
 def test_an_address_that_may_have_a_credential_is_refused(address):
     with pytest.raises(OdError, match="OD-READER-OPTIONS") as refused:
@@ -336,6 +343,7 @@ def test_an_address_that_may_have_a_credential_is_refused(address):
     assert "hunter2" not in str(refused.value)
     assert "lake" not in repr(DeltaTable("s3://lake/trips"))
     assert DeltaTable("s3://lake/trips/").name == "trips"
+    assert DeltaTable("abfss://lake@account.dfs.core.windows.net/raw/trips").name == "trips"  # a container is no user
 
 
 def test_a_connection_that_is_lost_after_rows_were_read(stores, tmp_path):
