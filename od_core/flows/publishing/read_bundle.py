@@ -41,7 +41,7 @@ from od_core.publication.read_back import (
     refuse_other_plan,
 )
 from od_core.publication.tables import build_published_geography
-from od_core.records.segments import find
+from od_core.records.segments import find_breakdown
 
 Tables = Mapping[str, pd.DataFrame]
 """The published tables of a release, by the names that the database has for them, and ``areas``.
@@ -121,7 +121,7 @@ def _select_segment_rows(
     plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows of a step, and the first row of each pair of areas, which must have a row for each category."""
-    categories = find(plan.breakdowns, step.breakdown).categories
+    categories = find_breakdown(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
     first_rows = rows[:: len(categories)]
     expected = {side: np.repeat(first_rows[side].to_numpy(dtype=object), len(categories)) for side in _SIDES}
