@@ -33,7 +33,7 @@ from od_core.errors import OdError, raise_without_context, strip_type_parameters
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.object_store import Store, advise_to_read_details, store_error_detail
-from od_core.ledger.user_counters import SCHEMA, USER
+from od_core.ledger.user_counters import SCHEMA, USER_COLUMNS
 from od_core.periods import Period
 from od_core.records import faults
 from od_core.records.counting import CountOptions, CountQuery, Tally, refuse_bad_counts
@@ -320,7 +320,7 @@ def _collect_counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     files = _write_partition_files(users, _Task(store, folder, _encode_counters))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)
-    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
+    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER_COLUMNS])
 
 
 _UNSTABLE = re.compile(

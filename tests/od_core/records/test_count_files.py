@@ -52,7 +52,7 @@ def kept(folder: Path, rank: np.ndarray, trips: np.ndarray, batch: int = 5) -> C
 @given(some_counts(), st.integers(1, 9))
 def test_the_fingerprint_is_that_of_the_counts_however_they_are_cut(tmp_path, cut, monkeypatch, counts, hashed):
     """An HMAC of the number of pairs and the HMACs of a million numbers at a time, of the ranks and then the sums."""
-    monkeypatch.setattr(confidential, "_HASHED", hashed)
+    monkeypatch.setattr(confidential, "_INTEGERS_PER_BLOCK", hashed)
     folder, whole = ConfidentialFolder(tmp_path / "confidential"), in_memory(*counts)
     digests = [
         hmac.digest(folder.read_or_make_key(), column[start : start + hashed].astype("<i8").tobytes(), "sha256")
