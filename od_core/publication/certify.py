@@ -26,7 +26,7 @@ from od_core.privacy.domain import bound_periods_per_year
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle_files import CERTIFICATE, KEPT
+from od_core.publication.bundle_files import CERTIFICATE, WITHDRAWN_COPIES
 from od_core.publication.certificate import Certificate, CheckResult, bound_right_guesses_of_100, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
@@ -63,9 +63,11 @@ def build_certificate(
     formats: Sequence[str] | None = None,
     intervals: bool = True,
 ) -> Certificate:
-    """Return the certificate of a release of any kind, JSON-ready and of public values alone.
+    """Return the certificate of a release of any kind, which is JSON-ready and has public values only.
 
     Args:
+        kind, release: kind of the release, and its result.
+        key: key of the release.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: the ledger's record of the release.
@@ -174,6 +176,8 @@ def read_release_context(
 ) -> ReleaseContext[R]:
     """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
 
+    ``data_set`` is the domain that was charged, and ``releases`` the folder of all bundles.
+
     Raises:
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
@@ -182,7 +186,9 @@ def read_release_context(
     earlier = select_earlier_releases(key, ledger.list_compared_releases(key))
     if earlier:
         newest, *_ = earlier
-        folder = releases.parent / KEPT / newest.folder  # if it was withdrawn after this release was published
+        folder = (
+            releases.parent / WITHDRAWN_COPIES / newest.folder
+        )  # if it was withdrawn after this release was published
         if not folder.exists():
             folder = releases / newest.folder
         try:
@@ -217,6 +223,7 @@ def describe_guarantee(
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
     Args:
+        subject: what the release is about.
         spent: budget of the release, with lost draws.
         acceptance: rules by which records are counted or refused.
         public: further facts that are public beforehand, as clauses.
@@ -245,13 +252,16 @@ def describe_guarantee(
 
 
 def describe_year_cost(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
-    """Return a sentence on what a whole year costs under a unit of a year, with one release in each period."""
+    """Return a sentence on what a whole year costs a user under a unit of a year.
+
+    There is one release like this one, which spends ``spent``, in each of ``periods`` elementary periods.
+    """
     year = Guarantee.from_rho(plan.rho_of_year(spent, periods), spent.delta)
     return str(render_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 
 
 def _format_guarantee(guarantee: Guarantee | None) -> str:
-    """Return a guarantee in words, with its delta if there is one."""
+    """Return a guarantee in words: epsilon, delta if there is one, and how many guesses of 100 are right at most."""
     if guarantee is None:
         return "no promise"
     text = f"epsilon {format_rounded_up(guarantee.epsilon, digits=4)}"
@@ -261,5 +271,5 @@ def _format_guarantee(guarantee: Guarantee | None) -> str:
 
 
 def describe_promise(guarantee: Mapping[str, str]) -> str:
-    """Return the sentences of a certificate's guarantee on what is protected and what is public, as one text."""
+    """Return what a certificate says is protected and what is public, as one text; ``guarantee`` is its field."""
     return f"{guarantee['protected']} {guarantee['public']}"

@@ -29,7 +29,7 @@ from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_files import CERTIFICATE, PARQUET, locate_table
 from od_core.publication.certificate import Certificate, is_selected
-from od_core.publication.database import CLOSED, read_release_keys, refuse_newer_database, refuse_newer_duckdb
+from od_core.publication.database import CLOSED_SETTINGS, read_release_keys, refuse_newer_database, refuse_newer_duckdb
 from od_core.publication.read_back import (
     make_absent_release_error,
     make_changed_data_error,
@@ -266,13 +266,13 @@ def _open_for_reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for reading, or a copy of it if the caller's program has it open with other settings."""
     with TemporaryDirectory(prefix="od-release-") as folder:
         try:
-            connection = duckdb.connect(str(file), read_only=True, config=CLOSED)
+            connection = duckdb.connect(str(file), read_only=True, config=CLOSED_SETTINGS)
         except duckdb.ConnectionException:  # DuckDB allows one configuration of a file in a process
             copy = shutil.copy(file, folder)
             log = file.with_name(f"{file.name}.wal")  # rows that were committed, but are not in the file yet
             if log.exists():
                 shutil.copy(log, folder)
-            connection = duckdb.connect(copy, config=CLOSED)
+            connection = duckdb.connect(copy, config=CLOSED_SETTINGS)
         with connection:
             yield connection
 
