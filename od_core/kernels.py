@@ -59,10 +59,7 @@ kernel = cast("Callable[[Callable[P, R]], Callable[P, R]]", Kernel)
 
 
 def _wrap_with_numba(function: Callable[..., object]) -> Any:
-    """Return Numba's version of a function, which is compiled at its first call.
-
-    The machine code is kept in the cache folder, if there is one.
-    """
+    """Return Numba's version of a function, which compiles at its first call and uses the cache folder."""
     import numba
     from numba.core import config
 

@@ -120,10 +120,7 @@ def run_in_background(work: Callable[[], object]) -> Iterator[None]:
 
 
 def use_one_thread() -> AbstractContextManager[None]:
-    """Make :func:`choose_thread_count` return 1 in this thread during a context.
-
-    Use it if other work keeps processors busy.
-    """
+    """Make :func:`choose_thread_count` return 1 in this thread, in a context, while other work uses processors."""
     return _mark_thread("alone")
 
 

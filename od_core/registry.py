@@ -11,24 +11,24 @@ from od_core.errors import OdError, suggest_known_names
 T = TypeVar("T")
 
 
-def find_by_name(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
+def find_by_name(kind: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
     """Return the known object with this name. Raises OdError, which suggests known names, if there is none.
 
     Args:
-        what: kind of object for the message, such as ``noise backend``.
+        kind: kind of object for the message, such as ``noise backend``.
         name: name that a user gave.
         known: objects by name.
         code, next_step: code and advice of the error.
     """
-    refuse_unknown(what, name, known, code=code, next_step=next_step)
+    refuse_unknown(kind, name, known, code=code, next_step=next_step)
     return known[str(name)]
 
 
-def refuse_unknown(what: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
+def refuse_unknown(kind: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
     """Raise OdError if a name is not among the known ones. The arguments are those of :func:`find_by_name`."""
     if not isinstance(name, str) or name not in known:
         hint = suggest_known_names(name, tuple(known))
-        raise OdError(code, f"there is no {what} {name!r} ({hint})", next_step=next_step)
+        raise OdError(code, f"there is no {kind} {name!r} ({hint})", next_step=next_step)
 
 
 class Registry(dict[str, Callable[..., T]]):

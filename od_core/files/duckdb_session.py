@@ -73,10 +73,7 @@ def connect_to_memory_database() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _open_memory_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the in-memory database of the process with this number.
-
-    The number only makes a forked process open its own database, because a fork inherits no threads.
-    """
+    """Return the in-memory database of a process: a forked one opens its own, since a fork inherits no threads."""
     import duckdb
 
     connection = duckdb.connect()

@@ -109,10 +109,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
 
 
 def _try_exchange_folders(folder: Path, other: Path) -> bool:
-    """Exchange two folders in one step. Return whether this was done; False if the (file) system cannot do so.
-
-    Raises OSError for any other failure.
-    """
+    """Exchange two folders in one step; return False if the system cannot, and raise OSError for other faults."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
         return False
@@ -177,10 +174,7 @@ def find_file_fault(path: Path) -> str | None:
 
 
 def may_file_appear(path: Path) -> bool:
-    """Return whether there is no file or folder at a path, but there may be a file later.
-
-    Return False if the path cannot be looked up, or is one that no file can have.
-    """
+    """Return whether there is no file or folder at a path, but a file may be put there later."""
     with suppress(OSError):  # the path cannot be looked up, or its name is too long
         return not path.is_dir() and not path.is_file() and _find_path_fault(path) is None
     return False
@@ -195,10 +189,7 @@ def _find_path_fault(path: Path) -> str | None:
 
 
 def can_write(path: Path) -> bool:
-    """Return whether this process may write an existing file or folder.
-
-    The user root may, unless the file system is mounted read-only.
-    """
+    """Return whether this process may write an existing path. Root may, unless it is mounted read-only."""
     return os.access(path, os.W_OK, effective_ids=True)
 
 
@@ -304,10 +295,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
 
 def write_if_changed(path: Path, content: bytes) -> bool:
-    """Write a public file unless it has this content already, and return whether it was written.
-
-    Missing folders are created.
-    """
+    """Write a public file and its folder, unless it has this content; return whether it was written."""
     if path.is_file() and path.read_bytes() == content:
         return False
     make_folder(path.parent)
@@ -357,10 +345,7 @@ class _Sink(io.RawIOBase):
 
 
 def is_locked(file: Path) -> bool:
-    """Return whether a process has locked a file with :func:`lock_file`; True, too, if the file cannot be opened.
-
-    Return False if there is no file.
-    """
+    """Return whether a process has locked a file with :func:`lock_file`; also True if it cannot be opened."""
     try:
         lock = os.open(file, os.O_RDONLY)
     except FileNotFoundError:

@@ -279,9 +279,9 @@ def find_first_repeated(codes: Sequence[str]) -> str | None:
     return next((code for code, times in Counter(codes).items() if times > 1), None)
 
 
-def find_positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
+def find_positions(codes: pd.Series, listed_codes: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    found = pc.index_in(convert_to_texts(codes), pa.array(listed, pa.large_string()))  # NULL if not listed
+    found = pc.index_in(convert_to_texts(codes), pa.array(listed_codes, pa.large_string()))  # NULL if not listed
     positions: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
     return positions
 

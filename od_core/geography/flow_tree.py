@@ -277,10 +277,7 @@ class Expansion:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """Return the children as nodes with these trips, shape (children,).
-
-        Children with 0 trips are left out, unless ``keep_all`` is True.
-        """
+        """Return the children as nodes with ``trips``, shape (children,); only those with trips unless ``keep_all``."""
         if keep_all:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)

@@ -146,7 +146,8 @@ class FoundLevels:
     def _list_public_paths(self, public: Geography) -> dict[str, Path]:
         """Return the path of each area of the last public level by its code, except the area for unknown places.
 
-        The whole space alone has the code "" and an empty path.
+        The whole space alone has the code "" and an empty path. Raises OdError if the codes have different lengths, or
+        one ends with ``REMAINDER``.
         """
         if not public.levels:
             return {"": ()}
@@ -176,10 +177,7 @@ def name_remainder(code: str) -> str:
 
 
 def is_found_code(code: str) -> bool:
-    """Return whether a code may be that of a found area: it is valid, and has no ``REMAINDER``.
-
-    The result depends on the code alone.
-    """
+    """Return whether a code may be that of a found area, judging by the code alone."""
     if REMAINDER in code or len(code) > MAX_CODE_LENGTH:
         return False
     try:

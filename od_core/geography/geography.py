@@ -260,10 +260,7 @@ def _parse_area_boundaries(areas: Sequence[str], codes: Sequence[str], column: p
 
 
 def compute_extent(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
-    """Return the west, south, east and north ends of boundaries (WKB), in degrees.
-
-    Raises OdError if the extra ``boundaries`` is not installed.
-    """
+    """Return the west, south, east and north ends of boundaries (WKB), in degrees. Raises OdError without Shapely."""
     require("boundaries")
     west, south, east, north = map(float, shapely.total_bounds(shapely.from_wkb(boundaries)))
     return west, south, east, north

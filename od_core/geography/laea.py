@@ -55,10 +55,7 @@ _STRETCH_D = (
 
 
 def to_metres(longitude: Numbers, latitude: Numbers) -> tuple[Numbers, Numbers]:
-    """Return easting and northing of points, in metres, given degrees within or near the area of use.
-
-    All arrays have the shape (points,).
-    """
+    """Return easting and northing in metres, shape (points,) each, given degrees within or near the area of use."""
     turn = np.radians(longitude) - _CENTRE_LONGITUDE
     sine = np.clip(_integrate_area(np.sin(np.radians(latitude))) / _POLE_Q, -1, 1)  # of the authalic latitude beta
     cosine = np.sqrt(1 - sine**2)

@@ -131,9 +131,8 @@ def compute_nearest_and_farthest(origins: Reals, destinations: Reals) -> tuple[f
     for row in range(0, len(starts), rows_at_a_time):
         cosines = starts[row : row + rows_at_a_time] @ ends.T
         largest_angle = max(largest_angle, float(np.arccos(np.clip(cosines.min(initial=1.0), -1, 1))))
-        cosine_to_nearest = np.where(cosines < _SAME_PLACE_COSINE, cosines, -2.0).max(
-            axis=1, initial=-2.0
-        )  # -2: there is no other place
+        cosines_to_others = np.where(cosines < _SAME_PLACE_COSINE, cosines, -2.0)  # -2: no other place
+        cosine_to_nearest = cosines_to_others.max(axis=1, initial=-2.0)
         has_other_place = cosine_to_nearest >= -1
         angles_to_nearest.append(np.arccos(cosine_to_nearest[has_other_place]))
     all_angles = np.concatenate(angles_to_nearest)

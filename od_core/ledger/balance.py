@@ -274,10 +274,7 @@ def _cache_charged_periods(period: str, elementary: Length, unit: UnitKind) -> t
 
 
 def find_charged_periods(declared: DomainFacts, period: str) -> tuple[str, ...]:
-    """Return the texts of the elementary periods that a release of a period charges in a domain with these facts.
-
-    Raises OdError if the domain cannot charge the period.
-    """
+    """Return the elementary periods that a release of a period charges. Raises OdError if it cannot be charged."""
     return _cache_charged_periods(period, declared["elementary_period"], declared["unit"])
 
 

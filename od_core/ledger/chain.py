@@ -129,10 +129,7 @@ class Entries:
         return self._read(f"{where} ORDER BY number", *values)
 
     def find_newest(self, *kinds: str, **columns: str | int) -> Entry | None:
-        """Return the newest entry of one of the kinds that has the given values in its columns; None if there is none.
-
-        ``columns`` are the values by name of the column.
-        """
+        """Return the newest entry of one of the kinds with the given values in its columns; None if there is none."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
         rows = self._read(f"number = ({newest})", *kinds, *columns.values())
@@ -155,10 +152,7 @@ class Entries:
         return [dict(group) for group in rows]
 
     def _read(self, where: str, *values: str | int) -> list[Entry]:
-        """Return the entries that satisfy an SQL condition, with their content parsed.
-
-        ``where`` may end with ``ORDER BY``.
-        """
+        """Return the entries that satisfy a condition, which may end with ``ORDER BY``, with their content parsed."""
         rows = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
         entries: list[Any] = [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
         return entries
@@ -210,10 +204,7 @@ class Entries:
         return self.verify().number
 
     def iterate_rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """Return the rows of the entries with a number above ``after``, oldest first; of all entries if it is 0.
-
-        Column ``content`` is not parsed.
-        """
+        """Return the rows with a number above ``after``, oldest first; column ``content`` is not parsed."""
         if after:
             rows = self._execute("SELECT * FROM entries WHERE number > ? ORDER BY number", after)
         else:
@@ -288,10 +279,7 @@ _HEAD_PATTERN = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
 @cache
 def read_statements(name: str) -> str:
-    """Return the SQL statements of the file ``name`` beside this one.
-
-    They belong to the format of a ledger, and are never changed.
-    """
+    """Return the SQL statements of the file ``name``. They belong to the format of a ledger, and never change."""
     return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -518,10 +506,7 @@ class Chain(ABC):
             return target_entries.copy(entries)
 
     def lock_for_release(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
-        """Return a context that only one release at a time can be in.
-
-        See :func:`od_core.ledger.confidential.lock_folder`.
-        """
+        """Return a context that only one release at a time can be in; see :func:`lock_folder`."""
         return lock_folder(self._folder, seconds=seconds)
 
 
@@ -567,7 +552,8 @@ class SqliteChain(Chain):
         """Yield the shared connection as :meth:`_use_connection` does, and otherwise a new one that cannot write.
 
         To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
-        that has the ledger open, or reads a ledger that nobody has open as a file that does not change.
+        that has the ledger open, or reads a ledger that nobody has open as a file that does not change. In the last
+        case, an OdError is raised at the end if the file has changed.
         """
         shared = self._find_shared_connection()
         if shared is not None:
@@ -616,10 +602,7 @@ class SqliteChain(Chain):
 
     @property
     def _log(self) -> Path:
-        """SQLite's write-ahead log, with entries that are not in the main file yet.
-
-        SQLite removes it when the last process closes the ledger.
-        """
+        """SQLite's write-ahead log. It exists while a process has the ledger open, or after one was killed."""
         return self._path.with_name(f"{self._path.name}-wal")
 
     def _make_database_error(self, error: sqlite3.DatabaseError) -> OdError:

@@ -33,10 +33,7 @@ LOCK_SECONDS = 600.0
 
 @contextmanager
 def lock_folder(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Lock a folder, which is created if it is missing, while this context lasts.
-
-    Raises OdError if another run still has the lock after ``seconds``.
-    """
+    """Lock a folder, created if missing, in this context. Raises OdError if it stays locked for ``seconds``."""
     make_folder(folder)
     refusal = OdError(
         "OD-RELEASE-LOCKED",
@@ -106,10 +103,7 @@ class ConfidentialFolder:
         raise OdError("OD-KEY-LOST", message, next_step=step, spent=STAYS_CHARGED)
 
     def read_or_make_key(self) -> bytes:
-        """Return the 32-byte key of all fingerprints, which the first call draws and stores.
-
-        Raises OdError as :meth:`refuse_lost_key` does.
-        """
+        """Return the 32-byte key of all fingerprints, made by the first call. Raises OdError if it is lost."""
         self.refuse_lost_key()
         if not self._key.exists():
             temporary = self._key.with_name(f".hmac.key.{secrets.token_hex(6)}")

@@ -159,10 +159,7 @@ class Withdrawal:
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
-    """Return whether a release is reserved.
-
-    Raises OdError if it is reserved with another plan, or a release of its series was charged to another data set.
-    """
+    """Return whether a release is reserved. Raises OdError if its plan or its series' data set is another one."""
     refuse_moved_series(entries, key.release, domain)
     changed = list_changed_settings(entries, key, domain, plan)
     if changed:
@@ -447,10 +444,7 @@ class Ledger:
             return read_declared_facts(entries, domain)
 
     def read_newest_entry(self, domain: str) -> EntryName:
-        """Return the number and hash of the newest entry of a declared data set.
-
-        Neither another ledger nor an older copy of this one has this entry.
-        """
+        """Return the name of a declared data set's newest entry, which no other ledger and no older copy has."""
         with self._open_read_only() as entries:
             newest = entries.find_newest(*sorted(KINDS), domain=domain)
             if newest is None:
@@ -667,10 +661,7 @@ class Ledger:
         return state.digest
 
     def count_draws(self, key: ReleaseKey, level: int) -> int:
-        """Return how many times a level was reserved: once, and once more for each lost draw that was drawn again.
-
-        Return 0 if the level is not reserved.
-        """
+        """Return how many times a level was reserved: 0, 1, or 1 more for each lost draw that was drawn again."""
         state = self.find_level_state(key, level)
         return 0 if state is None else state.draw
 

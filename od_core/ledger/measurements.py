@@ -339,10 +339,7 @@ class DurableMeasurements:
         return self._known[step.number]
 
     def _read_and_check(self, step: Step) -> NoisyVector:
-        """Return the values of a measured step, from its file or else from the files of its parts.
-
-        Raises OdError as :meth:`read` does.
-        """
+        """Return the values of a measured step, from its file or those of its parts. Raises OdError as :meth:`read`."""
         state = self.ledger.find_level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             message = f"level {step.level} of {self.key} is not measured"

@@ -32,14 +32,14 @@ _PASSWORD_OR_QUERY = re.compile(r"://[^/]*:.*@|[?]")
 _ERROR_FOLDER = "errors"  # name of the folder of details of errors
 
 
-def store_at(place: str) -> Store:
+def store_at(address: str) -> Store:
     """Return the store at an fsspec address such as ``s3://bucket/folder``, or at the path of a folder.
 
     Raises OdError if the storage is not known to create files exclusively, or the address may hold a password.
     """
-    if "://" in place:
-        return FsspecStore(place.rstrip("/"))
-    return LocalStore(Path(place).absolute())
+    if "://" in address:
+        return FsspecStore(address.rstrip("/"))
+    return LocalStore(Path(address).absolute())
 
 
 def store_error_detail(store: Store, text: str) -> None:

@@ -83,10 +83,7 @@ def hold_to_input(
 
 
 def read_stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
-    """Return the stored result of :func:`compute_input_identity` of a release.
-
-    The result is empty if none is stored, or it cannot be read.
-    """
+    """Return the stored result of :func:`compute_input_identity`; empty if there is none that can be read."""
     try:
         stored = json.loads((confidential.path / key.folder / IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -232,7 +232,7 @@ def _draw_planned_noise(
 
 
 def round_down_to_float(value: Fraction) -> float:
-    """Return the largest float that is at most ``value``."""
+    """Return the largest float that is at most ``value``, which is at least 0."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)
 

@@ -172,9 +172,8 @@ def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callabl
         times * _CUTOFF_DEVIATIONS * shift / math.sqrt(variance) for variance, times in counts.items()
     )
     slack = float(VARIANCE_SLACK)
-    growth = math.exp(
-        slack * counts.total() * _CUTOFF_DEVIATIONS**2 / 2
-    )  # bounds how much larger variances raise probabilities
+    # By at most this factor, larger variances raise probabilities.
+    growth = math.exp(slack * counts.total() * _CUTOFF_DEVIATIONS**2 / 2)
 
     def bound_delta(epsilon: float) -> float:
         """Return an upper bound of delta at an epsilon, with all margins."""
@@ -241,10 +240,7 @@ def _sum_independent(first_term: _Distribution, second_term: _Distribution) -> _
 
 
 def _sum_copies(distribution: _Distribution, times: int) -> _Distribution:
-    """Return the distribution of the sum of ``times`` independent variables with this distribution.
-
-    It is computed from the sum of half as many, so that the number of convolutions grows with the logarithm.
-    """
+    """Return the distribution of the sum of ``times`` independent variables with this distribution, by doubling."""
     if times == 1:
         return distribution
     half = _sum_copies(distribution, times // 2)

@@ -215,6 +215,7 @@ def publish_folder(
 
     Args:
         write: function that writes the files of the bundle into an empty folder.
+        target: public folder of the bundle.
         published_digest: digest of the published certificate, from the ledger; None if the ledger has none. Without
             it, a damaged bundle is replaced only if its own certificate equals the prepared one.
 

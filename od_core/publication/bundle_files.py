@@ -124,10 +124,7 @@ def check_checksums(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_bundle(folder: Path) -> Iterator[str]:
-    """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name.
-
-    The zip file is not checked if the certificate cannot be read.
-    """
+    """Yield one line per fault of a bundle's files and its zip file, which begins with the file's name."""
     faults = dict(check_checksums(folder))
     yield from (f"{name} {fault}" for name, fault in faults.items())
     for name, file in list_bundle_contents(folder).items():

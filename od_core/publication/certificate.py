@@ -288,10 +288,7 @@ def _read_derived_guarantee(certificate: Certificate) -> Guarantee:
 
 
 def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
-    """Return how many of 100 best guesses between two equally likely cases are right, at most.
-
-    It is rounded up. Without a guarantee, it is 100.
-    """
+    """Return how many of 100 best guesses between two equally likely cases are right, at most; rounded up."""
     return 100 if guarantee is None else math.ceil(100 * guarantee.bound_guess_probability())
 
 

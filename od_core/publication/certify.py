@@ -186,9 +186,7 @@ def read_release_context(
     earlier = select_earlier_releases(key, ledger.list_compared_releases(key))
     if earlier:
         newest, *_ = earlier
-        folder = (
-            releases.parent / WITHDRAWN_COPIES / newest.folder
-        )  # if it was withdrawn after this release was published
+        folder = releases.parent / WITHDRAWN_COPIES / newest.folder  # if it was withdrawn later
         if not folder.exists():
             folder = releases / newest.folder
         try:
@@ -252,10 +250,7 @@ def describe_guarantee(
 
 
 def describe_year_cost(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
-    """Return a sentence on what a whole year costs a user under a unit of a year.
-
-    There is one release like this one, which spends ``spent``, in each of ``periods`` elementary periods.
-    """
+    """Return a sentence on the cost to a user of a year of ``periods`` releases that each spend ``spent``."""
     year = Guarantee.from_rho(plan.rho_of_year(spent, periods), spent.delta)
     return str(render_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 

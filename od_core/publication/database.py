@@ -181,10 +181,7 @@ def _block_writers(database: Path) -> Iterator[None]:
 
 
 def _rewrite_in_older_storage(database: Path) -> None:
-    """Rewrite a database, which nothing else may have open, in the storage version :data:`STORAGE`.
-
-    Free space is removed, too.
-    """
+    """Rewrite a database that nothing else has open in storage version :data:`STORAGE`, without free space."""
     older = database.with_name(f"{database.name}.older")
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH {quote_literal(str(database))} AS newer (READ_ONLY)")
@@ -300,10 +297,7 @@ def _has_other_areas(connection: duckdb.DuckDBPyConnection, geography: Geography
 def find_differences(
     kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate
 ) -> Iterator[str]:
-    """Yield one line per difference between the rows of a release in the database and its bundle.
-
-    Derived tables are not compared. Raises OdError as :func:`open_database` does.
-    """
+    """Yield one line per difference between the database and a release's bundle; derived tables are not compared."""
     with open_database(database, read_only=True) as connection:
         if _has_other_rows(connection, key, kind.facts_table, _make_release_row(kind, release, key, certificate)):
             yield "its facts of the release differ from the certificate"

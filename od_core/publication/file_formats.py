@@ -400,7 +400,8 @@ def _read_workbook(path: Path) -> pa.Table:
 def _parse_sheet_rows(name: str, sheet: bytes) -> pa.Table:
     """Return the rows of a sheet, given its name and its XML, with the name in the column ``sheet``.
 
-    The sheet begins with one row of text and the header. Values are texts, in which escapes are replaced.
+    The sheet begins with one row of text and the header. Values are texts, in which escapes are replaced. Raises
+    ValueError if a row has more or fewer cells than the header.
     """
     _, _, header, *rows = sheet.split(b"<row>")
     columns = [cell.decode() for cell in _CELL_PATTERN.findall(header)]
@@ -478,22 +479,19 @@ def _read_xml_code_lists(path: Path) -> pa.Table:
 
 
 def _read_atlas(path: Path) -> pa.Table:
-    """Return the flows of an atlas at its finest level, as rows of origin, destination and trips.
-
-    ``atlas/src/columns.ts`` describes the layout of the data in the page.
-    """
+    """Return the flows of an atlas at its finest level, as rows of origin, destination and trips."""
     match = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
     content = gzip.decompress(base64.b64decode(match[1] if match else b""))
     header_end = 4 + int.from_bytes(content[:4], "little")
     header: dict[str, Any] = json.loads(content[4:header_end])
     columns_start = (header_end + 7) // 8 * 8  # the next multiple of 8
 
-    def read_column(place: Mapping[str, Any]) -> NDArray[np.int64]:
+    def read_column(entry: Mapping[str, Any]) -> NDArray[np.int64]:
         """Return a column, given its entry in the header: where it starts, its type and its length."""
-        start = columns_start + place["start"]
-        return np.frombuffer(content, f"<{place['type']}", place["length"], start).astype(np.int64)
+        start = columns_start + entry["start"]
+        return np.frombuffer(content, f"<{entry['type']}", entry["length"], start).astype(np.int64)
 
-    leaves = {name: read_column(place) for name, place in header["leaves"].items()}
+    leaves = {name: read_column(entry) for name, entry in header["leaves"].items()}
     destination_side = header["destination"] or header["origin"]  # a geography of both sides is stated once
     origin_codes, destination_codes = (pa.array(side["codes"][-1]) for side in (header["origin"], destination_side))
     leaves_per_origin = leaves["perOrigin"]

@@ -95,12 +95,9 @@ def format_interval_and_word(value: int, lower: int, upper: int) -> str:
     return f"{interval}, {word}" if word else interval
 
 
-def compute_percent_of_largest(value: float, most: float) -> float:
-    """Return a number as a percentage of ``most``, the largest one; at most 100, with two decimal places.
-
-    Return 0 if ``most`` is 0.
-    """
-    return round(min(100 * value / most, 100), 2) if most > 0 else 0.0
+def compute_percent_of_largest(value: float, largest: float) -> float:
+    """Return a number in percent of ``largest``, at largest 100, with two decimal places; 0 if ``largest`` is 0."""
+    return round(min(100 * value / largest, 100), 2) if largest > 0 else 0.0
 
 
 def iterate_one_three_ten() -> Iterator[int]:
@@ -109,21 +106,21 @@ def iterate_one_three_ten() -> Iterator[int]:
         yield from (10**power, 3 * 10**power)
 
 
-def list_size_classes(most: int) -> list[tuple[int, int]]:
-    """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
+def list_size_classes(largest: int) -> list[tuple[int, int]]:
+    """Return the first and last number of each class up to ``largest``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
     classes = []
     first = 1
     for last in iterate_one_three_ten():
         classes.append((first, last))
-        if last >= most:
+        if last >= largest:
             break
         first = last + 1
     return classes
 
 
-def find_places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]:
-    """Return the positions, in ascending order, of the ``most`` largest numbers; of all if there are fewer."""
-    positions = (-numbers).argsort(kind="stable")[:most]
+def find_places_of_largest(numbers: NDArray[np.int64], max_count: int) -> NDArray[np.intp]:
+    """Return the positions, in ascending order, of the ``max_count`` largest numbers; of all if there are fewer."""
+    positions = (-numbers).argsort(kind="stable")[:max_count]
     positions.sort()
     return positions
 
@@ -145,9 +142,9 @@ class Scale:
     steps: tuple[int, ...]
 
     @classmethod
-    def from_maximum(cls, most: float) -> Scale:
-        """Return the scale for numbers from 0 to ``most``."""
-        steps = takewhile(lambda step: step <= max(most, 1), iterate_one_three_ten())
+    def from_maximum(cls, largest: float) -> Scale:
+        """Return the scale for numbers from 0 to ``largest``."""
+        steps = takewhile(lambda step: step <= max(largest, 1), iterate_one_three_ten())
         darker_shades = len(SHADES) - 1
         return cls(tuple(steps)[-darker_shades:])
 

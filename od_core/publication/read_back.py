@@ -31,10 +31,7 @@ REPAIR = (
 
 
 def read_certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Certificate, list[pd.DataFrame]]:
-    """Return the certificate and the tables with these names of a bundle, such as ``histogram``, in the same order.
-
-    Raises OdError if a file is missing or unreadable.
-    """
+    """Return the certificate and the tables of these names of a bundle. Raises OdError if a file is unreadable."""
     folder = Path(bundle)
     try:
         certificate = read_certificate(folder / CERTIFICATE)
@@ -143,10 +140,7 @@ def name_bundle(bundle: Path) -> str:
 
 @contextmanager
 def refuse_incomplete(name: str) -> Iterator[None]:
-    """Replace a KeyError in this context, for a fact or column that the bundle or database lacks, by an OdError.
-
-    ``name`` is the name of the bundle or database.
-    """
+    """Replace a KeyError, for a fact that the bundle or database ``name`` lacks, by an OdError."""
     try:
         yield
     except KeyError as error:

@@ -81,10 +81,7 @@ def make_table_schema(table: Table) -> pa.Schema:
 
 
 def make_areas_files(areas: pa.Table) -> list[BundleFile]:
-    """Return the CSV file and the Parquet file of areas; see :func:`make_areas_table` for the columns.
-
-    ``areas`` are those of one or two geographies.
-    """
+    """Return the CSV file and the Parquet file of a table of :func:`make_areas_table`, or of two in one."""
     table = replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in areas.column_names))
     return make_table_files(table, lambda: areas)
 

@@ -72,10 +72,7 @@ def _render_part(name: str, **values: object) -> bytes:
 
 
 def _render_head_rows(sheet: Sheet) -> str:
-    """Return the XML of the rows above the table: the lines, and the header.
-
-    Lines are wrapped if the first column is wide.
-    """
+    """Return the XML of the lines above the table, wrapped in a wide column, and of the header."""
     style = _WRAPPED_STYLE if sheet.width >= 40 else 0
     rows = [_render_text_cell(line, style) for line in sheet.lines]
     rows.append("".join(_render_text_cell(name, _BOLD_STYLE) for name in sheet.table.column_names))

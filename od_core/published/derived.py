@@ -124,10 +124,7 @@ def _refuse_different_records(flows: DerivedFlows, certificates: Sequence[Certif
 
 
 def read_published_release(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows.
-
-    Raises OdError if it is not published, withdrawn, missing, damaged or not of flows.
-    """
+    """Return a published release of flows. Raises OdError if there is none, or it is withdrawn or damaged."""
     refuse_withdrawn(releases, key)
     if not (releases / key.folder).is_dir():
         if key in find_bundle_zips(releases):
@@ -153,6 +150,7 @@ def find_release_key(releases: Path, name: str, period: str | None = None) -> Re
     """Return the release that a user names: by its key, or the newest revision of a release of a series.
 
     Args:
+        releases: folder of all public bundles.
         name: key of a release, such as us_flights/2001-06/r1, or name of a series.
         period: with a series, the period; by default the last one that is published.
 
@@ -249,15 +247,15 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     return publish_derived(SUMS, releases, keys, period)
 
 
-def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
+def find_earlier_releases(releases: Path, key: ReleaseKey, max_releases: int = MOST - 1) -> list[ReleaseKey]:
     """Return the latest published releases of the series before the release ``key``, sorted by period.
 
-    They are in their newest revisions. At most ``most`` are returned, and only those after the last release with other
-    areas than ``key`` has. Raises OdError if no release of the series is published, two of them overlap, or a
-    certificate cannot be read.
+    They are in their newest revisions. At most ``max_releases`` are returned, and only those after the last release
+    with other areas than ``key`` has. Raises OdError if no release of the series is published, two of them overlap,
+    or a certificate cannot be read.
     """
     earlier = select_earlier_releases(key, find_newest_revisions(releases, key.release))
-    latest = ASSISTED.sort_releases(earlier, None)[-most:] if earlier and most else []
+    latest = ASSISTED.sort_releases(earlier, None)[-max_releases:] if earlier and max_releases else []
     areas = _read_area_digests(releases, key) if latest else None
     for position in reversed(range(len(latest))):
         if _read_area_digests(releases, latest[position]) not in (None, areas):
@@ -274,11 +272,11 @@ def _read_area_digests(releases: Path, key: ReleaseKey) -> object:
     return read_bundle_certificate(folder).get("geographies") if folder.is_dir() else None
 
 
-def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:
+def publish_assisted(releases: Path, key: ReleaseKey, max_releases: int = MOST - 1) -> PublishedFlows:
     """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
 
-    The estimates learn from at most ``most`` published releases of the same series before this one, with the same
-    areas. If other earlier releases are published later, the estimates from those are the next revision, and nothing
-    that is published changes. Raises OdError as in :func:`find_earlier_releases` and :func:`publish_derived`.
+    The estimates learn from at most ``max_releases`` published releases of the same series before this one, with the
+    same areas. If other earlier releases are published later, the estimates from those are the next revision, and
+    nothing that is published changes. Raises OdError as in :func:`find_earlier_releases` and :func:`publish_derived`.
     """
-    return publish_derived(ASSISTED, releases, [*find_earlier_releases(releases, key, most), key], key.period)
+    return publish_derived(ASSISTED, releases, [*find_earlier_releases(releases, key, max_releases), key], key.period)

@@ -109,10 +109,7 @@ class Facts:
 
     @property
     def whole(self) -> Guarantee:
-        """Joint promise of everything that may be published about one privacy unit.
-
-        It is that of this release if the certificate states no cap.
-        """
+        """Joint promise of all that may be published about one privacy unit; of this release, if no cap is stated."""
         return self.losses[0].guarantee
 
     @property

@@ -204,8 +204,9 @@ class Explanation:
     """A published release, explained.
 
     Attributes:
-        balance: cap, spent and remaining rho of the elementary period with the least remaining rho; None if the ledger
-            is not at hand.
+        facts: public facts on the release.
+        balance: balance of the elementary period with the least remaining part of its cap; None if the ledger is not
+            at hand.
         chosen: the release as it was planned; None for a derived release.
         others: other choices and their costs; empty for a derived release.
 

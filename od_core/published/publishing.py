@@ -23,6 +23,7 @@ class Published:
     """The locations of the files of a published release.
 
     Attributes:
+        key: key of the release.
         bundle: public folder of the release.
         database: file of the public release database.
         ledger: ledger to which the release was charged.

@@ -158,10 +158,7 @@ class SiteRelease:
 
     @classmethod
     def from_bundle(cls, key: ReleaseKey, place: Path) -> SiteRelease:
-        """Return the release of the bundle in the folder ``place``.
-
-        Its certificate and data package must match their checksums.
-        """
+        """Return the release of a bundle in a folder, whose certificate and data package match their checksums."""
         package = json.loads((place / PACKAGE).read_text(encoding="utf-8"))
         return cls(key, place, read_bundle_certificate(place), tuple(package["resources"]))
 
@@ -194,10 +191,7 @@ class SiteRelease:
         return read_subject(self.certificate).nouns
 
     def is_comparable_to(self, other: SiteRelease) -> bool:
-        """Return whether both are of one data set, have the same contents, and can be compared.
-
-        Then both count the same kind of trips between the same areas.
-        """
+        """Return whether both have the same contents and data set, and count the same trips between the same areas."""
         if (self.contents, self.certificate["data_set"]) != (other.contents, other.certificate["data_set"]):
             return False
         return check_comparability(self.certificate, other.certificate).is_possible

@@ -171,10 +171,7 @@ class TripCounts(Confidential):
 
     @classmethod
     def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts of leaf pairs, given their ranks in any order and trips; shape (pairs,) each.
-
-        The trips of equal ranks are summed.
-        """
+        """Return the counts of ranks in any order and their trips; shape (pairs,) each. Equal ranks are summed."""
         return cls.from_rows([(rank, trips)])
 
     @classmethod

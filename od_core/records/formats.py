@@ -338,10 +338,7 @@ class RecordFormat:
         return columns
 
     def facts(self, time_zone: str | None) -> dict[str, object]:
-        """Return the settings with which records are read, JSON-ready.
-
-        ``time_zone`` is the time zone in which days begin; None if none is declared.
-        """
+        """Return the settings of reading, JSON-ready. ``time_zone`` is the one in which days begin, or None."""
         return {
             "reader": self.name,
             "categories": {column: list(values) for column, values in self.categories},

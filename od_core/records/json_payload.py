@@ -16,10 +16,7 @@ _find_visible = re.compile(r"[^ \t\n\r]").search
 
 
 class JsonPayload:
-    """A JSON object, of which only a piece is in memory. Its position is that of the next character to read.
-
-    All methods raise ValueError if the JSON is invalid.
-    """
+    """A JSON object, read piece by piece from a position. All methods raise ValueError if the JSON is invalid."""
 
     def __init__(self, text: IO[str]) -> None:
         self._text, self._piece, self._position = text, "", 0
@@ -56,10 +53,7 @@ class JsonPayload:
         return has_list
 
     def _walk(self, closing: str) -> Iterator[None]:
-        """Walk through a list or an object: yield before each item, and end behind the sign ``closing``.
-
-        The caller must read each item before it asks for the next one.
-        """
+        """Walk through a list or object: yield before each item, which the caller must read, to ``closing``."""
         self._position += 1
         while self._peek() != closing:
             yield

@@ -282,20 +282,14 @@ class RecordQuery(ABC):
         return _SQL["placed"](code, nowhere, is_visible, self._make_text_sql(geography.unknown))
 
     def _make_count_sql(self, name: ColumnName) -> str:
-        """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number.
-
-        Raises OdError if the column cannot hold counts.
-        """
+        """Return SQL for the trips of a row; infinity above 2^53, NULL if no number. Raises OdError for a bad type."""
         column, kind = self._require_column_type(
             name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}"
         )
         return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else _SQL["as_count"](column, kind)
 
     def _make_weight_sql(self, name: str) -> str:
-        """Return SQL for the weight of a row, neither rounded nor limited; NULL if it is not a number.
-
-        Raises OdError if the column cannot hold numbers.
-        """
+        """Return SQL for the unrounded weight of a row; NULL if not a number. Raises OdError for a wrong type."""
         column, own_name, kind = self._find_column(name)
         if kind not in self._rules["numbers"]:
             raise make_weight_type_error(f"{self.message_start}column {own_name!r} holds {kind}")

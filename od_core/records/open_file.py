@@ -299,10 +299,7 @@ class RecordFile:
         )
 
     def _may_be_latin_1(self) -> bool:
-        """Return whether the text has none of the bytes 128 to 159, which Latin-1 does not use.
-
-        Return False if the text cannot be read.
-        """
+        """Return whether the text has no byte from 128 to 159, which Latin-1 does not use; False if unreadable."""
         find_unused_byte = re.compile(rb"[\x80-\x9f]").search
         with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
             pieces = iter(partial(text.read, _PIECE_BYTES), b"")

@@ -60,10 +60,7 @@ class PointPlacer:
         return tuple(self._sides)
 
     def rename(self, name: str) -> str:
-        """Return the new name of a column of a query: ``origin`` for ``origin_longitude``, if origins are points.
-
-        A column that has no coordinates keeps its name.
-        """
+        """Return ``origin`` for a column ``origin_longitude`` if origins are points; otherwise the name itself."""
         side, _, ending = name.partition("_")
         return side if ending and side in self._sides else name
 

@@ -62,7 +62,10 @@ class PostgresTable(NamedTable):
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:
-        """Begin a transaction. PostgreSQL keeps no earlier state, so that the snapshot has no name."""
+        """Begin a transaction. PostgreSQL keeps no earlier state, so this state has no name.
+
+        Raises OdError if there is no such table, and any error of the driver.
+        """
         from adbc_driver_postgresql import dbapi
 
         with closing(dbapi.connect(self.address)) as connection, connection.cursor() as cursor:

@@ -123,10 +123,7 @@ class Breakdown:
 
 
 def check_name(name: str, *, of_counts: bool = False) -> None:
-    """Raise OdError if a text cannot be the name of a breakdown.
-
-    ``of_counts`` says that the breakdown is of counts by one hierarchy, in which more names are reserved.
-    """
+    """Raise OdError if a text cannot name a breakdown, or one of counts by one hierarchy if ``of_counts``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _make_breakdown_error(
             f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first"
@@ -161,10 +158,7 @@ def make_breakdowns(
 
 
 def has_unknown_categories(declared: Sequence[Breakdown]) -> bool:
-    """Return whether every breakdown has a category for records whose own category is missing or not listed.
-
-    Then no record is dropped because of its category.
-    """
+    """Return whether every breakdown has an ``unknown`` category, so that no record is dropped for its category."""
     return all(breakdown.unknown is not None for breakdown in declared)
 
 

@@ -100,16 +100,10 @@ class StoredTable(ABC):
 
     @abstractmethod
     def open_state(self) -> AbstractContextManager[TableState]:
-        """Open the declared state of the table, or its newest, while a context lasts.
-
-        Raises OdError, or any error of the store's library.
-        """
+        """Open the declared or newest state of the table. Raises OdError, or any error of the store's library."""
 
     def with_table(self, _table: str) -> StoredTable:
-        """Return the table with another name in the same place; by default, this table itself.
-
-        The name is one that an upstream asset states in place of the declared one.
-        """
+        """Return the table with the name that an upstream asset states; by default, this table itself."""
         return self
 
     def find_reason(self, _error: Exception) -> str:

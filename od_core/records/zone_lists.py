@@ -323,6 +323,7 @@ def _read_geography(zone_list: ZoneList, paths: tuple[Path, ...], digests: tuple
     """Return the geography in the files of a zone list: its own, then the files of boundaries.
 
     It is cached, because every step of a release needs it. ``digests`` are those of the files, None for a missing one.
+    Raises OdError if a file is missing or faulty.
     """
     path, *boundary_paths = paths
     outline = read_outline(path) if zone_list.is_outline else None

@@ -234,10 +234,7 @@ class _SparkCount:
     relations: dict[str, DataFrame]
 
     def run_query(self, name: str, *arguments: object) -> DataFrame:
-        """Return the result of a query of ``count.sql``; ``arguments`` are those of its macro.
-
-        Spark replaces the names in braces by views of the relations.
-        """
+        """Return the result of a macro of ``count.sql``, in which Spark replaces names in braces by the relations."""
         views = [f"{relation} AS (SELECT * FROM {{{relation}}})" for relation in self.relations]  # noqa: S608  # our own
         text = self.count.render_sql(name, *arguments)
         return self.session.sql(f"WITH {', '.join(views)} {text}", None, **self.relations)
@@ -285,10 +282,7 @@ class _Task:
 
 
 def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
-    """Run a task on each partition of a data frame, and yield each file that it wrote, open for reading.
-
-    Raises OdError if a task failed.
-    """
+    """Run a task on each partition, and yield each file that it wrote, open. Raises OdError if a task failed."""
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
     files = task.store.list(f"{task.folder}/")
     if outcomes != [_DONE_OUTCOME] * len(files):
@@ -337,10 +331,7 @@ def _encode_counters(batches: _Batches, _part: int) -> pa.Buffer:
 
 
 def _collect_counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
-    """Return the counters of users as one table, sorted by user.
-
-    Tasks write them to files in a folder of the store, which is then removed.
-    """
+    """Return the counters of users, sorted by user. Tasks write them to a folder, which is then removed."""
     files = _write_partition_files(users, _Task(store, folder, _encode_counters))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)

@@ -108,9 +108,8 @@ def _make_scratch_folder(folder: Path) -> Iterator[Path]:
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
     with lock_folder(new):
-        scratch = new.rename(
-            new.with_name(f"{_SCRATCH_PREFIX}{new.name}")
-        )  # locked before it gets the name that is searched
+        # It is locked before it gets the name that other sessions look for.
+        scratch = new.rename(new.with_name(f"{_SCRATCH_PREFIX}{new.name}"))
         try:
             yield scratch
         finally:
