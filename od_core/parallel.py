@@ -133,7 +133,10 @@ def read_memory_limit() -> int:
 
 
 def choose_thread_count() -> int:
-    """Return the number of threads to use: ``OD_THREADS`` if it is set, else the number of available processors."""
+    """Return the number of threads to use: 1 within :func:`use_one_thread`; else ``OD_THREADS``, if it is above 0.
+
+    By default, it is the number of processors that this process may use.
+    """
     if getattr(_THIS_THREAD, "alone", False):
         return 1
     given = os.environ.get("OD_THREADS", "")

@@ -195,8 +195,7 @@ _MAX_LINES_SEARCHED = 50
 def _find_line_of_names(rows: pd.DataFrame, expected: Sequence[str]) -> int | None:
     """Return the number of the first line of a file below line 1 that has an expected name of a column.
 
-    Return None if none of the first ``_MAX_LINES_SEARCHED`` rows has one. ``rows`` is the file, read with line 1 as its
-    header.
+    Return None if none of the first ``_MAX_LINES_SEARCHED`` rows has one. ``rows`` is the file, whose header is line 1.
     """
     for line, row in enumerate(rows.head(_MAX_LINES_SEARCHED).itertuples(index=False), start=2):
         if not {*expected}.isdisjoint(map(str, row)):

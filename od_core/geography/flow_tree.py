@@ -156,8 +156,7 @@ def sort_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def iterate_family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive parents that together have about ``CHILDREN_AT_ONCE`` children.
 
-    Parent p has the children ``offsets[p]:offsets[p + 1]``. A range is a pair: its first parent, and its last parent
-    plus 1.
+    Parent p has the children ``offsets[p]:offsets[p + 1]``. A range is a pair: its first parent, and its last plus 1.
     """
     ends = np.searchsorted(offsets, np.arange(CHILDREN_AT_ONCE, offsets[-1], CHILDREN_AT_ONCE))
     return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())

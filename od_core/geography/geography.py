@@ -685,7 +685,7 @@ class Geography(Shown):
 
     @cached_property
     def _zones_below(self) -> tuple[Numbers, ...]:
-        """Result of :meth:`count_zones_below` for each level."""
+        """Number of zones below each area: for each level, an array with an entry for each area."""
         return tuple(_freeze_array(np.diff(first)) for first in self.first_zone)
 
     def count_earlier_zones(self, level: int) -> Numbers:
@@ -722,10 +722,7 @@ class Geography(Shown):
 
     @cached_property
     def labels(self) -> tuple[tuple[str, ...], ...]:
-        """A distinct text for each area of each level.
-
-        See :func:`make_area_labels`. Without names, these are the codes.
-        """
+        """A distinct text for each area of each level (:func:`make_area_labels`); without names, its code."""
         if self.names is None:
             return self.codes
         return tuple(make_area_labels(codes, names) for codes, names in zip(self.codes, self.names, strict=True))

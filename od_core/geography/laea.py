@@ -31,8 +31,7 @@ _FALSE_EASTING, _FALSE_NORTHING = 4_321_000, 3_210_000
 def _integrate_area(sine: Numbers) -> Numbers:
     """Return q of the guidance note, given the sine of the latitude.
 
-    It is the area between the equator and the latitude, in units of half the square of the equator's radius times the
-    angle of longitude.
+    It is the area between equator and latitude, in units of (equator's radius)^2 / 2 per radian of longitude.
     """
     eccentricity = math.sqrt(_ECCENTRICITY_SQUARED)
     return (1 - _ECCENTRICITY_SQUARED) * (

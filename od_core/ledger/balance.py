@@ -279,9 +279,9 @@ def find_charged_periods(declared: DomainFacts, period: str) -> tuple[str, ...]:
 
 
 def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the elementary periods whose charges count against the same cap as any of ``periods``.
+    """Return the elementary periods whose charges count against the same cap as any of ``periods``, grouped by cap.
 
-    They are grouped by the name of the period itself or, under a unit of a year, by the name of its year.
+    The names of the groups are the periods themselves or, under a unit of a year, their years.
     """
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}

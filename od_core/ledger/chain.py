@@ -316,8 +316,7 @@ class Chain(ABC):
     def _open_entries(self, connected: AbstractContextManager[Session], begin: str, end: str) -> Iterator[Entries]:
         """Open the entries in a transaction, while this context lasts. An exception in it rolls the transaction back.
 
-        ``connected`` is a context with the connection, and ``begin`` and ``end`` are the first and last statements of
-        the transaction.
+        ``connected`` is a context with the connection. The transaction begins with ``begin`` and ends with ``end``.
         """
         with self._convert_database_errors(), connected as connection:
             connection.execute(begin)

@@ -818,8 +818,7 @@ class Ledger:
         """Return the balance of a domain for a release of a period; that of its year under a unit of a year.
 
         If such a release charges several elementary periods, the balance with the least remaining part is returned.
-        Only entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the
-        period.
+        Only entries up to number ``until`` count. Raises OdError if the domain is undeclared, or cannot charge this.
         """
         with self._open_read_only() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)

@@ -183,10 +183,7 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text for plan and certificate: the fields that are not None.
-
-        Booleans are written as ``true`` and ``false``.
-        """
+        """The fields that are not None, by name, as public text for plan and certificate; True is ``true``."""
         options: dict[str, str] = {}
         for option in fields(self):  # type: ignore[arg-type]
             value = getattr(self, option.name)
@@ -333,8 +330,7 @@ class Plan(Shown, ABC):
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
         """Return an upper bound of the rho that a year of releases costs one user.
 
-        There is one release in each of ``periods`` elementary periods, which spends ``spent``. The unit must be of a
-        year.
+        A release in each of ``periods`` elementary periods spends ``spent``. The unit must be of a year.
         """
         max_trips, max_trips_pair = self.unit.bounds
         charges_by_period = [self.list_noise_charges(spent)] * periods

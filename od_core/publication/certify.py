@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -86,15 +87,8 @@ def build_certificate(
             "the noise of this release did not come from a backend of this library, so the release cannot be certified",
             next_step="use one of the named noise backends",
         )
-    plan, spent = release.plan, release.spent
-    planned, subject = plan.facts(), Subject.from_plan(plan, about or {})
-    if DRY_RUN in release.noise:
-        guarantee = render_data("dry_run.yaml")  # public noise promises nothing
-    else:
-        guarantee = kind.describe_guarantee(plan, spent, subject)
-        if plan.unit.max_trips_year is not None:
-            periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
-            guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
+    plan, planned = release.plan, release.plan.facts()
+    subject = Subject.from_plan(plan, about or {})
     facts_of_kind = kind.facts(release, subject)
     if "interval" in facts_of_kind and not intervals:
         facts_of_kind["interval"] = None
@@ -112,22 +106,11 @@ def build_certificate(
         "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
         "records": json.loads(json.dumps(records, sort_keys=True)),  # with the names in the order of the JSON file
         **({"account": dict(record.account)} if record.account else {}),
-        "guarantee": guarantee,
+        "guarantee": _describe_promise_of_release(kind, release, key, subject, record),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
-        "spent": {
-            "rho": round_up_to_float(spent.rho),
-            "rho_exact": str(spent.rho),
-            "rho_by_level_exact": [str(rho) for rho in spent.levels],
-            "rho_planned_exact": str(plan.spent.rho),
-            "lost_draws": record.lost_draws,
-            "delta": round_up_to_float(spent.delta),
-            "epsilon": round_up_to_float(spent.epsilon),
-            "epsilon_tight": spent.epsilon_tight,
-            "epsilon_bun_steinke": spent.epsilon_bun_steinke,
-            "epsilon_exact": spent.epsilon_exact,
-        },
+        "spent": _list_spent_facts(release.spent, plan.spent.rho, record.lost_draws),
         "mechanism": {"name": planned["mechanism"], "options": planned["mechanism_options"]},
         "noise": release.noise,
         "exact": {},  # unless the facts of the kind state numbers that are published exactly
@@ -140,6 +123,39 @@ def build_certificate(
         **facts_of_kind,
     }
     return cast("Certificate", facts)
+
+
+def _describe_promise_of_release(
+    kind: Kind[R], release: R, key: ReleaseKey, subject: Subject, record: ReleaseRecord
+) -> dict[str, str]:
+    """Return the sentences of a certificate on what a release protects, by name.
+
+    The arguments are those of :func:`build_certificate`. A unit with a bound for a year has a further sentence.
+    """
+    plan, spent = release.plan, release.spent
+    if DRY_RUN in (release.noise or ""):
+        return dict(render_data("dry_run.yaml"))  # public noise promises nothing
+    guarantee = kind.describe_guarantee(plan, spent, subject)
+    if plan.unit.max_trips_year is not None:
+        periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
+        guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
+    return guarantee
+
+
+def _list_spent_facts(spent: Spent, planned_rho: Fraction, lost_draws: int) -> dict[str, object]:
+    """Return what a release spent as JSON-ready facts: floats are rounded up, and exact numbers are text."""
+    return {
+        "rho": round_up_to_float(spent.rho),
+        "rho_exact": str(spent.rho),
+        "rho_by_level_exact": [str(rho) for rho in spent.levels],
+        "rho_planned_exact": str(planned_rho),
+        "lost_draws": lost_draws,
+        "delta": round_up_to_float(spent.delta),
+        "epsilon": round_up_to_float(spent.epsilon),
+        "epsilon_tight": spent.epsilon_tight,
+        "epsilon_bun_steinke": spent.epsilon_bun_steinke,
+        "epsilon_exact": spent.epsilon_exact,
+    }
 
 
 @cache  # to find a version takes milliseconds, and what a process has imported stays

@@ -109,8 +109,7 @@ class Kind(BundleKind[R]):
     def describe_guarantee(self, plan: Any, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences on the guarantee of a plan, by the names that a certificate gives them.
 
-        ``spent`` is what the release has spent, with lost draws, and ``subject`` what it is about. Numbers are rounded
-        up.
+        ``spent`` is what the release spent, with lost draws, and ``subject`` what it is about. Numbers are rounded up.
         """
 
     @abstractmethod
@@ -154,8 +153,8 @@ class Kind(BundleKind[R]):
 
         ``release`` is the result of :meth:`open`. By default, it is returned unchanged, because :meth:`open` computes
         it from the measurements, and the examination is that of the invariants. Override this if :meth:`open` reads
-        published numbers: return a release computed again from its measurements, and an examination that compares the
-        two.
+        published numbers: return a release computed again from its measurements, and an examination that compares
+        both.
         """
         return release, {"invariants": lambda: self.check_invariants(release)}
 

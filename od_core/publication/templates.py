@@ -96,7 +96,7 @@ def _as_markdown(value: object) -> str:
 
 
 def _as_json(value: object) -> str:
-    """Return a value as JSON, of an unknown type as its text. Raises KeyError for an absent fact."""
+    """Return a value as JSON text; a type that JSON lacks is a string. Raises KeyError for an absent fact."""
     return json.dumps(value, default=str)  # values of other types as text, which an absent fact refuses to be
 
 

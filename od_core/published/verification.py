@@ -121,8 +121,7 @@ def _compare_derived_bundle(
 ) -> Iterator[str]:
     """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give.
 
-    ``sources`` are these releases, and ``stated`` is the certificate in the bundle. Another order of the releases is a
-    line, too.
+    ``sources`` are these releases, and ``stated`` is the certificate in the bundle. The order of the releases counts.
     """
     keys = [source.key for source in sources]
     if kind.sort_releases(keys, published.key.period) != keys:

@@ -190,8 +190,7 @@ class CountQuery:
     def rank_sql(self) -> str:
         """SQL for the rank of a record. A zone that is not listed counts as the ``unknown`` zone, if there is one.
 
-        The rank is the sum of the products of factors that :attr:`relations` explains. Products that are always 0 are
-        left out.
+        The rank is the sum of the products of factors that :attr:`relations` explains, without those that are 0.
         """
         if self.is_located:
             return "pair"

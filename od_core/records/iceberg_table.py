@@ -36,8 +36,7 @@ class IcebergTable(NamedTable):
     def open_state(self) -> Iterator[TableState]:
         """Open the declared snapshot of the table, or its current one.
 
-        Raises OdError if there is no such snapshot, or none at all because nothing was ever written; and any error of
-        pyiceberg.
+        Raises OdError if there is no such snapshot, or nothing was ever written; and any error of pyiceberg.
         """
         from pyiceberg.catalog import load_catalog
         from pyiceberg.expressions import And, GreaterThanOrEqual, IsNull, LessThan, Or

@@ -167,10 +167,7 @@ class RecordQuery(ABC):
 
     @abstractmethod
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        """Return the OdError for a column of a wrong type.
-
-        ``next_step`` is what the reader can do; None for the usual step, to correct the declaration or the file.
-        """
+        """Return the OdError for a column of a wrong type. By default, the step is to correct declaration or file."""
 
     @abstractmethod
     def _quote_name(self, name: str) -> str:
@@ -599,8 +596,7 @@ _FILE_ENDING = re.compile(r"(\.(csv|tsv|txt|json|parquet))?(\.gz)?$", re.IGNOREC
 def refuse_repeated_tables(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:
     """Raise OdError if two files of a period hold the same table, whose records would be counted twice.
 
-    ``files`` has existing files, each with the name of a table in it, or None if the file is one table. A table without
-    rows may occur again.
+    ``files`` has existing files, each with the name of a table in it, or None. A table without rows may occur again.
     """
     has_rows = cache(lambda source, table: _has_rows(source, form.with_options(table=table)))  # each is opened once
     sizes = Counter(file.stat().st_size for file, _ in files)

@@ -123,8 +123,7 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
 def _has_file(folder: Path, pattern: str) -> bool:
     """Return whether a folder has a file that matches a glob pattern.
 
-    If the first part of the pattern has wildcards, the folder must be listed, and the result is cached until the folder
-    changes.
+    If the first part of the pattern has wildcards, the folder is listed, and the result is cached until it changes.
     """
     if glob.has_magic(pattern.partition("/")[0]):
         return _list_and_match(folder, pattern, *read_file_state(folder))

@@ -206,8 +206,7 @@ def count_in_spark(
 def _select_records(session: SparkSession, query: SparkQuery, count: CountQuery) -> DataFrame:
     """Return the records to count; for a unit of users, with the valid user ids as a further column ``person``.
 
-    Raises OdError if the source may give other records each time, has files of a table whose log is not read, or has
-    bad counts.
+    Raises OdError if the source may give other records each time, has files of a table with a log, or has bad counts.
     """
     records = query.select_records(Period(count.period), count.tree.origin, count.tree.destination)
     plans = _read_plans(records)
