@@ -652,8 +652,7 @@ def _refuse_folder(folder: Path, releases: Path) -> None:
 def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
     """Remove from a site the copied files of a withdrawn release.
 
-    Files that belong to the release or its series, and are not among the names of the written ``pages``, are removed,
-    too.
+    Other files of the release or its series are removed, too, unless they are among the written ``pages``, by name.
     """
     if list_bundle_contents(folder / str(key)).keys() - {HOME}:
         shutil.rmtree(folder / str(key))

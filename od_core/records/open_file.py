@@ -268,7 +268,7 @@ class RecordFile:
     def _find_reason_and_step(self, error: Exception) -> tuple[str, str]:
         """Return the reason why the file cannot be read, judged by the error's type and text, and the next step.
 
-        The reason is the end of a message. It is blank if it is unknown.
+        The reason is the end of a message, and an empty text if it is unknown.
         """
         text, step = str(error), "correct the file of records"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
