@@ -70,7 +70,7 @@ from od_core.privacy.plan import (
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, check_name, find, has_unknown_categories, make_breakdowns
+from od_core.records.segments import Breakdown, check_name, find_breakdown, has_unknown_categories, make_breakdowns
 
 USUAL_DELTA = Fraction(1, 10**8)
 """Delta of the plan with Gaussian noise that is compared with one without delta."""
@@ -220,7 +220,7 @@ class ReleasePlan(Plan):
             if total.by_segment:
                 continue
             segments = [
-                (step, len(find(self.breakdowns, step.breakdown).categories))
+                (step, len(find_breakdown(self.breakdowns, step.breakdown).categories))
                 for step in self.steps_at(total.level)
                 if isinstance(step, SegmentStep)
             ]
@@ -229,7 +229,7 @@ class ReleasePlan(Plan):
 
     def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
         """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
-        name = find(self.breakdowns, breakdown).name
+        name = find_breakdown(self.breakdowns, breakdown).name
         return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
 
     @property
@@ -310,7 +310,7 @@ class ReleasePlan(Plan):
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return the expected errors of one category of a breakdown. Raises OdError if it is not declared."""
-        categories = len(find(self.breakdowns, breakdown).categories)
+        categories = len(find_breakdown(self.breakdowns, breakdown).categories)
         of_category_alone = self._compute_expected_errors(self.segment_steps(breakdown))
         return [
             compute_segment_variance(total**2, own**2, categories) ** 0.5
@@ -350,7 +350,7 @@ class ReleasePlan(Plan):
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
-        categories = len(find(self.breakdowns, breakdown).categories)
+        categories = len(find_breakdown(self.breakdowns, breakdown).categories)
         of_totals = self._compute_largest_variances(self.totals)
         of_category_alone = self._compute_largest_variances(self.segment_steps(breakdown))
         of_both = zip(of_totals, of_category_alone, strict=True)
@@ -484,7 +484,7 @@ class ReleasePlan(Plan):
             return (self.tree.origin, self.tree.destination)[step.side].size(self.tree.origin.depth)  # of both
         cells = self.tree.cells(step.level)
         if isinstance(step, SegmentStep):
-            cells *= len(find(self.breakdowns, step.breakdown).categories)
+            cells *= len(find_breakdown(self.breakdowns, step.breakdown).categories)
         return cells
 
     def bound_area_total_variance(self, step: AreaTotalStep) -> float:

@@ -32,7 +32,7 @@ from od_core.geography.codes import WHOLE_SPACE, find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
 from od_core.geography.places import ZoneDistances, compute_level_distances
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import Breakdown, find_breakdown
 
 if TYPE_CHECKING:
     from od_core.flows.release import Release
@@ -278,7 +278,7 @@ class ReleasedFlows(ABC):
 
         Raises OdError as :attr:`intervals` does, or if there is no breakdown of this name.
         """
-        name = find(self.breakdowns, segment).name
+        name = find_breakdown(self.breakdowns, segment).name
         return SegmentIntervals([part.fit_segment(name) for part in self.parts])
 
     def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
@@ -337,7 +337,7 @@ class ReleasedFlows(ABC):
         Raises:
             OdError: if a level or the breakdown is unknown or, with ``interval``, there are no :attr:`intervals`.
         """
-        tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
+        tree, breakdown = self.tree, None if segment is None else find_breakdown(self.breakdowns, segment)
         levels = self._find_level_numbers(origin_level, destination_level)
         origin, destination, trips = self._sum_trips(levels, segment)
         if interval:
@@ -458,7 +458,7 @@ class ReleasedFlows(ABC):
             trips = int(self.leaves.trips[inside].sum())
             lower, upper = self.intervals.compute_sum_bounds(begins, ends)
         else:
-            k = find(self.breakdowns, str(segment)).position(str(category))
+            k = find_breakdown(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, k].sum())
             lower, upper = (
                 int(bound[k]) for bound in self.segment_intervals(str(segment)).compute_sum_bounds(begins, ends)
@@ -507,7 +507,7 @@ class ReleasedFlows(ABC):
         leaves: Nodes = self.leaves
         estimate: SumEstimator = self.intervals.estimate_weighted_sum
         if segment is not None or category is not None:
-            k = find(self.breakdowns, str(segment)).position(str(category))
+            k = find_breakdown(self.breakdowns, str(segment)).position(str(category))
             leaves = replace(leaves, trips=self.segments[str(segment)][:, k])
             estimate = partial(self.segment_intervals(str(segment)).estimate_weighted_sum, category=k)
 

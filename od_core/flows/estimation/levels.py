@@ -25,7 +25,7 @@ from od_core.geography.geography import Numbers
 from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import map_in_order, read_memory_limit
 from od_core.privacy.plan import GaussianStep
-from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, Breakdown, find
+from od_core.records.segments import MAX_BREAKDOWNS, MAX_CATEGORIES, Breakdown, find_breakdown
 
 LIMIT = 1 << 61
 """Smallest sum of noisy values that is too large for 64-bit arithmetic."""
@@ -302,13 +302,13 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
             f" of its {categories} categories"
         )
     values = np.ascontiguousarray(measurement.noisy.read_values().reshape(-1, categories).T)
-    refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
+    refuse_large(values, LIMIT // MAX_CATEGORIES)  # so that the values of all categories can be added
     return values
 
 
 def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the noisy counts by a breakdown: a list for each category, which has those of each level, top first."""
-    breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
+    breakdown, steps = find_breakdown(plan.breakdowns, name), plan.segment_steps(name)
     of_categories: list[list[NoisyCounts]] = [[] for _ in breakdown.categories]
     for measurement in (m for m in measured if m.step in steps):
         values = split_by_category(measurement, breakdown)
@@ -408,7 +408,7 @@ def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], se
     return combined
 
 
-_MOST_TERMS = 1 + MOST_BREAKDOWNS
+_MOST_TERMS = 1 + MAX_BREAKDOWNS
 """Largest number of terms of a weighted sum of totals: the measured total, and the sum of each breakdown."""
 
 
