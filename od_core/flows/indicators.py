@@ -35,10 +35,10 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 from od_core.geography.places import ZoneDistances, has_distances
 
-_DIGITS = 6
+_SHARE_DECIMALS = 6
 """Number of decimal places of a share."""
 
-_METRE = 3
+_DISTANCE_DECIMALS = 3
 """Number of decimal places of a distance in kilometres."""
 
 
@@ -115,7 +115,7 @@ def _compute_level_indicators(
         "inflow": ended - within,
         "within": within,
         "balance": ended - begun,
-        "self_containment": np.round(np.clip(share, 0, 1), _DIGITS),
+        "self_containment": np.round(np.clip(share, 0, 1), _SHARE_DECIMALS),
     }
     if distances is not None:
         columns["mean_distance"] = _compute_mean_distances(flows, level, distances)
@@ -204,7 +204,7 @@ def _compute_mean_distances(flows: ReleasedFlows, level: int, distances: ZoneDis
     np.add.at(sums[1], area, trips)
     mean = np.full(size, np.nan)
     np.divide(sums[0] / 1000, sums[1], out=mean, where=sums[1] > 0)
-    rounded: Reals = np.round(np.maximum(mean, 0), _METRE)
+    rounded: Reals = np.round(np.maximum(mean, 0), _DISTANCE_DECIMALS)
     return rounded
 
 
@@ -222,7 +222,7 @@ def _compute_self_containment_bounds(areas: AreaEstimates, *, nothing_dropped: b
         with np.errstate(invalid="ignore", divide="ignore"):
             low = np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0)
             high = np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0)
-    return _round_outwards(low, high, _DIGITS)
+    return _round_outwards(low, high, _SHARE_DECIMALS)
 
 
 def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> tuple[Reals, Reals]:
@@ -253,7 +253,7 @@ def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDi
     unseen = compute_dropped_bounds(trips)  # u
     lower = np.maximum(compute_lower_bound(trips.estimate, trips.variance), 0)  # b
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
-    return _round_outwards(low * part, high * part + farthest * (1 - part), _METRE)
+    return _round_outwards(low * part, high * part + farthest * (1 - part), _DISTANCE_DECIMALS)
 
 
 def _round_outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:

@@ -236,9 +236,9 @@ class InfTDARefined(InfTDA):
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
                 "leave out the option leaves",
             )
-        object.__setattr__(self, "u", _parse_dial("u", self.u))
+        object.__setattr__(self, "u", _parse_deviations("u", self.u))
         if self.segment_profile is not None:
-            object.__setattr__(self, "segment_profile", _parse_dial("segment_profile", self.segment_profile))
+            object.__setattr__(self, "segment_profile", _parse_deviations("segment_profile", self.segment_profile))
 
     @property
     def options(self) -> dict[str, str]:
@@ -261,7 +261,7 @@ NOISE_DISTRIBUTIONS = ("gaussian", "laplace")
 """Distributions of the noise of measured levels, by name."""
 
 
-def _parse_dial(name: str, value: object) -> Fraction:
+def _parse_deviations(name: str, value: object) -> Fraction:
     """Return an option given as a whole number, fraction, decimal or text. Raises OdError if it is out of range."""
     try:
         dial = Fraction(str(value))
@@ -394,7 +394,7 @@ class InfTDAStability(InfTDA):
     finds_areas: ClassVar[bool] = True
 
 
-COMPARED: tuple[Mechanism, ...] = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2())
+COMPARED_MECHANISMS: tuple[Mechanism, ...] = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2())
 """Mechanisms that a decision compares: those that can be published.
 
 TDA with a general solver has the errors of InfTDA, and takes longer.

@@ -45,10 +45,10 @@ from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import FlowTree, sum_runs
 from od_core.geography.geography import Numbers
 
-_ITERATIONS = 300
+_MAX_ITERATIONS = 300
 """Largest number of steps of conjugate gradients."""
 
-_RESIDUAL = 1e-11
+_RESIDUAL_TOLERANCE = 1e-11
 """Part of the right side that may remain."""
 
 
@@ -371,8 +371,8 @@ class TotalsSystem:
         scaled = residual / self._diagonal
         direction = scaled
         size = _compute_dot_product(residual, scaled)
-        small_enough = _RESIDUAL**2 * _compute_dot_product(right, right)
-        for _ in range(_ITERATIONS):
+        small_enough = _RESIDUAL_TOLERANCE**2 * _compute_dot_product(right, right)
+        for _ in range(_MAX_ITERATIONS):
             if _compute_dot_product(residual, residual) <= small_enough:
                 break
             product = self._multiply_by_matrix(direction)

@@ -41,16 +41,16 @@ trips is as many sizes above another as its q is larger, in powers of the square
 _ROOT_OF_HALF = 0.7071067811865476
 """The middle of an octave from 1/2 to 1, where its second half begins."""
 
-_LEAST_CELLS = 200
+_MIN_CELLS_PER_FIT = 200
 """Smallest number of cells by which a number is fitted. Neighbouring sizes with fewer cells are fitted together."""
 
-_LEAST_LEARNED = 1_000
+_MIN_CELLS_TO_LEARN = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
-_OF_FAMILIES = ("parents", "total", "siblings", "parent_h", "parent_variance")
+_FAMILY_ARRAYS = ("parents", "total", "siblings", "parent_h", "parent_variance")
 """Arrays of a number for each family."""
 
-_LEAST_NOISE = 0.05
+_MIN_NOISE_PART = 0.05
 """Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
 
 
@@ -101,7 +101,7 @@ class Families:
     @property
     def learns(self) -> bool:
         """Whether the level has enough cells to learn from."""
-        return len(self.noisy) >= _LEAST_LEARNED
+        return len(self.noisy) >= _MIN_CELLS_TO_LEARN
 
     def list_child_positions(self, chosen: Integers) -> Integers:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
@@ -124,7 +124,7 @@ class Families:
 
         ``changed`` replaces ``offsets`` and, if there are some, ``kept``, ``z`` and ``v``.
         """
-        of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
+        of_families = {name: getattr(self, name)[families] for name in _FAMILY_ARRAYS}
         return replace(self, area=self.area[:, children], noisy=self.noisy[children], **of_families, **changed)
 
     def complete_child_estimates(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
@@ -355,7 +355,7 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
 
     for predicted, other_of_block in families.map_blocks(select_block_inputs):
         _add_regression_sums(predicted, other_of_block, weight, explained, total, squares, cells)
-    bin_of = assign_bins(cells, _LEAST_CELLS)
+    bin_of = assign_bins(cells, _MIN_CELLS_PER_FIT)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
     scores = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     if math.fsum(scores) < least * math.sqrt(len(scores)):
@@ -388,8 +388,8 @@ def assign_bins(cells: Integers, least: int) -> Integers:
 
 
 def pool_sums_by_bin(cells: Integers, *sums: Reals) -> list[Reals]:
-    """Return sums by size, each replaced by the sum over its bin of at least ``_LEAST_CELLS`` cells."""
-    bin_of = assign_bins(cells, _LEAST_CELLS)
+    """Return sums by size, each replaced by the sum over its bin of at least ``_MIN_CELLS_PER_FIT`` cells."""
+    bin_of = assign_bins(cells, _MIN_CELLS_PER_FIT)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 
 
@@ -424,7 +424,7 @@ def compute_deviation(
     """
     part = v / siblings
     w = v - v * part + (part - p) * (part - p) * parent_variance
-    return h - p * parent_h, max(w, _LEAST_NOISE * v)
+    return h - p * parent_h, max(w, _MIN_NOISE_PART * v)
 
 
 @kernel

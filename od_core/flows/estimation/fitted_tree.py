@@ -47,7 +47,7 @@ GroupFunction = Callable[[Numbers, Numbers], Integers]
 
 Value = TypeVar("Value")
 
-FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
+FACTOR, _RESIDUAL, _ESTIMATE, _MOST, _UNSEEN, _DOUBT = range(6)
 
 MEASURED_ROWS, ALL_ROWS = 3, 6
 """Number of values of each sum without and with those of dropped nodes."""
@@ -493,7 +493,7 @@ class FittedTree:
                 to_add = is_split[level.divided]
                 sums.values[:, level.divided[to_add]] += below.values[:, to_add]
                 if not self.nothing_dropped:
-                    sums.values[_MOST_UNSEEN:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
+                    sums.values[_MOST:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
             below = sums.sum_to_parents(level)
         return sums.compute_estimates(self.levels[0].variance)
 

@@ -54,10 +54,10 @@ _SEED = 20010101
 _BLOCK = 1 << 18
 """Number of noisy values that are worked on at once, which limits the memory."""
 
-_EDGES = (0.0, 0.25, 1.0, 4.0)
+_SIZE_EDGES = (0.0, 0.25, 1.0, 4.0)
 """Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
 
-_LEAST_CELLS = 300
+_MIN_CELLS_PER_GROUP = 300
 """Smallest number of leaves of a group, unless there are fewer in all. Neighbouring sizes with fewer share a group."""
 
 _ITERATIONS = 150
@@ -302,7 +302,7 @@ def _estimate_losses_by_group(noise: GridNoise, y: Reals, tables: Tables) -> Los
     Leaves with y above the grid say nothing of the distribution of the true trips in their group.
     """
     code, point = _classify_cells(noise, y, *tables)
-    group = assign_bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
+    group = assign_bins(np.bincount(code, minlength=(len(_SIZE_EDGES) + 1) ** 2), _MIN_CELLS_PER_GROUP)[code]
     known, groups = point < noise.points, int(group.max(initial=0)) + 1
     counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
     counts = counts.reshape(groups, noise.points)
@@ -327,9 +327,9 @@ def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers)
 
     Noisy values below the grid have its first point. Those above it have numbers beyond its last point.
     """
-    by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
+    by_base, by_table = (np.searchsorted(_SIZE_EDGES, trips / noise.sigma) for trips in (base, table))
     point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low
-    return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
+    return by_base * (len(_SIZE_EDGES) + 1) + by_table, np.maximum(point, 0)
 
 
 def _compute_expected_losses(

@@ -72,7 +72,14 @@ from od_core.flows.estimation.fitted_tree import (
 )
 from od_core.flows.estimation.least_squares import FittedLevel, fit_least_squares
 from od_core.flows.estimation.levels import Measurement, list_segment_counts
-from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, compute_lower_bound, compute_upper_bound
+from od_core.flows.interval_ends import (
+    DEVIATIONS,
+    ROUNDING,
+    UNSELECTED_ENDS,
+    LowerEnds,
+    compute_lower_bound,
+    compute_upper_bound,
+)
 from od_core.flows.known_totals import KnownTotals
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
@@ -130,7 +137,7 @@ def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[Node
     return node, product
 
 
-MOST_MEASURED = 50_000_000
+MAX_MEASURED_CELLS = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
 
 
@@ -194,7 +201,12 @@ class Intervals:
         return int(max(upper.max(initial=0), of_other_cells))
 
     def compute_cell_bounds(
-        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, ends: LowerEnds = USUAL
+        self,
+        origin_level: int,
+        destination_level: int,
+        origin: Numbers,
+        destination: Numbers,
+        ends: LowerEnds = UNSELECTED_ENDS,
     ) -> tuple[Integers, Integers]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
 
@@ -339,7 +351,7 @@ def _combine_with_measured_totals(
     return AreaEstimates(within, begun, outflow, inflow, shared[1, 2])
 
 
-CONTRADICTED = 4.0
+CONTRADICTION_DEVIATIONS = 4.0
 """Least difference of a known total from the estimate by the tree that contradicts it, in standard deviations."""
 
 
@@ -357,7 +369,7 @@ def find_contradicted_totals(fit: FittedTree, totals: KnownTotals) -> tuple[Inte
         levels, ends = (0, geography.depth), (whole_space, zones)
     of_tree = _select_cell_estimates(fit, levels, fit.estimate_cells(*levels), *ends)
     distance = (totals.trips - of_tree.estimate) / np.sqrt(of_tree.variance + totals.variances)
-    found = np.flatnonzero(np.abs(distance) > CONTRADICTED)
+    found = np.flatnonzero(np.abs(distance) > CONTRADICTION_DEVIATIONS)
     return found, of_tree.estimate[found], distance[found]
 
 
@@ -384,10 +396,10 @@ def fill_pairs_if_few(
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
     """Raise OdError if the mechanism has a threshold, or the ``largest`` measured level has too many cells."""
     refuse_unsupported(plan.table, plan.features | {"intervals"})
-    if largest > MOST_MEASURED:
+    if largest > MAX_MEASURED_CELLS:
         raise OdError(
             "OD-INTERVAL-SIZE",
-            f"a level has {largest:,} measured cells, but intervals are computed for at most {MOST_MEASURED:,}",
+            f"a level has {largest:,} measured cells, but intervals are computed for at most {MAX_MEASURED_CELLS:,}",
             next_step="request flows without intervals, or release coarser zones",
         )
 
@@ -405,7 +417,7 @@ def sum_estimates(of_releases: Sequence[Estimates]) -> Estimates:
     return _add_in_order(of_releases)
 
 
-def compute_bounds(sums: Estimates, ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
+def compute_bounds(sums: Estimates, ends: LowerEnds = UNSELECTED_ENDS) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of sums; shape (sums,) each. The lower bounds assume no trips of dropped nodes.
 
     For the upper bounds, see :func:`compute_sum_upper_bounds`.
@@ -509,7 +521,12 @@ class SegmentIntervals:
         self._fits = fits
 
     def compute_cell_bounds(
-        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, ends: LowerEnds = USUAL
+        self,
+        origin_level: int,
+        destination_level: int,
+        origin: Numbers,
+        destination: Numbers,
+        ends: LowerEnds = UNSELECTED_ENDS,
     ) -> tuple[Integers, Integers]:
         """Return the bounds of :meth:`Intervals.compute_cell_bounds` by category; shape (cells, categories) each."""
         of_releases = [fit.estimate_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
@@ -531,7 +548,7 @@ class SegmentIntervals:
 
 
 def _compute_category_bounds(
-    of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL
+    of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = UNSELECTED_ENDS
 ) -> tuple[Integers, Integers]:
     """Return lower and upper bounds, given the estimates of each release in each category; shape (sums, categories).
 

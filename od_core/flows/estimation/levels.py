@@ -215,16 +215,16 @@ def make_overflow_error() -> OdError:
     )
 
 
-_BYTES = 24
+_BYTES_PER_VALUE = 24
 """Bytes of memory that a release in one pass needs for each measured value, from the draws to the segments of leaves.
 
 Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
 
-_PROFILE_BYTES = 24
+_PROFILE_BYTES_PER_VALUE = 24
 """Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
 the moved ones. Computed for leaves that all have trips."""
 
-_BYTES_WITH_TOTALS = 120
+_BYTES_PER_LEAF_WITH_TOTALS = 120
 """Bytes for each measured leaf if least squares use area totals, for which whole levels are in memory. Measured: 122,
 for 48 million leaves, with all else that the release needs."""
 
@@ -250,10 +250,12 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     if parents is None or not (needs_whole_levels or has_segments_here):
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    bytes_per_cell = max(estimator.leaf_bytes, _BYTES_WITH_TOTALS if plan.uses_area_totals else 0)
+    bytes_per_cell = max(estimator.leaf_bytes, _BYTES_PER_LEAF_WITH_TOTALS if plan.uses_area_totals else 0)
     values, needed = plan.tables * cells, cells * bytes_per_cell
     if plan.segments is not None:
-        needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
+        needed += values * (
+            _BYTES_PER_VALUE if plan.mechanism.segment_profile is None else _BYTES_PER_VALUE + _PROFILE_BYTES_PER_VALUE
+        )
     if needed > read_memory_limit():
         smaller = _suggest_smaller_release(plan)
         raise OdError(
@@ -408,14 +410,14 @@ def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], se
     return combined
 
 
-_MOST_TERMS = 1 + MOST_BREAKDOWNS
+_MAX_TERMS = 1 + MOST_BREAKDOWNS
 """Largest number of terms of a weighted sum of totals: the measured total, and the sum of each breakdown."""
 
 
 def _multiply_by_weight(values: Integers, weight: int) -> Integers:
     """Return values times a weight, a term of a weighted sum of totals.
 
-    Raises OdError if a product may be ``LIMIT / _MOST_TERMS`` or larger. Below it, the sum of all terms fits 64 bits.
+    Raises OdError if a product may be ``LIMIT / _MAX_TERMS`` or larger. Below it, the sum of all terms fits 64 bits.
     """
-    refuse_large(values, LIMIT // max(1, _MOST_TERMS * weight))
+    refuse_large(values, LIMIT // max(1, _MAX_TERMS * weight))
     return values * weight

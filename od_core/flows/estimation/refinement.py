@@ -65,10 +65,10 @@ from od_core.parallel import map_in_order, process_all
 WEIGHT_BITS = 20
 """Number of fractional bits of a weight, which is a whole multiple of 2^-20."""
 
-MOST_WEIGHT = 1 << (62 - WEIGHT_BITS)
+WEIGHT_SUM_LIMIT = 1 << (62 - WEIGHT_BITS)
 """Smallest sum of weights that is too large for 64-bit products."""
 
-_MOST_FRACTION_BITS, _SCALE_BITS = 16, 24
+_MAX_FRACTION_BITS, _DEVIATION_BITS = 16, 24
 """Resolution of the difference between best estimate and noisy value: a multiple of 2^-16 or, if that is larger, of
 about 2^-24 of the largest standard deviation."""
 
@@ -376,7 +376,7 @@ def compute_fraction_bits(plan: ReleasePlan) -> int:
     """Return the number of fractional bits of the difference between best estimate and noisy value, from 0 to 16."""
     largest_variance = max(math.ceil(step.variance) for step in plan.steps)
     bits_of_deviation = largest_variance.bit_length() // 2
-    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - bits_of_deviation))
+    return max(0, min(_MAX_FRACTION_BITS, _DEVIATION_BITS - bits_of_deviation))
 
 
 @kernel
@@ -404,13 +404,13 @@ def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  #
     For each child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``excess`` is the parent's
     trips minus the sum of z. ``excess`` and ``difference`` are in fixed point with ``bits`` fractional bits, and
     ``half`` is 1/2. ``weights`` are whole numbers in proportion to v. Return False if the weights of a parent's
-    children sum to ``MOST_WEIGHT`` or more.
+    children sum to ``WEIGHT_SUM_LIMIT`` or more.
     """
     for parent in range(len(excess)):
         total = np.int64(0)
         for i in range(runs[parent], runs[parent + 1]):
             total += weights[i]
-        if total >= MOST_WEIGHT:
+        if total >= WEIGHT_SUM_LIMIT:
             return False
         if total > 0:
             # excess * weight / total, rounded down, from parts of which no product exceeds 63 bits.

@@ -73,31 +73,31 @@ from od_core.privacy.plan import EARLIER
 RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
 """Rules that are compared with least squares."""
 
-_MOST_FALSE = 1.1
+_MAX_FALSE_RATIO = 1.1
 """Largest share of false discoveries, relative to that of least squares."""
 
-_LEAST_GAIN = 0.03
+_MIN_GAIN = 0.03
 """Smallest part of the estimated error of least squares that a rule must save. Less may be chance."""
 
-_LARGEST = 100
+_COMPARED_CELLS = 100
 """Number of cells of each level in which rules are compared with least squares one by one."""
 
-_MOST_HARM = 2.0
+_MAX_HARM = 2.0
 """Largest increase of the squared error of these cells, in standard deviations of its estimate."""
 
-_MOST_HARM_KEPT = 3.0
+_MAX_HARM_OF_KEPT_RULE = 3.0
 """The same for the rule of the releases before."""
 
-_MOST_POOLED = 24
+_MAX_POOLED_RELEASES = 24
 """Number of pooled releases at which all that are pooled begin to count half, so that a series can change."""
 
-_UNIT = 1_000_000
+_MILLIONTHS = 1_000_000
 """Evidence is in whole millionths: it can be added without rounding, and is the same on every machine."""
 
-_MOST_SHOWN = 1e9
+_MAX_EVIDENCE = 1e9
 """Limit of each number that one release shows, so that sums fit 64 bits: rounding may leave an error of 0 at 1e-15."""
 
-_MOST_COMPARED = 1 << 21
+_MAX_COMPARED_LEAVES = 1 << 21
 """Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random, or
 tables are estimated from one half of the measurements alone."""
 
@@ -118,11 +118,11 @@ class _Losses(NamedTuple):
 
         A rule is refused if it does clear harm anywhere, or has too many false discoveries.
         """
-        harmful = (self.increase[0] > _MOST_HARM * np.sqrt(self.increase[1])).any(axis=1)
-        refused = harmful | (self.false[:, 1] > _MOST_FALSE * self.false[:, 0])
+        harmful = (self.increase[0] > _MAX_HARM * np.sqrt(self.increase[1])).any(axis=1)
+        refused = harmful | (self.false[:, 1] > _MAX_FALSE_RATIO * self.false[:, 0])
         saved = np.where(refused, 0.0, self.errors[:, 0] - self.errors[:, 1])
         best = int(np.argmax(saved))
-        return RULES[best] if saved[best] > _LEAST_GAIN * self.errors[best, 0] else base
+        return RULES[best] if saved[best] > _MIN_GAIN * self.errors[best, 0] else base
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ class Evidence:
     """What held-out noise shows of each of :data:`RULES`, compared with least squares, over the releases of a series.
 
     Attributes:
-        releases: Number of releases. Once it is ``_MOST_POOLED``, all releases so far count half.
+        releases: Number of releases. Once it is ``_MAX_POOLED_RELEASES``, all releases so far count half.
         sums: Sums over the releases, in millionths, for each rule: the part of the error of least squares that it
             saves, the shares of false discoveries by least squares and by the rule, and the increase of the squared
             error in the largest cells of each level, and all else that is compared in standard deviations; shape
@@ -142,13 +142,13 @@ class Evidence:
 
     @classmethod
     def from_losses_of_one_release(cls, losses: _Losses) -> Evidence:
-        """Return the evidence of one release: each sum has one term, whole millionths within ``_MOST_SHOWN``."""
+        """Return the evidence of one release: each sum has one term, whole millionths within ``_MAX_EVIDENCE``."""
         base, errors = losses.errors.T
         spread = np.sqrt(losses.increase[1])
         increase = np.divide(losses.increase[0], spread, out=np.zeros_like(spread), where=spread > 0)
         saved = np.divide(base - errors, base, out=np.zeros_like(base), where=base > 0)
-        shown = np.clip(np.column_stack((saved, losses.false, increase)), -_MOST_SHOWN, _MOST_SHOWN)
-        return cls(1, np.rint(shown * _UNIT).astype(np.int64))
+        shown = np.clip(np.column_stack((saved, losses.false, increase)), -_MAX_EVIDENCE, _MAX_EVIDENCE)
+        return cls(1, np.rint(shown * _MILLIONTHS).astype(np.int64))
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Evidence:
@@ -166,8 +166,8 @@ class Evidence:
         return {"releases": self.releases, "rules": rules}
 
     def __add__(self, newest: Evidence) -> Evidence:
-        """Return the evidence with that of one more release; from ``_MOST_POOLED`` releases on, these count half."""
-        part = 1 if self.releases < _MOST_POOLED else 2
+        """Return the evidence with that of one more release. Many earlier ones count half; see :class:`Evidence`."""
+        part = 1 if self.releases < _MAX_POOLED_RELEASES else 2
         return Evidence(self.releases // part + newest.releases, self.sums // part + newest.sums)
 
     def choose_next_rule(self, before: Rule) -> Rule:
@@ -180,16 +180,16 @@ class Evidence:
         saved, false_by_base, false = self.sums[:, :3].T
         increase = self.sums[:, 3:].max(axis=1) / root
         options, kept = (LEAST_SQUARES, *RULES), before
-        refused = (increase > _MOST_HARM * _UNIT) | (false > _MOST_FALSE * false_by_base)
+        refused = (increase > _MAX_HARM * _MILLIONTHS) | (false > _MAX_FALSE_RATIO * false_by_base)
         if before.learns:
-            position, most_false = RULES.index(before), _MOST_FALSE + (_MOST_FALSE - 1) / root
-            has_harm = increase[position] > _MOST_HARM_KEPT * _UNIT
+            position, most_false = RULES.index(before), _MAX_FALSE_RATIO + (_MAX_FALSE_RATIO - 1) / root
+            has_harm = increase[position] > _MAX_HARM_OF_KEPT_RULE * _MILLIONTHS
             if has_harm or false[position] > most_false * false_by_base[position]:
                 kept = LEAST_SQUARES
         savings = np.append(0, np.where(refused, np.iinfo(np.int64).min, saved))  # least squares save nothing
         best = int(np.argmax(savings))
         saved_by_kept = np.append(0, saved)[options.index(kept)]
-        return options[best] if savings[best] > saved_by_kept + _LEAST_GAIN * _UNIT * root else kept
+        return options[best] if savings[best] > saved_by_kept + _MIN_GAIN * _MILLIONTHS * root else kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,7 +347,7 @@ def _compare_rules(
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
     sample = np.arange(len(levels[-1].offsets) - 1) if careful else _sample_families(levels, turn)
     back = find_return_positions(plan, levels) if plan.tree.same_geography else None
-    halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
+    halves_used = 1 if careful and len(levels[-1].nodes) > _MAX_COMPARED_LEAVES else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
         fitted, families = fit_families(plan, divided.put_in_half(levels, half), totals_of_half)
         if careful and not any(of_level.learns for of_level in families):
@@ -373,7 +373,7 @@ def _compare_rules(
             errors[number] += errors_of_both
             false[number] += np.array(false_of_both) / halves_used
             shown_tables = zip(shown, tables, strict=True)
-            of_rule = [of_level.estimate_error_increase(both, _LARGEST) for of_level, both in shown_tables]
+            of_rule = [of_level.estimate_error_increase(both, _COMPARED_CELLS) for of_level, both in shown_tables]
             if careful:
                 of_rule += _estimate_overall_increases(plan, levels[-1], shown, shown_areas, tables)
             increases_of_rules.append(of_rule)
@@ -445,8 +445,8 @@ def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers
     ``turn`` is the number of earlier releases of the series; each release draws others.
     """
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
-    if leaves <= _MOST_COMPARED:
+    if leaves <= _MAX_COMPARED_LEAVES:
         return np.arange(families)
     words = np.random.Philox(_SAMPLE_SEED).jumped(turn).random_raw(families) >> np.uint64(32)  # the upper 32 bits
-    # Each family is drawn with the probability _MOST_COMPARED / 2 / leaves, here times 2^32.
-    return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
+    # Each family is drawn with the probability _MAX_COMPARED_LEAVES / 2 / leaves, here times 2^32.
+    return np.flatnonzero(words < np.uint64((_MAX_COMPARED_LEAVES << 31) // leaves))

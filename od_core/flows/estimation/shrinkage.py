@@ -98,7 +98,12 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.estimation.levels import MeasuredTotals, Measurement, list_side_totals, select_area_totals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, hold_exact_totals, project_to_area_totals
+from od_core.flows.projection.onto_area_totals import (
+    SMALL_FLOW_DEVIATIONS,
+    give_in_turn,
+    hold_exact_totals,
+    project_to_area_totals,
+)
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, sum_runs
 from od_core.kernels import kernel
@@ -110,21 +115,39 @@ _LAMBDAS = tuple(map(Decimal, _VARIANCES))
 _CONTEXT = Context(prec=28)
 """Arithmetic of the densities, whatever that of the caller."""
 
-_EDGES = ("0", "0.01", "0.03", "0.06", "0.1", "0.2", "0.3", "0.5", "0.75", "1", "1.5", "2", "3", "4", "6", "8", "11")
+_VARIANCE_EDGES = (
+    "0",
+    "0.01",
+    "0.03",
+    "0.06",
+    "0.1",
+    "0.2",
+    "0.3",
+    "0.5",
+    "0.75",
+    "1",
+    "1.5",
+    "2",
+    "3",
+    "4",
+    "6",
+    "8",
+    "11",
+)
 """Where the variances of the normal distributions that make up a Laplace distribution are divided."""
 
-LOWEST, STEPS, _HIGHEST = -7, 10, 14
+MIN_T, CELLS_PER_T, _MAX_T = -7, 10, 14
 """Smallest and largest t of the grid, and the number of its cells per unit of t."""
 
-_PLACES = 2 * _HIGHEST * STEPS + 1
+_DISTANCES = 2 * _MAX_T * CELLS_PER_T + 1
 """Number of distances from 0 at which densities are computed: multiples of half the distance of the points."""
 
-_LEAST_CELLS = 100
+_MIN_CELLS_PER_BIN = 100
 """Smallest number of nodes by which weights are estimated. Neighbouring sizes with fewer nodes share a bin."""
 
 _ITERATIONS = 100
 
-_PSEUDO_COUNT, _WIDE = 3.0, 3
+_PSEUDO_COUNT, _WIDE_COMPONENTS = 3.0, 3
 """Number of nodes that every iteration adds to each of the widest components, and the number of these components. So a
 bin without a large deviation does not overrule one."""
 
@@ -147,18 +170,20 @@ class Deviations:
 
     @cached_property
     def d(self) -> Reals:
-        """The variance of the deviations of children of each size, at least ``_LEAST_DISPERSION``; shape (sizes,)."""
+        """The variance of the deviations of children of each size, at least ``_MIN_DISPERSION``; shape (sizes,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
         for predicted in self.families.map_blocks(self._attach_predicted_shares):
             add_deviations_by_size(predicted, excess, rest, cells)
         excess, rest = pool_sums_by_bin(cells, excess, rest)  # of r^2 - w and of 1 - p
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
-        return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
+        return np.maximum(d, _MIN_DISPERSION * self.families.sigma**2)
 
     @cached_property
     def mixture(self) -> tuple[Integers, Reals]:
         """Number of the bin to which each size belongs, shape (sizes,), and g at each point, shape (bins, points)."""
-        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)  # children by size and cell of the grid
+        table = np.zeros(
+            (SIZES, (_MAX_T - MIN_T) * CELLS_PER_T), dtype=np.int64
+        )  # children by size and cell of the grid
 
         def tabulate_block(block: Families, places: Places) -> Integers:
             counts = np.zeros_like(table)
@@ -167,7 +192,7 @@ class Deviations:
 
         for counts in self.families.map_blocks(tabulate_block):
             table += counts
-        bin_of = assign_bins(table.sum(axis=1), _LEAST_CELLS)
+        bin_of = assign_bins(table.sum(axis=1), _MIN_CELLS_PER_BIN)
         densities_at_centres, _ = _compute_densities(1, self.families.has_laplace_noise)
         densities, part = _compute_densities(0, self.families.has_laplace_noise)
         remaining_parts = np.empty((int(bin_of[-1]) + 1, len(densities)))
@@ -187,13 +212,13 @@ def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals
     the grid (``half`` is 0), or the middles between them (1). The shape is (values, components); without Laplace noise,
     the remaining parts do not depend on t, and have the shape (components,).
     """
-    points = range((_HIGHEST - LOWEST) * STEPS + 1 - half)
-    distance = np.abs(2 * (LOWEST * STEPS + np.array(points)) + half)  # of t from 0, in half steps
+    points = range((_MAX_T - MIN_T) * CELLS_PER_T + 1 - half)
+    distance = np.abs(2 * (MIN_T * CELLS_PER_T + np.array(points)) + half)  # of t from 0, in half steps
     densities, parts = np.empty((2, len(distance), len(_LAMBDAS)))
     with localcontext(_CONTEXT):
         noise = _list_laplace_variances() if has_laplace_noise else [(Decimal(1), Decimal(1))]
         for j, variance in enumerate(_LAMBDAS):
-            total, remaining = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
+            total, remaining = [Decimal(0)] * _DISTANCES, [Decimal(0)] * _DISTANCES
             for noise_variance, weight in noise:
                 for k, density in enumerate(_compute_normal_densities(noise_variance + variance)):
                     total[k] += weight * density
@@ -207,15 +232,15 @@ def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals
 
 
 def _compute_normal_densities(variance: Decimal) -> list[Decimal]:
-    """Return the density of a normal distribution, up to a factor, at ``_PLACES`` distances from 0, in half steps.
+    """Return the density of a normal distribution, up to a factor, at ``_DISTANCES`` distances from 0, in half steps.
 
     The density at distance k is a constant times r^(k^2), so that it changes by the factors r, r^3, r^5 and so on.
     """
     exact = Context(prec=40)
-    first = exact.exp(-1 / exact.multiply(2 * variance, Decimal((2 * STEPS) ** 2)))
+    first = exact.exp(-1 / exact.multiply(2 * variance, Decimal((2 * CELLS_PER_T) ** 2)))
     density, factor, change = exact.divide(Decimal(1), exact.sqrt(variance)), first, exact.multiply(first, first)
     densities = []
-    for _ in range(_PLACES):
+    for _ in range(_DISTANCES):
         densities.append(density)
         density, factor = exact.multiply(density, factor), exact.multiply(factor, change)
     return densities
@@ -229,7 +254,7 @@ def _list_laplace_variances() -> list[tuple[Decimal, Decimal]]:
     integral of x e^-x is (a + 1) e^-a - (b + 1) e^-b, and the mean is their ratio. No edge follows the last one, where
     both ends in b are 0. The result is rounded in the caller's context of decimal numbers, which is ``_CONTEXT``.
     """
-    edges = [Decimal(edge) for edge in _EDGES]
+    edges = [Decimal(edge) for edge in _VARIANCE_EDGES]
     mass_above = [(-edge).exp() for edge in edges] + [Decimal(0)]
     moment_above = [(edge + 1) * mass for edge, mass in zip(edges, mass_above, strict=False)] + [Decimal(0)]
     masses = [above - beyond for above, beyond in pairwise(mass_above)]
@@ -251,7 +276,7 @@ def _tabulate(families: PredictedFamilies, table: Integers) -> None:
             continue
         for i in range(first, last):
             r, noise = compute_deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
-            point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
+            point = math.floor((r / math.sqrt(noise) - MIN_T) * CELLS_PER_T)
             if 0 <= point < points:
                 table[compute_cell_size(p[i] * parent_h[family], sigma), int(point)] += 1
 
@@ -267,7 +292,7 @@ def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
     weights, sums = np.full(components, 1.0 / components), np.empty(components)
     for _ in range(_ITERATIONS):
         for j in range(components):
-            sums[j] = _PSEUDO_COUNT if j >= components - _WIDE else 0.0
+            sums[j] = _PSEUDO_COUNT if j >= components - _WIDE_COMPONENTS else 0.0
         for k in range(points):
             if cells[k] == 0:
                 continue
@@ -290,7 +315,7 @@ def interpolate_remaining_part(t: float, parts: Reals) -> float:
 
     ``parts`` are g at the points of one bin.
     """
-    place = (t - LOWEST) * STEPS
+    place = (t - MIN_T) * CELLS_PER_T
     if not (place >= 0.0 and place < len(parts) - 1):
         return 1.0
     point = int(place)
@@ -476,14 +501,14 @@ def divide_in_lumps(w: Reals, division: Division, least: float, lump: int, trips
             trips[kept[first + k]] = rounded[k]
 
 
-_LEAST_DISPERSION = 1e-3
+_MIN_DISPERSION = 1e-3
 """Smallest d, in variances of the noise of the level."""
 
-_FURTHEST, _FURTHEST_IN_LEAVES = 1.0, 1.5
+_MAX_DISTANCE, _MAX_DISTANCE_IN_LEAVES = 1.0, 1.5
 """Largest distance of an estimate by the mixture from the linear estimate, in standard deviations: at inner levels, and
 in the leaves."""
 
-_CLEAR = 2.0
+_MIN_SCORE = 2.0
 """Smallest score of a level that learns from an earlier table, in standard deviations. Less may be chance."""
 
 
@@ -631,7 +656,7 @@ def predict_by_gravity(
     """
     shares = [compute_gravity_shares(of_level) for of_level in families]
     if others is not None:
-        shares = blend_shares_by_level(families, shares, others, _CLEAR)
+        shares = blend_shares_by_level(families, shares, others, _MIN_SCORE)
     return Prediction.from_shares(levels, families, shares)
 
 
@@ -684,7 +709,7 @@ def _estimate_child_trips(plan: ReleasePlan, prediction: Prediction, k: int, rul
 
     families.process_blocks(process_block)
     if families.of_areas is not None:
-        small = float(SMALL if rule.u is None else rule.u) * sigma
+        small = float(SMALL_FLOW_DEVIATIONS if rule.u is None else rule.u) * sigma
         if plan.tree.possible is not None and rule.u is None and np.median(families.noisy) >= small:
             small = 0.0  # most of the pairs that can have trips have some, so small flows are no noise
         by_side = {side: area[kept] for side, area in zip(families.sides, families.area, strict=True)}
@@ -706,7 +731,7 @@ def _choose_estimator(prediction: Prediction, k: int, *, mixed: bool) -> Callabl
         return _estimate_by_least_squares
     shares, deviations = prediction.shares[k], prediction.deviations[k]
     mixture = deviations.mixture if mixed else None
-    furthest = _FURTHEST_IN_LEAVES if k == len(prediction.families) - 1 else _FURTHEST
+    furthest = _MAX_DISTANCE_IN_LEAVES if k == len(prediction.families) - 1 else _MAX_DISTANCE
 
     def estimate_block(block: Families, places: Places, division: Division) -> Reals:
         p, estimate = shares[places.children], np.empty(len(division.kept))

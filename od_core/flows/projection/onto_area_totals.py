@@ -46,27 +46,27 @@ _SOFTNESS = 0.2
 """Part of the variance of a measured total by which it may be missed. Flows of at least 0 take trips from large areas,
 which is an error beside the noise; with the whole variance, much of it remained."""
 
-_LEAST_WEIGHT = 0.03
+_MIN_WEIGHT = 0.03
 """w0. Smaller numbers let a few flows take all that a node lacks."""
 
-_CARRIED = 0.1
+_CARRIED_PART = 0.1
 """Part of what rounding has taken from an area that counts when the next trips are given. With more, small flows get
 trips of others."""
 
-_ALLOWED = 0.5
+_ALLOWED_DEVIATIONS = 0.5
 """Standard deviations of the noise of a total that its area may lack before it gets more lumps than its flows fill."""
 
-_ROUNDED_UP = 0.25
+_ROUNDED_UP_PART = 0.25
 """Part that the last lump of the small flows of a node may lack, if w is 1. Small flows of a mixture are likely trips;
 those of other estimates are mostly noise, and get only the lumps that they fill."""
 
-SMALL = 0.5
+SMALL_FLOW_DEVIATIONS = 0.5
 """Flows below this part of the standard deviation of the leaves' noise are gathered into lumps of this size."""
 
-_MOST_MOVED = 12
+_MAX_DISTANCE_POWER = 12
 """Trips by which a flow may come to lie further from its estimate than another, as a power of 2, before any may."""
 
-_NEARLY = 1e-9
+_ROUNDING_TOLERANCE = 1e-9
 """Distance from a whole number that is an error of arithmetic."""
 
 
@@ -137,8 +137,8 @@ def project_to_area_totals(
         even: True if w is 1 for all children.
     """
     shift_towards_totals(estimate, noise, runs, totals, areas, of_areas, even=even)
-    allowed = _ALLOWED * np.sqrt(of_areas.noise)
-    rounded_up = _ROUNDED_UP if even else 0.0
+    allowed = _ALLOWED_DEVIATIONS * np.sqrt(of_areas.noise)
+    rounded_up = _ROUNDED_UP_PART if even else 0.0
     return round_to_totals(estimate, runs, totals, areas, allowed, least, max(1, math.floor(least)), rounded_up)
 
 
@@ -193,7 +193,7 @@ def _sum_shifted_estimates(estimate, runs, totals, areas, scale, move, shift, su
         for k in range(size):
             e = estimate[first + k]
             moved[k] = e + _sum_of_areas(move, areas, first + k)
-            weight[k] = _LEAST_WEIGHT + (1.0 - _LEAST_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
+            weight[k] = _MIN_WEIGHT + (1.0 - _MIN_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
         if totals[node] > 0 and size > 0:
             shift[node] = shift_to_total(moved[:size], weight[:size], float(totals[node]), shift[node])
         for k in range(size):
@@ -226,7 +226,7 @@ def _order_small_then_large(order: Integers, x: Reals, first: int, short: Reals,
     small, large = 0, 0
     shortest_first = np.argsort(-short, kind="mergesort")
     for k in shortest_first:
-        if _NEARLY < x[first + k] < least:
+        if _ROUNDING_TOLERANCE < x[first + k] < least:
             order[small] = first + k
             small += 1
     for k in shortest_first:
@@ -267,7 +267,7 @@ def round_to_totals(
         rounded, of_small = _round_down(x, first, last, least, trips)
         left -= rounded
         for i in range(first, last):
-            short[i - first] = x[i] - trips[i] + _CARRIED * _sum_of_areas(lacks, areas, i)
+            short[i - first] = x[i] - trips[i] + _CARRIED_PART * _sum_of_areas(lacks, areas, i)
         number_small, number_large = _order_small_then_large(order, x, first, short[: last - first], least)
         small, large = order[:number_small], order[number_small : number_small + number_large]
         filled = lump * np.int64(math.floor(of_small / lump + rounded_up))
@@ -293,9 +293,9 @@ def _round_down(x: Reals, first: int, last: int, least: float, trips: Integers) 
     rounded, of_small = 0, 0.0
     for i in range(first, last):
         if x[i] >= least:
-            trips[i] = np.int64(math.floor(x[i] + _NEARLY))
+            trips[i] = np.int64(math.floor(x[i] + _ROUNDING_TOLERANCE))
             rounded += trips[i]
-        elif x[i] > _NEARLY:
+        elif x[i] > _ROUNDING_TOLERANCE:
             of_small += x[i]
     return rounded, of_small
 
@@ -323,9 +323,11 @@ def hold_exact_totals(
             is_first = (np.diff(node[order], prepend=-1) != 0) | (np.diff(other[order], prepend=-1) != 0)
             groups = np.append(np.flatnonzero(is_first), len(trips))
         surplus = np.bincount(areas[side], trips, len(totals)).astype(np.int64) - totals
-        for power in range(_MOST_MOVED + 1):
+        for power in range(_MAX_DISTANCE_POWER + 1):
             if surplus.any():
-                _move_surplus(trips, estimate, order, groups, areas[side], surplus, 2.0**power, power == _MOST_MOVED)
+                _move_surplus(
+                    trips, estimate, order, groups, areas[side], surplus, 2.0**power, power == _MAX_DISTANCE_POWER
+                )
 
 
 @kernel

@@ -47,7 +47,7 @@ from od_core.registry import refuse_unknown
 _LIMIT = 3.0 * 2**60
 """Upper limit of sum |x| + c + b, for b children with noisy counts x and total c. Twice a smaller sum fits 64 bits."""
 
-_NEAR = 1 << 40
+_SAFE_MAGNITUDE = 1 << 40
 """Noisy counts below this magnitude need no further check: fewer than 2^20 of them are within ``_LIMIT``."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
@@ -74,7 +74,7 @@ def _find_first_fault(noisy: Integers, totals: Integers, offsets: Integers) -> i
     low = high = np.int64(0)
     for i in range(np.uint64(len(noisy))):
         low, high = min(low, noisy[i]), max(high, noisy[i])
-    far = low <= -_NEAR or high >= _NEAR
+    far = low <= -_SAFE_MAGNITUDE or high >= _SAFE_MAGNITUDE
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
         if children <= 0:

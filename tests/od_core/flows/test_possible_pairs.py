@@ -325,7 +325,7 @@ def test_a_total_is_the_mean_of_the_tree_and_of_the_measured_zones_that_have_pai
 @pytest.mark.parametrize("estimate", ["least_squares", "auto", "shrunk", "leaves"])
 def test_published_flows_are_possible_and_add_up(monkeypatch, seed, estimate, areas, laplace):
     """Levels of any size learn, so that these do."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    monkeypatch.setattr(families, "_MIN_CELLS_TO_LEARN", 1)
     options = {"mechanism": InfTDARefined(estimate=estimate) if estimate != "leaves" else LEAVES}
     if estimate == "leaves":
         if areas:
@@ -365,7 +365,7 @@ def test_a_list_of_all_pairs_changes_no_number(monkeypatch, tree, options):
     """
     if (tree == "both" and "leaves" in options) or (tree != "both" and "noise_distribution" in options):
         pytest.skip("refused")
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    monkeypatch.setattr(families, "_MIN_CELLS_TO_LEARN", 1)
     monkeypatch.setattr(shrinkage, "SMALL", 0)
     geography = geography_of(random_zones(Random(3), 3, 4))  # noqa: S311  # test data
     pairs = np.indices((len(geography.zones),) * 2, dtype=np.int32).reshape(2, -1)
