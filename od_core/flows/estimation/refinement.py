@@ -433,7 +433,7 @@ def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  #
 
     Return False if the weights of a parent's children sum to ``WEIGHT_SUM_LIMIT`` or more, and True otherwise. For each
     child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``excess`` is the parent's trips
-    minus the sum of z. ``excess`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half`` is 1/2.
+    minus the sum of z. ``excess`` and ``difference`` are in fixed point with ``bits`` fractional bits; ``half`` is 1/2.
     ``weights`` are whole numbers in proportion to v. The children of parent ``p`` are ``runs[p]:runs[p + 1]``.
     """
     for parent in range(len(excess)):
