@@ -76,7 +76,8 @@ def indicators(
         and where the totals of that side were measured.
 
     Raises:
-        OdError: if origins and destinations differ, a level is unknown, or ``interval`` is true without intervals.
+        OdError: if origins and destinations have different areas, a level is unknown, or ``interval`` is true and the
+            flows have no intervals.
     """
     if not flows.tree.same_geography:
         raise OdError(
@@ -199,11 +200,11 @@ def _compute_mean_distances(flows: ReleasedFlows, level: int, distances: ZoneDis
     has_distance = ~np.isnan(distance)
     trips = np.where(has_distance, flows.leaves.trips, 0)
     metres = np.where(has_distance, np.round(1000 * distance), 0)
-    sums = np.zeros((2, size))  # of whole numbers, exact below 2^53, and above it not beyond the range
-    np.add.at(sums[0], area, metres * trips)
-    np.add.at(sums[1], area, trips)
+    total_metres, total_trips = np.zeros((2, size))  # real numbers, which are exact for whole sums below 2^53
+    np.add.at(total_metres, area, metres * trips)
+    np.add.at(total_trips, area, trips)
     mean = np.full(size, np.nan)
-    np.divide(sums[0] / 1000, sums[1], out=mean, where=sums[1] > 0)
+    np.divide(total_metres / 1000, total_trips, out=mean, where=total_trips > 0)
     rounded: Reals = np.round(np.maximum(mean, 0), _DISTANCE_DECIMALS)
     return rounded
 

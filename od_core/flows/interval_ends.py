@@ -47,10 +47,7 @@ def compute_selected_deviations(published: int, public: int, *, has_laplace_nois
 
 
 def compute_deviations(confidence: float, *, has_laplace_noise: bool) -> float:
-    """Return the half-width, in standard deviations, of an interval with a confidence above 0 and below 1.
-
-    With Laplace noise, it is that of a normal or of a Laplace variable, whichever is larger.
-    """
+    """Return the half-width, in standard deviations, of an interval with a confidence above 0 and below 1."""
     normal = NormalDist().inv_cdf((1 + confidence) / 2)
     return max(normal, -math.log(1 - confidence) / math.sqrt(2)) if has_laplace_noise else normal
 

@@ -262,17 +262,21 @@ NOISE_DISTRIBUTIONS = ("gaussian", "laplace")
 
 
 def _parse_deviations(name: str, value: object) -> Fraction:
-    """Return an option given as a whole number, fraction, decimal or text. Raises OdError if it is out of range."""
+    """Return an option that is a number of standard deviations, given as a number or as text, exactly.
+
+    Raises OdError if it is not a number from 1/10 to 100.
+    """
     try:
-        dial = Fraction(str(value))
+        deviations = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
-        dial = Fraction(0)  # which is out of range
-    if not Fraction(1, 10) <= dial <= 100:
+        deviations = Fraction(0)  # which is out of range
+    if not Fraction(1, 10) <= deviations <= 100:
         raise _make_option_error(f"{name} must be a number of standard deviations from 1/10 to 100")
-    return dial
+    return deviations
 
 
 def _make_option_error(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
+    """Return the error for an invalid option of a mechanism."""
     return OdError("OD-MECHANISM-OPTION", message, next_step=next_step)
 
 
@@ -297,7 +301,7 @@ class TDALinf(Mechanism):
     """A top-down pass that minimises the same distance as InfTDA, with a general solver (HiGHS).
 
     Several integer tables can be optimal. IntOpt, the projection of InfTDA, takes the excess from the smallest counts;
-    this one chooses without a look at the counts. A comparison with InfTDA shows how much accuracy and speed IntOpt
+    this one chooses regardless of the counts. A comparison with InfTDA shows how much accuracy and speed IntOpt
     gains.
 
     Examples:
@@ -395,7 +399,7 @@ class InfTDAStability(InfTDA):
 
 
 COMPARED_MECHANISMS: tuple[Mechanism, ...] = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2())
-"""Mechanisms that a decision compares: those that can be published.
+"""Mechanisms that are compared when a team decides on one: those whose releases can be published.
 
 TDA with a general solver has the errors of InfTDA, and takes longer.
 """

@@ -179,10 +179,7 @@ def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
 
 
 def _compute_derivatives(function: Callable[[Reals], Reals], point: Reals) -> Reals:
-    """Return the derivatives of a vector-valued function at a point; shape (values, variables).
-
-    They are central differences.
-    """
+    """Return the derivatives of a vector-valued function by central differences; shape (values, variables)."""
     steps = _DIFFERENCE_STEP * np.eye(len(point))
     return np.array([(function(point + step) - function(point - step)) / (2 * _DIFFERENCE_STEP) for step in steps]).T
 

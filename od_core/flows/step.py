@@ -211,6 +211,7 @@ def list_area_total_sides(tree: FlowTree) -> tuple[int, ...]:
 
 
 def _make_area_totals_error(message: str) -> OdError:
+    """Return the error for area totals that cannot be measured."""
     return OdError(
         "OD-AREA-TOTALS", f"area totals cannot be measured: {message}", next_step="correct or leave out `area_totals`"
     )

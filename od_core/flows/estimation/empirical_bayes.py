@@ -144,7 +144,7 @@ def _count_row_areas(plan: ReleasePlan) -> int:
 
 
 def make_leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
-    """Count some leaves by the octave of their prior mean and the grid point of x; shape (octaves, points of x).
+    """Return the number of leaves by the octave of their prior mean and the grid point of x; shape (octaves, points).
 
     Leaves whose parent has no trips or no other leaf are not counted. Neither are leaves with x above the grid. For the
     arguments, see :func:`estimate_posterior_leaves`. Raises OdError if the trips are too large.
@@ -186,6 +186,7 @@ def estimate_posterior_leaves(
 
 
 def _make_overflow_error() -> OdError:
+    """Return the error for noisy values or trips that are too large."""
     return OdError(
         "OD-REFINEMENT-OVERFLOW",
         "the noisy values are too large for empirical Bayes leaves",
@@ -198,7 +199,8 @@ class _Leaves(NamedTuple):
     """What kernels need to know of some leaves: their measurement, their rows and the noise.
 
     Attributes:
-        noisy, offsets, area: noisy values of the children of every parent, their places, and the area of each child.
+        noisy, area: noisy value of each child, and its area on the side of the rows; shape (children,) each.
+        offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``.
         totals: trips of every parent; shape (parents,).
         sums, cells: as in :class:`Rows`.
         sigma, step, low: as in :class:`GridNoise`.
@@ -234,7 +236,7 @@ class _Leaves(NamedTuple):
 
 @kernel
 def _add_rows(noisy: Integers, areas: Numbers, sums: Integers, cells: Integers) -> None:
-    """Add children to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
+    """Add the noisy value of each child to ``sums``, and 1 to ``cells``, at its area."""
     for i in range(len(areas)):
         sums[areas[i]] += noisy[i]
         cells[areas[i]] += 1
@@ -340,7 +342,7 @@ _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
 """Numbers of iterations of expectation-maximisation: first on all cells together, then, from there, on each bin."""
 
 _MIN_PROBABILITY = 2.0**-60
-"""Smaller probabilities are set to 0, because arithmetic on the smallest real numbers is slow."""
+"""Smaller probabilities are set to 0, because arithmetic on subnormal numbers is slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,10 +424,10 @@ def maximise_likelihood(noise: GridNoise, counts: Integers, start: Reals | None,
     ``counts`` has the number of cells with a noisy value x at each point; shape (points of x,). ``start`` is the
     distribution to start from; None for 1/2 at 0 and uniform on the other points.
     """
-    most = len(noise.likelihood) - 1
-    first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start
+    largest_n = len(noise.likelihood) - 1
+    prior = np.append(0.5, np.full(largest_n, 0.5 / largest_n)) if start is None else start
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    return _maximise_likelihood(noise.likelihood, by_x, counts, first, iterations)
+    return _maximise_likelihood(noise.likelihood, by_x, counts, prior, iterations)
 
 
 @kernel
@@ -464,7 +466,8 @@ def _maximise_likelihood(likelihood: Reals, by_x: Reals, counts: Integers, start
 def _compute_moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
     """Return mean and standard deviation of n given each x, in steps of the grid; shape (points of x,) each.
 
-    Where ``prior`` excludes x, the mean is x or, if this is below 0, 0. ``low`` is the first x, in steps.
+    ``by_x`` has the likelihood, shape (points of x, points of n), and ``prior`` that of n, shape (points of n,). Where
+    ``prior`` excludes x, the mean is x or, if this is below 0, 0. ``low`` is the first x, in steps.
     """
     n, weight = np.arange(len(prior)), prior * by_x
     total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other

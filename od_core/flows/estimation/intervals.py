@@ -184,10 +184,8 @@ class Intervals:
         """Return the upper bound that holds for every cell of a pair of levels that was released without trips.
 
         It is the largest of their upper bounds. For a sum of releases that dropped nodes, it may be larger, because
-        each release adds the largest of its own bounds.
-
-        Args:
-            origin, destination: Area numbers of all cells that were released with trips; shape (cells,) each.
+        each release adds the largest of its own bounds. ``origin`` and ``destination`` are the area numbers of all
+        cells that were released with trips; shape (cells,) each.
         """
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.estimate_cells_with_totals(*levels) for fit in self.fits]
@@ -412,10 +410,7 @@ def fill_pairs_if_few(
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
-    """Raise OdError if the plan does not support intervals, or a level has too many measured cells.
-
-    ``largest`` is the number of measured cells of the largest level.
-    """
+    """Raise OdError if the plan does not support intervals, or its ``largest`` number of cells of a level is too large."""
     refuse_unsupported(plan.table, plan.features | {"intervals"})
     if largest > MAX_MEASURED_CELLS:
         raise OdError(
@@ -530,13 +525,10 @@ class SegmentFit:
             estimate_weighted_tree_sum(fit, weight, deviations) for fit in (self._totals, *self.categories)
         )
         estimates, variance = _combine_categories(total, of_categories)
-        return replace(
-            of_categories[category],
-            estimate=float(estimates[category]),
-            variance=float(variance),
-            dropped_estimate=total.dropped_estimate,  # all dropped trips may be in this category
-            dropped_variance=total.dropped_variance,
-        )
+        adjusted = {"estimate": float(estimates[category]), "variance": float(variance)}
+        # All dropped trips may be in this category.
+        dropped = {"dropped_estimate": total.dropped_estimate, "dropped_variance": total.dropped_variance}
+        return replace(of_categories[category], **adjusted, **dropped)
 
 
 class SegmentIntervals:
@@ -577,9 +569,8 @@ def _compute_category_bounds(
 ) -> tuple[Integers, Integers]:
     """Return lower and upper bounds of sums over releases by category; shape (sums, categories) each.
 
-    Args:
-        of_releases: estimates of each release in each category; shape (sums,) each.
-        ends: numbers of the shape (sums, categories), or one number for all.
+    ``of_releases`` has the estimates of each release in each category, shape (sums,) each. The numbers of ``ends`` have
+    the shape (sums, categories) or ().
     """
     of_categories = [sum_estimates(of_category) for of_category in zip(*of_releases, strict=True)]
     shape = len(of_categories[0].estimate), len(of_categories)
@@ -594,16 +585,9 @@ def _adjust_categories_to_total(total: Estimates, of_categories: Sequence[Estima
     All dropped trips may be in one category, so each has the total's ``dropped_estimate`` and ``dropped_variance``.
     """
     estimates, variance = _combine_categories(total, of_categories)
-    return [
-        replace(
-            category,
-            estimate=estimate,
-            variance=variance,
-            dropped_estimate=total.dropped_estimate,
-            dropped_variance=total.dropped_variance,
-        )
-        for category, estimate in zip(of_categories, estimates, strict=True)
-    ]
+    dropped = {"dropped_estimate": total.dropped_estimate, "dropped_variance": total.dropped_variance}
+    with_estimates = zip(of_categories, estimates, strict=True)
+    return [replace(category, estimate=estimate, variance=variance, **dropped) for category, estimate in with_estimates]
 
 
 def _combine_categories(
@@ -732,9 +716,7 @@ def compute_covariance(
     It follows from the variance of N + s B; the module docstring has the formula. The scale s makes the variances of N
     and s B equal, which loses the fewest digits. If one of them is 0, return 0.
 
-    Args:
-        estimate: estimates weighted sums from the measurements of both.
-        one, other: the weight function and the estimate of N, and of B.
+    ``estimate`` estimates weighted sums from the measurements of both.
     """
     (weight_of_n, n), (weight_of_b, b) = one, other
     if n.variance <= 0 or b.variance <= 0:
@@ -752,10 +734,7 @@ def compute_fieller_ends(
     They are Fieller's intervals of N / B; the module docstring has the formula. Where the whole may be 0, an interval
     has no ends.
 
-    Args:
-        part, whole: estimates of N, and of B.
-        shared: covariance of both; shape (ratios,) or ().
-        deviations: half-width z in standard deviations.
+    ``part`` and ``whole`` are the estimates of N and B, ``shared`` is their covariance, and ``deviations`` is z.
     """
     # The interval has all r with a r^2 - 2 b r + c <= 0.
     square = deviations**2

@@ -39,14 +39,14 @@ class NoisyCounts:
     """Noisy counts of one level: a measurement, or a combination of the measurements of the level.
 
     Attributes:
-        step: The step, or the combination of steps. Its variance is that of each count.
+        step: The step, or the combination of steps, with the variance of each count.
         parents: The nodes of the level above that were not dropped; None if the root was measured. The measured cells
             are all public children of these nodes, in tree order. If levels between the parents and the step's level
             are not measured, each child has exactly one descendant at the step's level, with the same area numbers. If
             the parents are nodes of the step's own level, they are the measured cells themselves: the pairs whose noisy
             counts reached a threshold.
         noisy: The noisy count of each cell; shape (cells,).
-        exact: The same as real numbers, if a combination was rounded to whole numbers.
+        exact: The counts before they were rounded to whole numbers, if they are a combination; shape (cells,).
     """
 
     step: TotalStep
@@ -141,12 +141,12 @@ def make_measurement_order_error() -> OdError:
 
 
 def make_published_root(plan: ReleasePlan, total: int) -> Nodes | None:
-    """Return the root with the exact total if the total is an invariant, or None if the root is measured."""
+    """Return the root with the exact ``total`` if the plan publishes it as an invariant; otherwise None."""
     return make_root(plan, total) if plan.publishes_total else None
 
 
 def list_leaf_parents(plan: ReleasePlan) -> Nodes:
-    """Return all public nodes above the leaves, with 0 trips: the parents in a plan that measures every leaf alone."""
+    """Return all public nodes above the leaves, with 0 trips: the parents if a plan measures all leaves alone."""
     nodes = plan.tree.list_public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
@@ -279,10 +279,12 @@ def _suggest_smaller_release(plan: ReleasePlan) -> str:
 
 
 def estimate_next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
-    """Return the estimated nodes of a level, whose children are measured next, given all measurements of the level.
+    """Return the estimated nodes of a level, whose children are measured next.
 
-    ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root, of which
-    only the segments are measured.
+    Args:
+        measured: All measurements of the level, of its totals and by segment.
+        parents: The estimated nodes of the level above; None if the level is the root. If only the segments of the
+            level were measured, because it is an exact root, ``parents`` are this root, and are returned.
     """
     totals = combine_totals(plan, measured)
     if not totals:
@@ -309,7 +311,7 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
 
 
 def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
-    """Return the noisy counts by a breakdown: a list for each category, which has those of each level, top first."""
+    """Return the noisy counts of each category of a breakdown: for each category, those of every level, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
     of_categories: list[list[NoisyCounts]] = [[] for _ in breakdown.categories]
     for measurement in (m for m in measured if m.step in steps):
@@ -362,12 +364,12 @@ def sum_variances(variance: float | Reals, area: Integers | Numbers, areas: int)
 
 
 Tables = dict[str, list[list[NoisyCounts]]]
-"""What each table of a release is estimated from, top level first: by the empty name, the totals alone; and by the name
-of a breakdown, each of its categories."""
+"""The noisy counts that each table of a release is estimated from, by the name of a breakdown: for each of its
+categories, those of every level, top first. The empty name has one such list, of the totals."""
 
 
 def make_noisy_tables(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
-    """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
+    """Return the noisy counts of each table at some levels, given the measurements of all steps of these levels."""
     segments = {breakdown.name: list_segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
     totals: list[NoisyCounts] = [counts for counts in measured if not isinstance(counts.step, AreaTotalStep)]
     if segments:

@@ -337,14 +337,12 @@ def _read_children(
 ) -> tuple[Integers, Integers, Integers]:
     """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
 
-    The sum and the fan-out are of all measured children, kept or not. Raises OdError if a sum may overflow.
+    The shapes are (parents,), (kept,) and (parents,). The sum and the fan-out are of all measured children, kept or
+    not. Raises OdError if a sum may overflow.
 
     Args:
         nodes: The kept children.
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
-
-    Returns:
-        Arrays of the shapes (parents,), (kept children,) and (parents,).
     """
 
     def read_piece(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
@@ -523,7 +521,6 @@ def _project_segments(
     The shape is (children, categories). If the plan has a segment profile, the estimates are first moved towards it.
 
     Args:
-        plan: plan of the release.
         estimates: trips by category before they add up, in fixed point; shape (children, categories).
         variances: variance of the estimates of each child, v of :class:`RisenLevel`; shape (children,).
         largest_variance: the largest v of the level; see :class:`RisenLevel`.

@@ -55,8 +55,6 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.families import find_return_positions, sum_leaves_by_node, sum_trips_by_node, take_trips
 from od_core.flows.estimation.held_out import (
     HALVES,
-    HeldOutNoise,
-    Losses,
     Shown,
     Tables,
     has_noise,
@@ -377,72 +375,42 @@ def _compare_rules(
         fitted, families = fit_families(plan, divided.put_in_half(levels, half), totals_of_half)
         if careful and not any(of_level.learns for of_level in families):
             return nothing_shown
-        held_out = _HeldOut.from_half(divided.levels, half, families[-1].list_child_positions(sample), distribution)
+        leaves = families[-1].list_child_positions(sample)
+        shown = _show_held_out_trips(divided.levels, half, leaves, distribution)
+        y, x = divided.levels[-1].noisy[leaves], half[-1].noisy[leaves]
         shown_areas = {
             side: show_trips(distribution, noise, noisy, totals_of_half[side][0])
             for side, (noisy, noise) in totals.items()
         }
+        held_out = HALVES[distribution](divided.levels[-1].noise)
         first = predict_by_gravity(fitted, families, others)
         trips_by_base = _estimate_sampled_trips(plan, fitted, first, base, return_positions, sample)
         for number, rule in enumerate(RULES):
             trips_by_rule = _estimate_sampled_trips(plan, fitted, first, rule, return_positions, sample)
             tables = list(zip(trips_by_base, trips_by_rule, strict=True))
-            errors_of_both, false_of_both = held_out.estimate_losses(tables[-1])
+            errors_of_both, false_of_both = held_out.estimate_losses(y, x, tables[-1])
             errors[number] += errors_of_both
             false[number] += np.array(false_of_both) / halves_used
-            of_rule = held_out.estimate_largest_increases(tables)
+            shown_tables = zip(shown, tables, strict=True)
+            of_rule = [of_level.estimate_error_increase(both, _COMPARED_CELLS) for of_level, both in shown_tables]
             if careful:
-                of_rule += _estimate_overall_increases(plan, levels[-1], held_out.shown, shown_areas, tables)
+                of_rule += _estimate_overall_increases(plan, levels[-1], shown, shown_areas, tables)
             increases[number] += of_rule
     return _Losses(errors, false, np.moveaxis(increases, -1, 0))
 
 
-class _HeldOut(NamedTuple):
-    """What one half of the measurements, held out from the tables, shows of the trips of their cells.
+def _show_held_out_trips(
+    divided: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers, distribution: str
+) -> list[Shown]:
+    """Return what the rest of the ``divided`` levels shows of trips, by level, if tables are made from one ``half``.
 
-    Attributes:
-        shown: What is shown of the nodes of each level, top first; of the leaves, only of the compared ones.
-        noise: How the measurements of the leaves are divided.
-        y, x: Measurements of the compared leaves, and those with public noise that tables are made from.
+    Of the last level, only the cells at the positions ``leaves`` are shown. ``distribution`` is that of the noise.
     """
-
-    shown: list[Shown]
-    noise: HeldOutNoise
-    y: Reals
-    x: Reals
-
-    @classmethod
-    def from_half(
-        cls, divided: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers, distribution: str
-    ) -> _HeldOut:
-        """Return what the rest of the ``divided`` levels shows, if tables are made from one ``half`` of them.
-
-        ``leaves`` are the positions of the compared leaves, and ``distribution`` is that of the measurements' noise.
-        """
-        y, x = _list_noisy_values(divided, leaves), _list_noisy_values(half, leaves)
-        shown = [
-            show_trips(distribution, level.noise, y_of_level, x_of_level)
-            for level, y_of_level, x_of_level in zip(divided, y, x, strict=True)
-        ]
-        return cls(shown, HALVES[distribution](divided[-1].noise), y[-1], x[-1])
-
-    def estimate_losses(self, leaf_tables: Tables) -> Losses:
-        """Return the estimated losses of two tables of the compared leaves."""
-        return self.noise.estimate_losses(self.y, self.x, leaf_tables)
-
-    def estimate_largest_increases(self, tables: Sequence[Tables]) -> list[tuple[float, float]]:
-        """Return the increase of the squared error, and its variance, in the cells of each level that differ most.
-
-        ``tables`` has the trips of the nodes of each level by the base rule and by another rule.
-        """
-        shown_tables = zip(self.shown, tables, strict=True)
-        return [of_level.estimate_error_increase(both, _COMPARED_CELLS) for of_level, both in shown_tables]
-
-
-def _list_noisy_values(levels: Sequence[MeasuredLevel], leaves: Integers) -> list[Reals]:
-    """Return the noisy values of each level; of the last level, only those at the positions ``leaves``."""
-    *above, last = (level.noisy for level in levels)
-    return [*above, last[leaves]]
+    shown = []
+    for level, of_half in zip(divided, half, strict=True):
+        cells = leaves if level is divided[-1] else slice(None)
+        shown.append(show_trips(distribution, level.noise, level.noisy[cells], of_half.noisy[cells]))
+    return shown
 
 
 def _estimate_overall_increases(

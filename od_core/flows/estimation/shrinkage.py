@@ -172,10 +172,7 @@ class Deviations:
 
     @cached_property
     def d(self) -> Reals:
-        """The variance d of the deviations of children of each size; shape (sizes,). Step 2 of the module docstring.
-
-        It is at least ``_MIN_DISPERSION`` variances of the level's noise.
-        """
+        """The variance d of the deviations by size of the children, shape (sizes,), never 0; step 2 of the module."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
         for predicted in self.families.map_blocks(self._attach_predicted_shares):
             add_deviations_by_size(predicted, excess, rest, cells)
@@ -291,9 +288,8 @@ def _tabulate(families: PredictedFamilies, table: Integers) -> None:
 def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
     """Return the weights pi of the components after expectation-maximisation; shape (components,).
 
-    Args:
-        densities: density of t under each component at each point; shape (points, components).
-        cells: number of children with t at each point; shape (points,).
+    ``densities`` has the density of t under each component at each point, shape (points, components), and ``cells`` the
+    number of children with t at each point, shape (points,).
     """
     points, components = densities.shape
     weights, sums = np.full(components, 1.0 / components), np.empty(components)
@@ -649,10 +645,7 @@ class Prediction:
         return cls(families, shares, deviations, root=z, estimates=estimates[1:])  # the root is combined last
 
     def select_leaf_families(self, chosen: Integers) -> Prediction:
-        """Return the prediction with only some of the families of leaves, given their numbers, ascending.
-
-        Their deviations stay those of all leaves.
-        """
+        """Return the prediction with only the ``chosen`` families of leaves, ascending, and the deviations of all."""
         *above, last = self.families
         if len(chosen) == len(last.parents):
             return self
@@ -680,11 +673,8 @@ def blend_shares_by_level(
 ) -> list[Reals]:
     """Return the shares of each level, blended with another table by :func:`blend_shares`; shape (children,) each.
 
-    Args:
-        families, shares: families and shares without the table of each level below the root. The ``weight`` of these
-            shares is as many trips as the standard deviation of the leaves' noise.
-        other: trips of the other table at the children of each level; shape (children,) each.
-        least: see :func:`blend_shares`.
+    The weight of the ``shares`` without the table is as many trips as the standard deviation of the leaves' noise.
+    ``other`` has the trips of the table at the children of each level; shape (children,) each.
     """
     blended, sigma = [], families[-1].sigma
     for of_level, p, trips in zip(families, shares, other, strict=True):
@@ -693,10 +683,7 @@ def blend_shares_by_level(
 
 
 def estimate_trips_by_rule(plan: ReleasePlan, prediction: Prediction, rule: Rule) -> list[Integers]:
-    """Return the trips of all nodes of each level by a rule, top level first; shape (nodes,) each.
-
-    This is step 4 of the module docstring. A root that is known exactly has its trips.
-    """
+    """Return the trips of all nodes of each level by a rule, top level first, shape (nodes,) each; step 4."""
     trips = [np.maximum(np.floor(prediction.root + 0.5), 0).astype(np.int64)]
     if plan.known_total is not None:
         trips[0][:] = plan.known_total

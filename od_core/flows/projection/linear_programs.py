@@ -68,7 +68,10 @@ def project_children_by_solver(noisy: Integers, totals: Integers, offsets: Integ
 
 
 def _find_nearest_counts(x: Integers, totals: Integers, children: Integers) -> Integers:
-    """Return the projected counts of all children, shape of their noisy counts ``x``, for their number by parent."""
+    """Return the projected counts of all children, shape (children,), given noisy counts ``x`` of that shape.
+
+    ``totals`` are those of the parents, and ``children`` the number of children of each; shape (parents,).
+    """
     parent, starts = np.repeat(np.arange(len(totals)), children), np.cumsum(children) - children
     t = _find_least_distances(x, totals, parent, starts)
     low = np.maximum(x - t[parent], 0)
@@ -80,7 +83,10 @@ def _find_nearest_counts(x: Integers, totals: Integers, children: Integers) -> I
 
 
 def _find_least_distances(x: Integers, totals: Integers, parent: Integers, starts: Integers) -> Integers:
-    """Return the smallest whole t of each parent; shape (parents,). ``starts`` are the first children of parents."""
+    """Return the smallest whole t of each parent; shape (parents,).
+
+    ``parent`` is the parent of each child, and ``starts`` the position of the first child of each parent.
+    """
     at_least = np.maximum(0, (totals - np.add.reduceat(x, starts)) / np.bincount(parent))
     at_least = np.maximum(at_least, -np.minimum.reduceat(x, starts))
     counts = np.flatnonzero(x > at_least[parent])  # of the others, max(x - t, 0) is 0
@@ -137,4 +143,5 @@ def _verify_solution(y: Integers, x: Integers, totals: Integers, starts: Integer
 
 
 def _make_solver_error(code: str, message: str, next_step: str) -> OdError:
+    """Return the error for values or results that the solver cannot process exactly."""
     return OdError(code, message, next_step=next_step, spent="draws already made stay charged")
