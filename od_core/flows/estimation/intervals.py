@@ -410,7 +410,7 @@ def fill_pairs_if_few(
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
-    """Raise OdError if the plan does not support intervals, or its ``largest`` number of cells of a level is too large."""
+    """Raise OdError if the plan has no intervals, or the ``largest`` number of cells of a level is too large."""
     refuse_unsupported(plan.table, plan.features | {"intervals"})
     if largest > MAX_MEASURED_CELLS:
         raise OdError(
