@@ -28,7 +28,7 @@ from od_core.flows.arrays import Integers
 from od_core.flows.bands import Bands
 from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.known_totals import KnownTotals, list_known_totals, make_known_totals_error
-from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
+from od_core.flows.mechanisms import COMPARED_MECHANISMS, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
 from od_core.flows.projection.onto_parents import project_children_euclidean
 from od_core.flows.step import (
@@ -599,7 +599,7 @@ class ReleasePlan(Plan):
             yield ", ".join(changed), partial(self.with_levels_and_noise, order, noise), ""
         gaussian = self.mechanism.with_noise("gaussian")
         budget = self.budget if gaussian == self.mechanism else replace(self.budget, delta=USUAL_DELTA)
-        for mechanism in COMPARED:
+        for mechanism in COMPARED_MECHANISMS:
             if (mechanism.name, mechanism.options) != (gaussian.name, gaussian.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
                 choice = f"mechanism {name}" + (f", {NOISE_PROMISES['gaussian']}" if budget != self.budget else "")

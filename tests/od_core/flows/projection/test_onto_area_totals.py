@@ -172,5 +172,5 @@ def test_what_rounding_takes_from_an_area_stays_small(monkeypatch, least):
         return float(np.abs(np.cumsum(x - trips, axis=0)).max())
 
     assert taken(round_to_totals, 0.0) <= 10 * max(1.0, least)
-    monkeypatch.setattr(onto_area_totals, "_CARRIED", 0.0)
+    monkeypatch.setattr(onto_area_totals, "_CARRIED_PART", 0.0)
     assert taken(round_to_totals._function, math.inf) > 100
