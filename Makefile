@@ -13,8 +13,7 @@ FREE = $$(df --output=avail /dev/shm 2>/dev/null | tail -1)
 MEMORY := $(shell test "$(FREE)" -gt 8000000 2>/dev/null && echo --tmpdir=/dev/shm)# 8 GB: tests sync thousands of files, 2 GB in all
 SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope-reorder
 APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
-ALONE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1# workers already use all cores, and threads that wait for small matrices take a twentieth of the time
-IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && $(ALONE) TMPDIR=$$folder
+IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
 # A dot every two seconds, at a terminal, while pip is silent.
 DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
