@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from od_core.meaning.features import read_support
@@ -42,6 +43,7 @@ class Helper:
     remedy: str
 
 
+@cache  # all sources are parsed
 def raised() -> list[Raised]:
     """Return the errors of od_core and od_assets, in order of their codes."""
     found: set[Raised] = set()

@@ -25,10 +25,7 @@ def hooks() -> dict[str, Any]:
     """The functions of the site's hooks, which import their neighbours as MkDocs lets them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(DOCS)
-        functions = runpy.run_path(str(DOCS / "hooks.py"))
-    codes = functions["error_codes"]
-    codes.raised = functools.cache(codes.raised)  # it parses all sources
-    return functions
+        return runpy.run_path(str(DOCS / "hooks.py"))
 
 
 def public_names() -> list[str]:

@@ -133,9 +133,8 @@ def test_shapes_and_types_of_any_size(law, size, started):
     assert noise.flags.writeable
     assert np.abs(noise).max(initial=0) < 1000  # beyond by chance: below 1e-40 a draw
     assert len(started) == (1 if size < CUT else 2)
-    if (
-        size == 2 * DRAWS_PER_CALL + 1
-    ):  # a process that ended early would leave zeros: a run of so many by chance, below 1e-60
+    if size == 2 * DRAWS_PER_CALL + 1:
+        # A process that ended early would leave zeros: a run of so many by chance, below 1e-60.
         assert not any((part == 0).all() for part in np.array_split(noise, 200))
 
 
