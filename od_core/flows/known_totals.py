@@ -106,7 +106,8 @@ class KnownTotals:
             first = geography.zones[int(np.argmax(rows_of_zone > 1))]
             raise make_known_totals_error(f"the table of known totals has the zone {first!r} more than once")
         if (rows_of_zone == 0).any():
-            first, missing = geography.zones[int(np.argmin(rows_of_zone))], np.count_nonzero(rows_of_zone == 0)
+            first = geography.zones[int(np.argmin(rows_of_zone))]
+            missing = np.count_nonzero(rows_of_zone == 0)
             raise make_known_totals_error(f"the table of known totals lacks {missing} zones, such as {first!r}")
         trips = np.empty(len(rows_of_zone))
         trips[zones] = pd.to_numeric(totals["trips"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)

@@ -89,6 +89,10 @@ def build_certificate(
         )
     plan, planned = release.plan, release.plan.facts()
     subject = Subject.from_plan(plan, about or {})
+    if DRY_RUN in release.noise:
+        guarantee = render_data("dry_run.yaml")  # public noise promises nothing
+    else:
+        guarantee = _describe_promise_of_release(kind, release, key, subject, record)
     facts_of_kind = kind.facts(release, subject)
     if "interval" in facts_of_kind and not intervals:
         facts_of_kind["interval"] = None
@@ -106,7 +110,7 @@ def build_certificate(
         "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
         "records": json.loads(json.dumps(records, sort_keys=True)),  # with the names in the order of the JSON file
         **({"account": dict(record.account)} if record.account else {}),
-        "guarantee": _describe_promise_of_release(kind, release, key, subject, record),
+        "guarantee": guarantee,
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
@@ -133,8 +137,6 @@ def _describe_promise_of_release(
     The arguments are those of :func:`build_certificate`. A unit with a bound for a year has a further sentence.
     """
     plan, spent = release.plan, release.spent
-    if DRY_RUN in (release.noise or ""):
-        return dict(render_data("dry_run.yaml"))  # public noise promises nothing
     guarantee = kind.describe_guarantee(plan, spent, subject)
     if plan.unit.max_trips_year is not None:
         periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))

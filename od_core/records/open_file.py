@@ -421,12 +421,12 @@ class RecordFile:
         computed: dict[str, str] = {}
         for name, sql in self.form.computed:
             template = Template(sql)
-            columns_read: dict[str, str] = {}  # SQL of each identifier of the template
+            found: dict[str, str | None] = {}  # the column of each identifier of the template
             for identifier in template.get_identifiers():
-                column = find_column((name if identifier == "column" else identifier,), rows.columns)
-                columns_read[identifier] = "NULL" if column is None else quote_identifier(column)
-            if any(sql_of_column != "NULL" for sql_of_column in columns_read.values()):
-                computed[find_column((name,), rows.columns) or name] = template.substitute(columns_read)
+                found[identifier] = find_column((name if identifier == "column" else identifier,), rows.columns)
+            if any(found.values()):
+                parts = {part: quote_identifier(column) if column else "NULL" for part, column in found.items()}
+                computed[find_column((name,), rows.columns) or name] = template.substitute(parts)
         kept = [quote_identifier(column) for column in rows.columns if column not in computed]
         added = [f"{sql} AS {quote_identifier(column)}" for column, sql in computed.items()]
         return rows.project(", ".join(kept + added)) if added else rows

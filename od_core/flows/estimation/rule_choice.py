@@ -360,9 +360,8 @@ def _compare_rules(
     """
     careful, distribution = _chooses_carefully(plan), plan.mechanism.noise_distribution
     number_of_increases = 2 * len(levels) + 2 if careful else len(levels)  # see _estimate_overall_increases
-    errors, false = np.zeros((2, len(RULES), 2))
-    increases = np.zeros((len(RULES), number_of_increases, 2))  # and their variances
-    nothing_shown = _Losses(errors.copy(), false.copy(), np.zeros((2, len(RULES), number_of_increases)))
+    no_loss = np.zeros((len(RULES), 2))
+    nothing_shown = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), number_of_increases)))
     if careful and plan.expected_errors[-1] < 1:
         return nothing_shown
     totals = select_area_totals(measured) if careful else {}
@@ -370,6 +369,8 @@ def _compare_rules(
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
     sample = np.arange(len(levels[-1].offsets) - 1) if careful else _sample_families(levels, turn)
     return_positions = find_return_positions(plan, levels) if plan.tree.same_geography else None
+    errors, false = np.zeros((2, len(RULES), 2))
+    increases = np.zeros((len(RULES), number_of_increases, 2))  # and their variances
     halves_used = 1 if careful and len(levels[-1].nodes) > _MAX_COMPARED_LEAVES else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
         fitted, families = fit_families(plan, divided.put_in_half(levels, half), totals_of_half)
