@@ -23,13 +23,14 @@ from markupsafe import escape
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, find_most_leaf_pairs, group_areas_by_shape
-from od_core.flows.plan import ReleasePlan, list_node_sizes
+from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import (
     Segments,
     compute_level_shares,
     count_shifted_cells,
     list_area_total_sides,
     list_level_queries,
+    list_node_sizes,
     plan_steps,
 )
 from od_core.geography.flow_tree import FlowTree
