@@ -444,6 +444,7 @@ def _format_exact_number(value: Fraction) -> str:
 
 
 def _make_forecast_error(reason: str) -> OdError:
+    """Return the OdError for a plan without a planning page."""
     return OdError(
         "OD-FORECAST-KIND",
         f"{reason}; a planning page is available only for flows, and counts by one hierarchy",

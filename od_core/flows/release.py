@@ -170,7 +170,7 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted(self) -> FittedTree:
         """The flow tree with the least-squares estimates of all nodes. Raises OdError as :attr:`intervals` does."""
         totals = combine_totals(self.plan, self.measured)
-        refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
+        refuse_without_intervals(self.plan, max(len(measurement.noisy) for measurement in totals))
         levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
         return FittedTree(self.tree, levels, area_totals=list_side_totals(self.plan, select_area_totals(self.measured)))
 

@@ -428,18 +428,7 @@ def plan_group_sizes(
     else:
         last_cell = int(cast("int", top_code))
     share = None if groups_share is None else parse_groups_share(groups_share)
-    if share is not None:
-        if groups is not None:
-            message = "numbers of groups are given, but they are measured with a share of the budget"
-            raise OdError("OD-GROUPS-NUMBERS", message, next_step="leave out either groups or groups_share")
-        groups = np.zeros(len(geography.zones), dtype=np.int64)
-    frame = Frame(geography, groups, last_cell, least_sizes, measured=share is not None)  # type: ignore[arg-type]  # checked there
-    if share is None and not frame.groups.any():
-        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
-    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
-    if cells > MAX_CELLS:
-        message = f"areas of all levels times sizes are {cells:,} cells, and {MAX_CELLS:,} is the most"
-        raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
+    frame = _make_planned_frame(geography, groups, last_cell, least_sizes, measured=share is not None)
     if mechanism is None:
         mechanism = choose_default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
     chosen_mechanism = MECHANISMS.make(mechanism)
@@ -456,6 +445,29 @@ def plan_group_sizes(
     )
     refuse_unsupported("group sizes", plan.features)  # now with what the mechanism measures
     return plan
+
+
+def _make_planned_frame(
+    geography: Geography, groups: Counts | None, last_cell: int, least_sizes: tuple[int, ...], *, measured: bool
+) -> Frame:
+    """Return the public facts of a table as they are known when it is planned.
+
+    ``measured`` says whether the numbers of groups are measured; they are then 0, and ``groups`` must be None. Raises
+    OdError if the numbers of groups are invalid, or there are no groups or too many cells.
+    """
+    if measured:
+        if groups is not None:
+            message = "numbers of groups are given, but they are measured with a share of the budget"
+            raise OdError("OD-GROUPS-NUMBERS", message, next_step="leave out either groups or groups_share")
+        groups = np.zeros(len(geography.zones), dtype=np.int64)
+    frame = Frame(geography, groups, last_cell, least_sizes, measured=measured)  # type: ignore[arg-type]  # checked there
+    if not measured and not frame.groups.any():
+        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
+    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
+    if cells > MAX_CELLS:
+        message = f"areas of all levels times sizes are {cells:,} cells, and {MAX_CELLS:,} is the most"
+        raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
+    return frame
 
 
 def _make_step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:

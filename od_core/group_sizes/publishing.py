@@ -264,9 +264,12 @@ def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
     return {
         "name": geography.level_names[level],
         "most": MAX_LISTED_AREAS if len(groups) > MAX_LISTED_AREAS else None,
-        "members": [(labels[k], int(groups[k]), row) for k, row in zip(most_members, listed_members, strict=True)],
+        "members": [
+            (labels[area], int(groups[area]), members_of_area)
+            for area, members_of_area in zip(most_members, listed_members, strict=True)
+        ],
         "columns": class_names,
-        "rows": list(zip([labels[k] for k in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
+        "rows": list(zip([labels[area] for area in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
         "scale": Scale.from_maximum(int(by_class.max())),
     }
 

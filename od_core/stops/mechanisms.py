@@ -348,9 +348,10 @@ class EUG(EqualGrid):
                 raise OdError("OD-STOPS-QUERY-SIZE", message, next_step="correct the mechanism's options")
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension, for N (``total``); see the base class.
+        """Return m, the unrounded number of parts per dimension, for N (``total``).
 
-        ``alpha`` is the m of equation 8 without the factor for the size of the queries.
+        ``alpha`` is the m of equation 8 without the factor for the size of the queries. The arguments are those of
+        :meth:`EqualGrid.compute_unrounded_parts`.
         """
         d = dimensions
         base = 2 * (d - 1) / d * total * inverse_scale / (math.sqrt(2) * BORDER_CONSTANT)
@@ -373,7 +374,7 @@ class EBP(EqualGrid):
     name: ClassVar[str] = "ebp"
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension, for N (``total``); see the base class."""
+        """Return m by equation 19, the unrounded number of parts per dimension, for N (``total``)."""
         return float(compute_unrounded_fan_out(np.array(total), inverse_scale, dimensions))
 
 
@@ -709,7 +710,7 @@ class DAFHomogeneity(DAFEntropy):
         return {**super().compute_noise_scales(epsilon, sensitivity), "root_choice": choice}
 
     def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
-        """Return the epsilons of the counts and of the choice of cuts at a depth; see the base class.
+        """Return the epsilons that the counts and the choice of cuts cost at a depth; ``share`` is the depth's budget.
 
         The choice costs ``choosing_share`` of the depth's share. At the root (depth 0), the count and the choice cost
         a share each.
@@ -720,7 +721,10 @@ class DAFHomogeneity(DAFEntropy):
     def choose_cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: BudgetPath
     ) -> NDArray[np.int32]:
-        """Return the first cells of the parts of the candidate that is chosen for each node; see the base class."""
+        """Return where to cut the nodes in dimension ``depth``: the first cell of every part of the chosen candidates.
+
+        Shape (sum of parts,). For the arguments, see :meth:`DAFEntropy.choose_cuts`.
+        """
         candidates = draw_random_cuts(parts, length, self.candidates)
         scores = compute_heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1

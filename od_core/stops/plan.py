@@ -89,8 +89,8 @@ class StopsPlan(Plan):
     def detail_noise(self, measured: Boxes | None = None) -> DetailNoise:
         """Return the noise on the counts of the published boxes.
 
-        With ``measured``, the drawn boxes, it is the noise on their counts. Without, it is that of the plan, if this has
-        a scale with a name in :data:`BOX_NOISE_NAMES`. Otherwise, the scale depends on the draw, and ``is_known`` of
+        With ``measured``, the drawn boxes, it is the noise on their counts. Without, it is that of the plan, if one of
+        its scales has a name in :data:`BOX_NOISE_NAMES`. Otherwise, the scale depends on the draw, and ``is_known`` of
         the result is False.
         """
         step = self.step

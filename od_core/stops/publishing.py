@@ -57,7 +57,8 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
 
     def make_counted_table(self, counted: Trajectories) -> pa.Table:
         """Return the trips as a table with one row per trip, and its cell in each dimension as columns."""
-        return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
+        dimensions = range(counted.grid.dimensions)
+        return pa.table({f"cell_{dimension + 1}": counted.points[:, dimension] for dimension in dimensions})
 
     def make_table(self, release: StopsRelease) -> pa.Table:
         """Return the table of boxes and counts of a release; see :meth:`StagedTable.make_table`."""
@@ -237,7 +238,7 @@ def _compute_overlap_shares(lower: Bounds, upper: Bounds, side: int, pixels: int
 
 
 def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
-    """Yield the purpose and the scale of each noise: those of the plan and, if the draw determines it, that of a box."""
+    """Yield the purpose and the scale of each noise: those of the plan, and that of a box if it depends on the draw."""
     planned = release.plan.step.scales
     yield from planned
     if release.scale not in [scale for _, scale in planned]:

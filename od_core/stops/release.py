@@ -408,7 +408,10 @@ def choose_default_error_floors(trips: int) -> tuple[float, float]:
 
 
 def compute_mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
-    """Return the mean of |answered - true| / max(true, floor) over queries; ``floor`` is above 0."""
+    """Return the mean over queries of |answered - true| / max(true, floor).
+
+    Raises OdError unless the floor is above 0.
+    """
     if not floor > 0:
         raise _make_evaluation_error("the floor must be above 0")
     return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))

@@ -413,7 +413,10 @@ class DerivedKind(BundleKind[D]):
         return {}
 
     def open(self, bundle: Path) -> D:
-        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
+        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.
+
+        Raises OdError if a release is missing or has changed, or the flows differ from those of the certificate.
+        """
         certificate = read_bundle_certificate(bundle)
         named = index_releases_by_name(open_published_sources(bundle, certificate))
         flows = self.derive_by_stated_rule(named, certificate)
@@ -461,15 +464,18 @@ class SumKind(DerivedKind[FlowSum]):
     derive_flows = staticmethod(sum_releases)
 
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must follow each other and, if given, fill ``period``."""
+        """Return keys in the order of their periods.
+
+        Raises OdError if two periods overlap, or they leave a gap between them or in ``period``.
+        """
         ordered = sort_by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
         missing = _list_missing_periods([Period(key.period) for key in ordered], period)
         if missing:
-            unnamed = len(missing) - _MAX_NAMED_PERIODS
+            further = len(missing) - _MAX_NAMED_PERIODS
             raise OdError(
                 "OD-SUM-PERIOD",
                 f"no release is published for {', '.join(missing[:_MAX_NAMED_PERIODS])}"
-                f"{f' and {unnamed} more periods' if unnamed > 0 else ''}",
+                f"{f' and {further} more periods' if further > 0 else ''}",
                 next_step="release the missing periods, or choose periods that are published and follow each other",
             )
         return ordered
@@ -523,7 +529,10 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         return assist_release(named)
 
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must not overlap, may have gaps, and end with ``period``."""
+        """Return keys in the order of their periods, between which there may be gaps.
+
+        Raises OdError if two periods overlap, or the last one is not ``period``.
+        """
         ordered = sort_by_period(keys, "OD-ASSIST-OVERLAP")
         if period is not None and ordered[-1].period != period:
             raise OdError(

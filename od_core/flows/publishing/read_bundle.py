@@ -212,7 +212,8 @@ def _list_table_names(certificate: Certificate) -> list[str]:
 def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
     """Return a published release of flows, read from a bundle's folder or from a release database (``release.duckdb``).
 
-    ``request`` chooses the release of a database. For errors, see :func:`od_core.published.opening.open_release`.
+    ``request`` chooses the release of a database. Raises OdError if there is no bundle or database, if it does not have
+    the release, or if its files are damaged or do not match its certificate.
     """
     with refuse_incomplete(place.name):
         if place.is_dir():
@@ -254,7 +255,10 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
 
 
 def _read_database_tables(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
-    """Return the certificate and the tables of the newest requested release in a database."""
+    """Return the certificate and the tables of the newest requested release in a database.
+
+    Raises OdError if the file is not a release database, is open elsewhere, or has no such release of flows.
+    """
     try:
         with _open_for_reading(file) as connection:
             refuse_newer_database(connection, file.name)
