@@ -73,9 +73,11 @@ SOME_APART := "tests/faults/test_soak.py::test_a_hundred_faults_damage_nothing_a
 	tests/browser/test_pages.py::test_a_page_of_the_bundle_is_read_from_the_file_alone \
 	tests/spark/test_spark_counting.py::test_counts_are_those_of_duckdb
 
+WHOLE := tests/od_core tests/od_assets# all their tests are imported to find the slow ones
+
 test-some: .venv/installed-spark
-	$(BIN)/python -m pytest --collect-only -qq tests # also what is not run here imports what is there
-	$(IN_FOLDER) $(SLOW) -m slow $(SOME) tests/od_core tests/od_assets
+	$(BIN)/python -m pytest --collect-only -qq tests $(WHOLE:%=--ignore=%) # also what is not run here imports what is there
+	$(IN_FOLDER) $(SLOW) -m slow $(SOME) $(WHOLE)
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
 # After the fast tests, the generated examples once more, many of them and others at every run; then the slow tests.

@@ -17,41 +17,42 @@ STAYS_CHARGED = "any budget reserved earlier stays charged"
 """Value of :attr:`OdError.spent` for errors that may occur after the budget of a release was reserved."""
 
 
-_HIDDEN: dict[str, str] = {}
-"""Values that no text of an error may contain, and what the text has in their place. See :func:`hide_in_errors`."""
+_SHOWN_BY_HIDDEN: dict[str, str] = {}
+"""Values that no text of an error may contain, and the text to show in place of each. See :func:`hide_in_errors`."""
 
 _USER_AND_PASSWORD = re.compile(r"^([^/]*:.*|[^/]*)@")
 """Pattern of the user and password at the beginning of an address without its scheme."""
 
 
 def hide_in_errors(value: str, shown: str) -> None:
-    """Let the text of every later error of this process contain ``shown`` in place of a value, which may be a secret.
+    """Replace a value, which may be a secret, by ``shown`` in the text of every later error of this process.
 
-    A value of less than four characters, or of lower-case letters alone, may be a part of any sentence, so it is
-    replaced only in quotes. ``shown`` is the public name of the value, such as ``{{ env.LAKE }}``.
+    A value of fewer than four characters, or of lower-case letters alone, may be a part of any sentence, so it is
+    replaced only in quotes. ``shown`` is the public name of the value, such as ``{{ env.LAKE }}``. A blank value is
+    ignored.
     """
     if value.strip():
         for form in {value, repr(value)[1:-1], json.dumps(value)[1:-1]}:  # as it is, and with the escapes of messages
-            _HIDDEN[" ".join(form.split())] = shown
+            _SHOWN_BY_HIDDEN[" ".join(form.split())] = shown
 
 
 def format_one_line(text: str) -> str:
-    """Return a text on one line, without the values that :func:`hide_in_errors` was given.
+    """Return a text on one line, with the values that :func:`hide_in_errors` was given replaced.
 
     >>> hide_in_errors("hunter-22", "{{ env.WORD }}")
     >>> format_one_line("there is no file /lake/hunter-22.csv")
     'there is no file /lake/{{ env.WORD }}.csv'
     """
     text = " ".join(text.split())
-    if not _HIDDEN:
+    if not _SHOWN_BY_HIDDEN:
         return text
-    longest_first = sorted(_HIDDEN, key=len, reverse=True)  # one may contain another
+    longest_first = sorted(_SHOWN_BY_HIDDEN, key=len, reverse=True)  # one may contain another
     pattern = "|".join(map(_make_hidden_pattern, longest_first))
-    return re.sub(pattern, lambda match: _HIDDEN[match[0]], text)
+    return re.sub(pattern, lambda match: _SHOWN_BY_HIDDEN[match[0]], text)
 
 
 def remove_address_secrets(address: str) -> str:
-    """Return an address without user, password, parameters and query. A path without a scheme is returned as it is.
+    """Return an address without user, password, parameters and query. A text without ``://`` is returned as it is.
 
     A password that holds a ``/`` or an ``@`` is left out, too, although no library would accept it.
 
@@ -70,8 +71,8 @@ def remove_address_secrets(address: str) -> str:
 def _make_hidden_pattern(value: str) -> str:
     """Return the regular expression that finds a hidden value in a text.
 
-    A value of less than eight characters is found only as a whole word, and one that may be a part of any sentence, as
-    :func:`hide_in_errors` says, only in quotes.
+    A value that may be a part of any sentence (see :func:`hide_in_errors`) is found only in quotes, and any other value
+    of fewer than eight characters only as a whole word.
     """
     escaped = re.escape(value)
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
@@ -124,13 +125,14 @@ class OdError(Shown, Exception):
         super().__init__(code, self.message)
 
     def _list_notebook_facts(self) -> dict[str, str]:
+        """Return the parts of the error's text, by the names that a notebook shows."""
         return {"Error": self.code, "What": self.message, "Budget": self.spent, "Next step": self.next_step}
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
     def with_changes(self, **arguments: str) -> OdError:
-        """Return a copy of the error in which some arguments of the constructor are replaced."""
+        """Return a copy of the error in which the given arguments of the constructor are replaced."""
         names = ("code", "message", "next_step", "spent", "confidential_detail", "file")
         return OdError(**({name: getattr(self, name) for name in names} | arguments))
 
@@ -144,9 +146,9 @@ class OdError(Shown, Exception):
 
 
 def raise_without_context(error: OdError) -> NoReturn:
-    """Raise an error without a cause and a context. Call it where an exception is handled that may quote a record.
+    """Raise an error without a cause and a context. Use it in a handler of an exception that may quote a record.
 
-    With ``from None``, the handled exception is not shown, but stays the context, which programs may read and log.
+    ``raise ... from None`` would hide the handled exception, but keep it as the context, which programs may log.
     """
     try:
         raise error
@@ -275,15 +277,18 @@ _CODES: dict[type[OdError], str] = {
 }
 """Beginnings of the error codes of each class, without ``OD-``. A code belongs to the class with the longest match."""
 
-_CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginning in beginnings.split()}
+_CLASS_OF_BEGINNING = {beginning: error for error, beginnings in _CODES.items() for beginning in beginnings.split()}
 
 
 def find_error_class(code: str) -> type[OdError]:
-    """Return the subclass of OdError that an error code belongs to, or OdError if no class matches."""
+    """Return the subclass of OdError that an error code belongs to; OdError itself if no class matches.
+
+    The beginning of the code is shortened by one word at a time, until a class has it.
+    """
     beginning = code.removeprefix("OD-")
     while beginning:
-        if beginning in _CLASSES:
-            return _CLASSES[beginning]
+        if beginning in _CLASS_OF_BEGINNING:
+            return _CLASS_OF_BEGINNING[beginning]
         beginning, _, _ = beginning.rpartition("-")
     return OdError
 
@@ -312,14 +317,14 @@ def suggest_known_names(name: object, known: tuple[str, ...]) -> str:
 
 
 def _find_closest_name(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
-    """Return the most similar known name, ignoring case, or None if no difflib ratio is at least ``cutoff``."""
+    """Return the most similar known name, ignoring case; None if no ratio of difflib (0 to 1) reaches ``cutoff``."""
     name_of_folded = {known_name.casefold(): known_name for known_name in known}
     closest = difflib.get_close_matches(str(name).casefold(), name_of_folded, n=1, cutoff=cutoff)
     return name_of_folded[closest[0]] if closest else None
 
 
 def strip_type_parameters(kind: object) -> str:
-    """Return the name of a data frame's type without its fields, values, fill values and units.
+    """Return the name of a column's type without its parameters: fields, values, fill values and units.
 
     Messages use this name, because a full type may contain values of records. For example, an enumeration lists them.
 

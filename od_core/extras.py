@@ -19,7 +19,7 @@ EXTRAS = {
     "postgres-tables": ("adbc_driver_postgresql",),
     "spark": ("pyspark",),
 }
-"""Modules that an extra installs and that are needed at once, by name of the extra."""
+"""The modules that must be there for an extra to be usable, by name of the extra."""
 
 
 def require(extra: str) -> None:

@@ -21,8 +21,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PREFIX = "od_core-"
-_CREATION = Lock()  # held while Numba reads the cache folder from its settings, which all threads share
+_CACHE_PREFIX = "od_core-"  # beginning of the names of cache folders
+_COMPILATION_LOCK = Lock()  # held while Numba reads the cache folder from its settings, which all threads share
 
 
 class Kernel:
@@ -38,17 +38,17 @@ class Kernel:
         self._compiled: Any = None
 
     def __call__(self, *arguments: object) -> object:
-        """Call the compiled function."""
+        """Return the result of the compiled function. Arguments must be given by position."""
         return (self._compiled or self._compile_once())(*arguments)
 
     @property
     def _numba_type_(self) -> object:
-        """The type by which another kernel that calls this one is compiled; Numba looks it up by this name."""
+        """Numba's type of this function. Numba reads it, under this name, when another kernel calls this one."""
         return self._compile_once()._numba_type_
 
     def _compile_once(self) -> Any:
-        """Return Numba's version of the function, which is made once, while other threads wait."""
-        with _CREATION:
+        """Return Numba's version of the function. The first call makes it, while other threads wait."""
+        with _COMPILATION_LOCK:
             if self._compiled is None:
                 self._compiled = _wrap_with_numba(self._function)
             return self._compiled
@@ -59,7 +59,7 @@ kernel = cast("Callable[[Callable[P, R]], Callable[P, R]]", Kernel)
 
 
 def _wrap_with_numba(function: Callable[..., object]) -> Any:
-    """Return the function as Numba compiles it at its first call, with machine code kept in our cache folder."""
+    """Return Numba's version of a function, which compiles at its first call and uses the cache folder."""
     import numba
     from numba.core import config
 
@@ -81,7 +81,7 @@ def make_cache_folder() -> Path | None:
     The folder is in ``NUMBA_CACHE_DIR`` if that is set. Otherwise it is in the Python environment, or, if that is not
     writable, in the user's cache. A folder that other users may write to is not used, because its content is executed.
     """
-    name = f"{_PREFIX}{_compute_sources_digest()}"
+    name = f"{_CACHE_PREFIX}{_compute_sources_digest()}"
     for root in _list_cache_roots():
         folder = root / name
         try:
@@ -117,7 +117,10 @@ def _locate_environment_cache() -> Path:
 
 
 def _compute_sources_digest() -> str:
-    """Return a digest of all files of the package that contain the name of this module, as files with kernels do."""
+    """Return a digest of all source files with kernels: those that contain the name of this module.
+
+    It is the first 64 bits of a SHA-256, as hexadecimal text.
+    """
     digest = hashlib.sha256()
     package = Path(__file__).parent
     for source in sorted(package.rglob("*.py")):
@@ -131,5 +134,5 @@ def remove_older_caches() -> None:
     """Remove the cache folders of older sources, but only from this Python environment."""
     folder = make_cache_folder()
     if folder is not None and folder.parent == _locate_environment_cache():
-        for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
+        for older in set(folder.parent.glob(f"{_CACHE_PREFIX}*")) - {folder}:
             shutil.rmtree(older, ignore_errors=True)  # a process of older sources may still write into it

@@ -20,9 +20,11 @@ from typing import TypeVar
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-_WINDOW = 8  # number of pieces per thread that may be started before their results are taken, so that no thread is idle
+_MAX_STARTED_PIECES_PER_THREAD = 8
+"""Number of pieces per thread that may be started before their results are taken, so that no thread is idle."""
 
 _THIS_THREAD = threading.local()
+"""Marks of the current thread: ``has_a_piece`` while it processes one, ``alone`` if it must use no other thread."""
 
 
 def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
@@ -44,11 +46,12 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
         submitted: deque[tuple[Piece, Future[Result]]] = deque()
 
         def submit(next_pieces: Iterable[Piece]) -> None:
+            """Hand pieces over to the other threads."""
             submitted.extend((piece, others.submit(work, piece)) for piece in next_pieces)
 
         submit(first_two)
         try:
-            submit(islice(waiting, _WINDOW * choose_thread_count() - 2))
+            submit(islice(waiting, _MAX_STARTED_PIECES_PER_THREAD * choose_thread_count() - 2))
             while submitted:
                 # Until the next result is there, this thread processes pieces that no other thread has begun.
                 while not submitted[0][1].done():  # read each time: this thread replaces the futures of its pieces
@@ -63,7 +66,7 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
 
 
 def process_all(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> None:
-    """Call ``work(piece)`` for every piece of work, as :func:`map_in_order` does; it writes its results itself."""
+    """Call ``work(piece)`` for every piece of work, as :func:`map_in_order` does, and drop what it returns."""
     for _ in map_in_order(work, pieces):
         pass
 
@@ -88,7 +91,7 @@ def _process_unbegun_piece(work: Callable[[Piece], Result], submitted: deque[tup
 
 @contextmanager
 def _mark_thread(name: str) -> Iterator[None]:
-    """Set an attribute of the thread-local marks to True during this context."""
+    """Set a mark of the current thread (:data:`_THIS_THREAD`) to True during this context."""
     before = getattr(_THIS_THREAD, name, False)
     setattr(_THIS_THREAD, name, True)
     try:
@@ -99,9 +102,9 @@ def _mark_thread(name: str) -> Iterator[None]:
 
 @contextmanager
 def run_in_background(work: Callable[[], object]) -> Iterator[None]:
-    """Call a function in another thread during the context, and wait for it at the end.
+    """Call a function in another thread during this context, and wait for it at the end of the context.
 
-    If only one thread is to be used, call the function at the end of the context.
+    If :func:`choose_thread_count` returns 1, call the function at the end of the context, in this thread.
 
     Raises:
         Exception: the context or the function raised it. If both raise one, it is that of the context.
@@ -117,10 +120,7 @@ def run_in_background(work: Callable[[], object]) -> Iterator[None]:
 
 
 def use_one_thread() -> AbstractContextManager[None]:
-    """Make :func:`choose_thread_count` return 1 in this thread during a context.
-
-    Use it if other work keeps processors busy.
-    """
+    """Make :func:`choose_thread_count` return 1 in this thread, in a context, while other work uses processors."""
     return _mark_thread("alone")
 
 
@@ -133,7 +133,10 @@ def read_memory_limit() -> int:
 
 
 def choose_thread_count() -> int:
-    """Return the number of threads to use: ``OD_THREADS`` if it is set, else the number of available processors."""
+    """Return the number of threads to use: 1 within :func:`use_one_thread`; else ``OD_THREADS``, if it is above 0.
+
+    By default, it is the number of processors that this process may use.
+    """
     if getattr(_THIS_THREAD, "alone", False):
         return 1
     given = os.environ.get("OD_THREADS", "")
@@ -146,10 +149,11 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Let a signal of :data:`INTERRUPTS` wait until this context ends. A second one does not wait.
+    """Delay the first signal of :data:`INTERRUPTS` until this context ends. A second signal is not delayed.
 
-    A draw that ends before its result is stored stays charged and is drawn again. Signals that are ignored stay so.
-    Python handles signals in the main thread, so in any other thread this context does nothing.
+    It protects a draw of noise: if a draw is interrupted before its result is stored, it stays charged and must be
+    drawn again. Signals that are ignored stay ignored. Python handles signals in the main thread, so in any other
+    thread this context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -158,11 +162,13 @@ def delay_interrupts() -> Iterator[None]:
     delayed: list[int] = []
 
     def restore_handlers() -> None:
+        """Set the handlers that signals had before this context."""
         for number, handler in previous_handlers.items():
             if handler is not None:  # not set by Python
                 signal.signal(number, handler)
 
     def delay_signal(number: int, _frame: FrameType | None) -> None:
+        """Remember a signal, and handle the next one at once."""
         delayed.append(number)
         restore_handlers()
 

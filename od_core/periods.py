@@ -16,7 +16,7 @@ from od_core.errors import OdError, suggest_similar_name
 Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
 
-_FORMS: dict[Length, re.Pattern[str]] = {
+_PATTERNS: dict[Length, re.Pattern[str]] = {
     "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     "week": re.compile(r"([0-9]{4})-W([0-9]{2})"),
     "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
@@ -27,8 +27,9 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_DAY = datetime.timedelta(days=1)
-_FROM_TO = "--"
+_ONE_DAY = datetime.timedelta(days=1)
+
+_SPAN_SEPARATOR = "--"
 """Separator between the ends of a span (ISO 8601-1, 5.5.2). A slash would separate folders."""
 
 
@@ -53,7 +54,7 @@ class Period:
 
     def __post_init__(self) -> None:
         try:
-            ends = [_parse_text(end) for end in str(self.text).split(_FROM_TO)]
+            ends = [_parse_text(end) for end in str(self.text).split(_SPAN_SEPARATOR)]
         except (ValueError, OverflowError):
             ends = []
         is_span = False
@@ -96,11 +97,11 @@ class Period:
                 return f"{('1st', '2nd', '3rd', '4th')[int(number) - 1]} quarter of {year}"
             case "year":
                 return year
-        return " to ".join(Period(end).in_words for end in self.text.split(_FROM_TO))
+        return " to ".join(Period(end).in_words for end in self.text.split(_SPAN_SEPARATOR))
 
     @classmethod
     def from_day(cls, day: datetime.date, length: Length) -> Period:
-        """Return the period of the given length that contains ``day``."""
+        """Return the period of the given length that contains a day."""
         year, week, _ = day.isocalendar()
         text = {
             "day": day.isoformat(),
@@ -112,9 +113,9 @@ class Period:
         return cls(text[length])
 
     def split_into(self, length: Length) -> tuple[Period, ...]:
-        """Split this period into consecutive periods of a length, or return () if they do not fill it exactly."""
+        """Return the consecutive periods of a length that fill this period exactly; () if there are none."""
         first_number = compute_period_number(self.first, length)
-        last_number = compute_period_number(self.end - _DAY, length)
+        last_number = compute_period_number(self.end - _ONE_DAY, length)
         parts = make_periods(range(first_number, last_number + 1), length)
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
@@ -130,8 +131,11 @@ def check_time_zone(name: str) -> None:
 
 
 def _parse_text(text: str) -> tuple[Length, datetime.date, datetime.date]:
-    """Return a period's length, its first day and the day after its last. Raises ValueError or OverflowError."""
-    length = next((length for length, form in _FORMS.items() if form.fullmatch(text)), None)
+    """Return a period's length, its first day and the day after its last day; the text is no span.
+
+    Raises ValueError or OverflowError if the text is no period.
+    """
+    length = next((length for length, form in _PATTERNS.items() if form.fullmatch(text)), None)
     match length:
         case None:
             raise ValueError(text)
@@ -147,32 +151,32 @@ def _parse_text(text: str) -> tuple[Length, datetime.date, datetime.date]:
     return length, first, _compute_first_day(compute_period_number(first, length) + 1, length)
 
 
-_IN_DAYS = {"day": 1, "week": 7}
-_IN_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_DAYS_OF_LENGTH = {"day": 1, "week": 7}
+_MONTHS_OF_LENGTH = {"month": 1, "quarter": 3, "year": 12}
 
 
 def compute_period_number(day: datetime.date, length: Length) -> int:
-    """Return the number of the period of a length that contains a day. The next period has the next number."""
-    if length in _IN_DAYS:
-        return (day.toordinal() - 1) // _IN_DAYS[length]  # the first day of all is a Monday
-    return (12 * day.year + day.month - 1) // _IN_MONTHS[length]
+    """Return the number of the period of a length that contains a day. Consecutive periods have consecutive numbers."""
+    if length in _DAYS_OF_LENGTH:
+        return (day.toordinal() - 1) // _DAYS_OF_LENGTH[length]  # the day with ordinal 1 is a Monday
+    return (12 * day.year + day.month - 1) // _MONTHS_OF_LENGTH[length]
 
 
 def _compute_first_day(number: int, length: Length) -> datetime.date:
     """Return the first day of the period with a number of :func:`compute_period_number`."""
-    if length in _IN_DAYS:
-        return datetime.date.fromordinal(number * _IN_DAYS[length] + 1)
-    year, month = divmod(number * _IN_MONTHS[length], 12)
+    if length in _DAYS_OF_LENGTH:
+        return datetime.date.fromordinal(number * _DAYS_OF_LENGTH[length] + 1)
+    year, month = divmod(number * _MONTHS_OF_LENGTH[length], 12)
     return datetime.date(year, month + 1, 1)
 
 
 @lru_cache(maxsize=256)
 def make_periods(numbers: range, length: Length) -> tuple[Period, ...]:
-    """Return the periods of a length with consecutive numbers of :func:`compute_period_number`."""
+    """Return the periods of a length with these numbers of :func:`compute_period_number`. The result is cached."""
     return tuple(Period.from_day(_compute_first_day(number, length), length) for number in numbers)
 
 
 def iterate_periods(day: datetime.date, length: Length) -> Iterator[Period]:
-    """Yield the period of a length that contains a day, and then all later ones, without end."""
+    """Yield the period of a length that contains a day, and then all later ones. The iterator does not end."""
     for number in count(compute_period_number(day, length)):
         yield Period.from_day(_compute_first_day(number, length), length)

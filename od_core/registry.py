@@ -11,25 +11,28 @@ from od_core.errors import OdError, suggest_known_names
 T = TypeVar("T")
 
 
-def find_by_name(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
-    """Return the known object with a name. Raises OdError, which suggests known names, if there is none.
+def find_by_name(kind: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
+    """Return the known object with this name. Raises OdError, which suggests known names, if there is none.
 
-    ``what`` is the kind of object for the message, such as ``noise backend``. ``code`` and ``next_step`` are those of
-    the error.
+    Args:
+        kind: kind of object for the message, such as ``noise backend``.
+        name: name that a user gave.
+        known: objects by name.
+        code, next_step: code and advice of the error.
     """
-    refuse_unknown(what, name, known, code=code, next_step=next_step)
+    refuse_unknown(kind, name, known, code=code, next_step=next_step)
     return known[str(name)]
 
 
-def refuse_unknown(what: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
+def refuse_unknown(kind: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
     """Raise OdError if a name is not among the known ones. The arguments are those of :func:`find_by_name`."""
     if not isinstance(name, str) or name not in known:
         hint = suggest_known_names(name, tuple(known))
-        raise OdError(code, f"there is no {what} {name!r} ({hint})", next_step=next_step)
+        raise OdError(code, f"there is no {kind} {name!r} ({hint})", next_step=next_step)
 
 
 class Registry(dict[str, Callable[..., T]]):
-    """The mechanisms for one kind of release, by name.
+    """The mechanisms for one kind of release: a dictionary from each name to a function that returns the mechanism.
 
     Args:
         tables: kind of tables that the mechanisms release, in words for messages.
@@ -41,9 +44,9 @@ class Registry(dict[str, Callable[..., T]]):
         self._tables = tables
 
     def make(self, mechanism: str | T, **options: object) -> T:
-        """Return the mechanism with a name and options. If ``mechanism`` is not a name, return it unchanged.
+        """Return the mechanism with this name and options. An object that is not a name is returned unchanged.
 
-        Raises OdError if the name or an option is unknown.
+        Raises OdError if the name or an option is unknown, or the value of an option is not valid.
         """
         if not isinstance(mechanism, str):
             return mechanism

@@ -36,23 +36,27 @@ RELATIONS: tuple[Literal["bounded", "unbounded"], ...] = ("bounded", "unbounded"
 def compile_all_kernels() -> None:
     """Compile every kernel: release made-up flows, group sizes and stops with every mechanism, and keep no result."""
     zones = pd.DataFrame({"region": list("AAABB"), "zone": ["a1", "a2", "a3", "b1", "b2"]}, dtype="str")
-    small = Geography.from_frame(zones, levels=["region", "zone"])
+    small_geography = Geography.from_frame(zones, levels=["region", "zone"])
     many_codes = [f"{area}{number}" for number in range(1, 17) for area in "ab"]
     many_zones = pd.DataFrame({"region": list("AB" * 16), "zone": many_codes}, dtype="str")
-    large = Geography.from_frame(many_zones, levels=["region", "zone"])  # a level is learned from if it has 1,000 cells
+    # Some rules of estimation learn only from a level of at least 1,000 cells, so their kernels need a large geography.
+    large_geography = Geography.from_frame(many_zones, levels=["region", "zone"])
     unit = PrivacyUnit("trip")
-    _release_example_flows(small, large, unit)
+    _release_example_flows(small_geography, large_geography, unit)
     groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
     pure = Budget(epsilon=1)
     for name in GROUP_SIZE_MECHANISMS:
-        release_group_sizes(groups, small, unit=unit, budget=pure, mechanism=name, top_code=4, noise="table")
+        release_group_sizes(groups, small_geography, unit=unit, budget=pure, mechanism=name, top_code=4, noise="table")
     points = np.repeat([[0, 1], [3, 2]], 50, axis=0)
     for name in STOPS_MECHANISMS:
         release_stops(points, (4, 4), unit=unit, budget=pure, mechanism=name, noise="table")
 
 
 def _release_example_flows(small: Geography, large: Geography, unit: PrivacyUnit) -> None:
-    """Release made-up flows with each mechanism, with each relation of neighbours, by segment, and with intervals."""
+    """Release made-up flows with each mechanism, tree order and neighbour relation, by segment, and with intervals.
+
+    ``large`` is the geography for mechanisms that learn shares, and ``small`` that for all others.
+    """
     flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})
     budget = Budget(epsilon=1, delta="1e-8")
     release = partial(release_flows, budget=budget, noise="table")  # kernels are the same, and OpenDP starts processes

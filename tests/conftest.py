@@ -135,7 +135,7 @@ def own_folders(request, left_as_found, tmp_path_factory, monkeypatch) -> Iterat
         folder = tmp_path_factory.getbasetemp() / f"own{next(NUMBERS)}"
     monkeypatch.setenv("OD_VAR", str(folder / "var"))
     monkeypatch.setenv("DAGSTER_HOME", str(folder / "var" / "dagster"))
-    monkeypatch.setattr(errors, "_HIDDEN", {})
+    monkeypatch.setattr(errors, "_SHOWN_BY_HIDDEN", {})
     yield
     refuse_what_was_touched()
 

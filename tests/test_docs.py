@@ -25,7 +25,10 @@ def hooks() -> dict[str, Any]:
     """The functions of the site's hooks, which import their neighbours as MkDocs lets them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(DOCS)
-        return runpy.run_path(str(DOCS / "hooks.py"))
+        functions = runpy.run_path(str(DOCS / "hooks.py"))
+    codes = functions["error_codes"]
+    codes.raised = functools.cache(codes.raised)  # it parses all sources
+    return functions
 
 
 def public_names() -> list[str]:

@@ -35,7 +35,7 @@ from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
 from od_core.evaluation import forecast
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, find_target_budget, with_amount
-from od_core.flows.optimal_shares import LEAST
+from od_core.flows.optimal_shares import MIN_SHARE
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments
 from od_core.ledger.balance import Balance, find_least_balance
@@ -477,7 +477,7 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     errors = levels["expected_error"].map(format_rounded)
     columns = {"level": name_levels(levels), f"share of {budget.measure}": shares, "expected error": errors}
     print_frame("Levels", pd.DataFrame(columns))
-    if any(0 < share <= 1.001 * LEAST for share in budget.shares):
+    if any(0 < share <= 1.001 * MIN_SHARE for share in budget.shares):
         say("target.least")
     console.print(planned.source, soft_wrap=True)
     say("target.simulated", runs=budget.runs, chance=f"{100 * CHANCE:g}")

@@ -9,7 +9,7 @@ from od_core.files.durable import sync, write_if_changed
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import encode_json, restore_folder
-from od_core.publication.bundle_files import KEPT, NOTICE, locate_zip
+from od_core.publication.bundle_files import NOTICE, WITHDRAWN_COPIES, locate_zip
 from od_core.publication.database import remove_release
 from od_core.publication.read_back import make_absent_release_error, read_bundle_certificate, read_withdrawals
 from od_core.published.opening import find_bundle_folders, list_derived_releases
@@ -64,7 +64,7 @@ def _replace_by_notice(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal
     A copy that only the owner can read stays, with which the report of the period after it is verified.
     """
     folder = folders.locate_bundle(key)
-    kept = folders.var / KEPT / key.folder
+    kept = folders.var / WITHDRAWN_COPIES / key.folder
     notice = folders.releases / f"{key}{NOTICE}"
     if folder.is_dir() and not notice.exists() and not kept.exists():
         copy = folders.confidential.make_subfolder(kept.parent) / f".{kept.name}.staged"

@@ -22,7 +22,7 @@ from od_core.notebook import Confidential
 from od_core.privacy.unit import LARGEST_WEIGHT, TRIP
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import Breakdown, find_breakdown
 
 Level = tuple[Integers, Integers]
 """The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.
@@ -303,7 +303,7 @@ def evaluate(
     if release.plan.tree.found is not None:
         message = "the errors of a release with found levels cannot be computed yet"
         raise OdError("OD-FOUND-LEVELS", message, next_step="compare its flows with the true ones by their codes")
-    breakdowns = () if segment is None else (find(release.plan.breakdowns, segment),)
+    breakdowns = () if segment is None else (find_breakdown(release.plan.breakdowns, segment),)
     counts = _count_true_trips(release, flows, breakdowns, columns=columns, one_row_a_trip=one_row_a_trip)
     truth = Truth.from_counts(release.plan.tree, counts, segment)
     released_segments = None if segment is None else release.segments[segment]

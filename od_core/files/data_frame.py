@@ -34,11 +34,11 @@ TableOrFile: TypeAlias = Table | str | Path
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_SHOWN_COLUMNS = 10  # largest number of columns that a message lists, each with the first 40 characters of its name
+_MAX_SHOWN_COLUMNS = 10  # number of columns that a message lists, each with the first 40 characters of its name
 
 
 def convert_to_data_frame(table: Table) -> pd.DataFrame:
-    """Return a table as a pandas data frame. A data frame is returned unchanged, but for some types of Arrow.
+    """Return a table as a pandas data frame. A data frame stays unchanged, except for some Arrow types.
 
     Whole numbers and decimals keep their Arrow type, because pandas would turn whole numbers into floats if one is
     missing, and decimals into objects. An index that pandas wrote stays a column. In a data frame, Arrow's views of
@@ -50,7 +50,7 @@ def convert_to_data_frame(table: Table) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         return _replace_arrow_types(table)
     if not hasattr(table, "__arrow_c_stream__"):
-        step = _GIVE_A_TABLE
+        step = _USE_TABLE_STEP
         if isinstance(table, (str, Path)):
             step = (
                 "read the file first, with its codes as text: pandas.read_csv(path, dtype=str, keep_default_na=False)"
@@ -88,7 +88,10 @@ def _replace_arrow_types(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _choose_exact_type(kind: pa.DataType) -> pd.ArrowDtype | None:
-    """Return the type in pandas for a column of whole numbers or decimals; None for pandas' own choice."""
+    """Return the pandas type for a column of Arrow type ``kind``: for whole numbers and decimals, one of the same type.
+
+    Return None for other types, for which pandas chooses.
+    """
     return pd.ArrowDtype(kind) if pa.types.is_integer(kind) or pa.types.is_decimal(kind) else None
 
 
@@ -109,10 +112,10 @@ def holds_numbers(column: pd.Series) -> bool:
 
 
 def convert_to_exact_numbers(column: pd.Series) -> NDArray[Any]:
-    """Return a column of numbers, none of which is missing, as an array with the same values.
+    """Return a column of numbers, none of which is missing, as an array with the same values; shape (rows,).
 
-    Floats become float64. A column of an Arrow type, decimals included, becomes int64 if all values are whole and fit,
-    otherwise objects. The array of any other column has the column's own type, which is object for decimals of Python.
+    Floats become float64. Whole numbers and decimals of an Arrow type become int64 if all values are whole and fit.
+    Other columns keep their values and NumPy type: Python decimals, for example, stay objects, even if they are whole.
     """
     if pd.api.types.is_float_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64)
@@ -124,10 +127,14 @@ def convert_to_exact_numbers(column: pd.Series) -> NDArray[Any]:
 
 
 def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bool = False) -> pa.Array:
-    """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
+    """Return a column as an Arrow array of text; shape (rows,). A value that is not text becomes NULL.
 
-    Values of the types ``written_out`` are written as text, except Booleans. ``no_other`` states that
-    :func:`find_unexpected_type` has found no types besides these and text. This saves a look at the values.
+    So does text that UTF-8 cannot encode.
+
+    Args:
+        column: column of any type.
+        written_out: types whose values are written as text, except Booleans.
+        no_other: True if :func:`find_unexpected_type` has found no types besides these and text. This saves time.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
@@ -140,6 +147,7 @@ def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, n
             return pa.array(column, pa.large_string(), from_pandas=True)
 
     def convert_value(value: object) -> str | None:
+        """Return a value as text; None if it is neither text nor to be written out."""
         if isinstance(value, written_out) and not isinstance(value, bool):
             return str(value)
         is_text = isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value))
@@ -151,7 +159,8 @@ def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, n
 def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
     """Return the name of a type that a column holds besides text, ``kinds`` and missing values; None if it holds none.
 
-    Of a column of objects, it is the type of the first such value. A Boolean does not count as a number of ``kinds``.
+    ``kinds`` matter only for columns of objects, of which the type of the first other value is returned. A Boolean is
+    another value, although its type is a kind of whole number. A column with missing values only holds none.
     """
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype):
@@ -171,10 +180,10 @@ def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
 
 
 def resolve_column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:
-    """Return the name of the column of each role: the name that the caller gives, or the name of the role.
+    """Return the column name of each role: the name that the caller gives, or else the name of the role.
 
-    ``columns`` are names by role, such as ``{"origin": "from_zone"}``, and ``hint`` is further advice for a caller who
-    gives an unknown role. Raises OdError if a key is not a role, a name is not text, or two roles have the same column.
+    ``columns`` are the caller's names by role, such as ``{"origin": "from_zone"}``. ``hint`` is added to the advice on
+    an unknown role. Raises OdError if a key is not a role, a name is not text, or two roles have the same column.
     """
     own_names = {} if columns is None else columns
     if not isinstance(own_names, Mapping):
@@ -203,16 +212,18 @@ def resolve_column_names(columns: Mapping[str, str] | None, roles: Sequence[str]
 
 def format_column_names(names: Sequence[str]) -> str:
     """Return the names of the first columns of a table for a message, and how many more there are."""
-    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
-    return ", ".join(repr(name[:40]) for name in names[:_SHOWN_COLUMNS]) + more
+    more = f" and {len(names) - _MAX_SHOWN_COLUMNS} more" if len(names) > _MAX_SHOWN_COLUMNS else ""
+    return ", ".join(repr(name[:40]) for name in names[:_MAX_SHOWN_COLUMNS]) + more
 
 
 def _make_columns_error(message: str, next_step: str) -> OdError:
+    """Return the OdError for an argument ``columns`` that is not valid."""
     return OdError("OD-TABLE-COLUMNS", message, next_step=next_step)
 
 
-_GIVE_A_TABLE = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
+_USE_TABLE_STEP = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
 
 
-def _make_table_error(message: str, next_step: str = _GIVE_A_TABLE, detail: str | None = None) -> OdError:
+def _make_table_error(message: str, next_step: str = _USE_TABLE_STEP, detail: str | None = None) -> OdError:
+    """Return the OdError for an object that cannot be read as a table. ``detail`` is confidential."""
     return OdError("OD-TABLE", message, next_step=next_step, confidential_detail=detail)

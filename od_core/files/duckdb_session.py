@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from od_core.errors import OdError
-from od_core.files.durable import LOST
+from od_core.files.durable import LOST_STORAGE_ERRNOS
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,11 +31,11 @@ _CLOSE_ACCESS = "SET enable_external_access = false; SET lock_configuration = tr
 
 @contextmanager
 def open_scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open an in-memory database that may write temporary files to a confidential folder.
+    """Open an in-memory database that may write temporary files, while this context lasts.
 
-    The database can access only the files ``sources`` and its own folder of :func:`locate_spill_folder`, and no query
-    can change this. So a query with names that another person chose, or a view that another person wrote, cannot read
-    or write any other file, not even in the confidential folder. The spill folder is removed at the end of the context.
+    The database can access only the files ``sources`` and the spill folder (:func:`locate_spill_folder`) in ``folder``,
+    and no query can change this. So a query with names that another person chose, or a view that another person wrote,
+    cannot read or write any other file. The spill folder is removed at the end of the context.
 
     The order of rows is preserved. With ``preserve_insertion_order = false``, which would save little memory here, an
     ordered result could arrive in batches that are out of order. The statistics of a Parquet file are not used: its
@@ -73,7 +73,7 @@ def connect_to_memory_database() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _open_memory_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the in-memory database of this process. A forked process opens its own, since it inherits no threads."""
+    """Return the in-memory database of a process: a forked one opens its own, since a fork inherits no threads."""
     import duckdb
 
     connection = duckdb.connect()
@@ -112,7 +112,7 @@ def locate_spill_folder(folder: Path) -> Path:
 
 
 def _make_paths_sql(sources: Iterable[Path]) -> str:
-    """Return a list of SQL literals, for settings that name files: each path as it is, and with escaped wildcards."""
+    """Return the SQL of a list of allowed paths: each source as a literal as it is, and with escaped wildcards."""
     names: list[str] = []
     for source in sources:
         names += [str(source), escape_path_wildcards(source)]
@@ -133,36 +133,39 @@ def make_parquet_sql(path: Path, *, numbered: bool = False) -> str:
     return f"read_parquet({quote_literal(escape_path_wildcards(path))}, hive_partitioning = false{row_number})"
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_OF_MACHINE = {
+_FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers with which the system reports that a disk, a quota or a file is full."""
+
+_STEP_BY_ERRNO = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n), then run again"),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
         "check the owner and the rights of the file, of the confidential folder and of the folder of temporary files",
     ),
-    **dict.fromkeys(LOST, "check the disk or the connection to the file server, then run again"),
+    **dict.fromkeys(LOST_STORAGE_ERRNOS, "check the disk or the connection to the file server, then run again"),
     errno.ENOENT: "check that the file, the confidential folder and that of temporary files are in their places",
 }
 """Next step for each error number of the system that is no fault of a file, apart from a full disk."""
 
 
 def make_machine_error(error: Exception, what: str) -> OdError | None:
-    """Return the OdError for a fault of the machine, such as a full disk; None if the fault is one of the file.
+    """Return the OdError for a fault of the machine, such as a full disk; None if the error is not one of the machine.
 
-    Arrow passes on an exception of DuckDB as an OSError without a number, whose text begins with the kind of the fault,
-    and quotes no record if the kind is one that is looked for here. ``what`` begins the message: what the machine could
-    not do, such as "trips.csv cannot be read".
+    ``what`` begins the message: what could not be done, such as "trips.csv cannot be read".
+
+    Arrow passes on an exception of DuckDB as an OSError without a number, whose text begins with the kind of the fault.
+    For the kinds that are recognized here, the text quotes no record.
     """
     text, number = str(error), _find_error_number(error)
     if isinstance(error, MemoryError) or text.startswith("Out of Memory Error"):
         code, fault = "OD-SYSTEM-MEMORY", f"the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}"
         step = "free memory, then run again; a Parquet file needs less memory if its row groups are smaller"
-    elif number in _FULL:
+    elif number in _FULL_DISK_ERRNOS:
         code = "OD-DISK-WRITE"
         fault = "a disk, such as that of the confidential folder or of temporary files, is full or cannot be written"
         step = "free space on it, up to twice the unpacked size of the file of records, then run again"
-    elif number in _OF_MACHINE:
-        code, fault, step = "OD-SYSTEM", f"the system reports {os.strerror(number)!r}", _OF_MACHINE[number]
+    elif number in _STEP_BY_ERRNO:
+        code, fault, step = "OD-SYSTEM", f"the system reports {os.strerror(number)!r}", _STEP_BY_ERRNO[number]
     else:
         return None
     message = f"{what}: {fault}; nothing was lost, and the records are unchanged"
@@ -170,22 +173,25 @@ def make_machine_error(error: Exception, what: str) -> OdError | None:
 
 
 def _find_error_number(error: Exception) -> int | None:
-    """Return the system's number of an error; None if it has none. An error of DuckDB states it in words."""
+    """Return the system's error number (errno) of an error, which DuckDB states in words; None if it has none."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error)
     if number is not None or not text.startswith("IO Error"):
         return number
-    for known in (*_FULL, *_OF_MACHINE):
-        if os.strerror(known) in text:
-            return known
+    for known_number in (*_FULL_DISK_ERRNOS, *_STEP_BY_ERRNO):
+        if os.strerror(known_number) in text:
+            return known_number
     return errno.ENOSPC if "Could not write" in text else None
 
 
 class SqlMacros:
-    """The macros of a file of SQL templates, by name: functions that return SQL.
+    """The macros of a file of Jinja templates of SQL. ``macros["name"]`` is a function that returns SQL.
 
-    ``known`` are names that the templates can use. The macros are compiled when the first one is used, because most
-    processes that import this package count nothing.
+    The macros are compiled when the first one is used, because most processes that import this package count nothing.
+
+    Args:
+        path: file of templates.
+        known: values and functions that the templates can use, by name.
     """
 
     def __init__(self, path: Path, **known: object) -> None:

@@ -35,14 +35,14 @@ PUBLIC_FILE_MODE = 0o644
 
 T = TypeVar("T")
 
-_HERE = -100  # ``AT_FDCWD`` of Linux: paths are relative to the working directory
+_AT_FDCWD = -100  # constant of Linux: paths are relative to the working directory
 
-_EXCHANGE = 2  # ``RENAME_EXCHANGE`` of Linux: exchange two paths in one step
+_RENAME_EXCHANGE = 2  # constant of Linux: exchange two paths in one step
 
-LOST = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
+LOST_STORAGE_ERRNOS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 """Error numbers with which a system reports that a disk or the connection to a file server fails."""
 
-_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_EXCHANGE_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers with which a system reports that it cannot exchange two folders."""
 
 
@@ -66,8 +66,8 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
     """Write a file durably, and return what ``write`` returns. An existing file is replaced in one step.
 
-    ``write`` writes the content to a temporary file, which is then renamed. The umask does not change the mode. Raises
-    OdError if the temporary file is removed meanwhile.
+    ``write`` is called with the path of a temporary file in the same folder. The file is made durable and then renamed
+    to ``path``. The umask does not change the mode. Raises OdError if the temporary file is removed meanwhile.
     """
     temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")  # file systems allow 255 characters
     descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
@@ -95,7 +95,7 @@ def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDE
 
 
 def replace_folder(folder: Path, by: Path, aside: Path) -> None:
-    """Rename the folder ``by`` to ``folder``, and the old ``folder`` to ``aside``; all on the same file system.
+    """Rename the folder ``by`` to ``folder``, and the old ``folder`` to ``aside``. All are on the same file system.
 
     The two folders are exchanged in one step if the file system can do so. Otherwise, a crash may leave no folder at
     ``folder``, but never one with only a part of its content.
@@ -109,14 +109,14 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
 
 
 def _try_exchange_folders(folder: Path, other: Path) -> bool:
-    """Exchange two folders in one step, and return True. Return False if the system or the file system cannot do so."""
+    """Exchange two folders in one step; return False if the system cannot, and raise OSError for other faults."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
         return False
-    if exchange(_HERE, os.fsencode(folder), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+    if exchange(_AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
-    if number in _NO_EXCHANGE:
+    if number in _EXCHANGE_UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number), str(folder))
 
@@ -131,28 +131,31 @@ def sync(path: Path) -> None:
 
 
 def compute_file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes as hexadecimal text."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def compute_facts_digest(facts: Mapping[str, object]) -> str:
-    """Return the SHA-256 of JSON-ready facts, whatever the order of their names."""
+    """Return the SHA-256, as hexadecimal text, of JSON-ready facts. The order of their names does not matter."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def read_file_state(path: Path) -> list[int]:
-    """Return the size, inode, modification time and change time of a file, of which some differ after any change."""
+    """Return the size, inode, modification time and change time of a file. Any change of the file changes one of them.
+
+    The times are in nanoseconds.
+    """
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
-_NEVER_READ = {
+_IMPOSSIBLE_PATHS = {
     r"[A-Za-z][\w+.-]*:": "an address such as s3:// or file:// is no path: name a copy of the file on this machine",
     r"~[\w.-]*": "~ does not stand for the home folder: write the whole path",
     r".*[*?[].*": "wildcards such as * are not replaced: write the name of one file or, in a declaration, of a folder",
 }
-"""Why no file has a path, by the pattern of a part of it."""
+"""Patterns of a part of a path at which no file can be, and the reason of each."""
 
 
 def find_file_fault(path: Path) -> str | None:
@@ -171,27 +174,27 @@ def find_file_fault(path: Path) -> str | None:
 
 
 def may_file_appear(path: Path) -> bool:
-    """Return whether there is no file or folder at a path, and a file may be put there later and be opened."""
+    """Return whether there is no file or folder at a path, but a file may be put there later."""
     with suppress(OSError):  # the path cannot be looked up, or its name is too long
         return not path.is_dir() and not path.is_file() and _find_path_fault(path) is None
     return False
 
 
 def _find_path_fault(path: Path) -> str | None:
-    """Return, in words, why no file can ever be at a path, such as one that is an address; None if a file can."""
-    for pattern, reason in _NEVER_READ.items():
+    """Return the reason why no file can ever be at a path, such as an address; None if there can be one."""
+    for pattern, reason in _IMPOSSIBLE_PATHS.items():
         if any(re.fullmatch(pattern, part) for part in path.parts):
             return reason
     return None
 
 
 def can_write(path: Path) -> bool:
-    """Return whether this process may write a file or folder that exists. Root may, unless it is mounted read-only."""
+    """Return whether this process may write an existing path. Root may, unless it is mounted read-only."""
     return os.access(path, os.W_OK, effective_ids=True)
 
 
 def describe_rights(path: Path) -> str:
-    """Return who owns a file, its mode, and as whom this process runs, for a message.
+    """Return, for a message, the owner and mode of a file or folder, and the user of this process.
 
     If the file does not exist or cannot be seen, the message is about the nearest folder above it.
     """
@@ -205,7 +208,7 @@ def describe_rights(path: Path) -> str:
 
 
 def _describe_rights_of_existing(path: Path, state: os.stat_result) -> str:
-    """Return what :func:`describe_rights` does, for a path that exists."""
+    """Return the text of :func:`describe_rights` for an existing path with the result ``state`` of ``stat``."""
     mounted = " on a file system that is mounted read-only" if os.statvfs(path).f_flag & os.ST_RDONLY else ""
     mode = f"{stat.S_IMODE(state.st_mode):04o}"
     owner, process = _find_user_name(state.st_uid), _find_user_name(os.geteuid())
@@ -220,17 +223,20 @@ def choose_writing_advice(path: Path) -> str:
 
 
 def _find_user_name(number: int) -> str:
-    """Return the name of the user with a number, or the number in words if it has no name."""
+    """Return the name of the user with this number (uid); ``user`` and the number if the user has no name."""
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
     return f"user {number}"
 
 
 def make_system_error(error: OSError) -> OdError:
-    """Return the OdError for a file or folder that the system refuses, with owner and mode if rights are lacking."""
+    """Return the OdError for an error of the system about a file or folder.
+
+    If this process lacks rights, the message states the owner and the mode (:func:`describe_rights`).
+    """
     rights = ""
     step = "check the path, the rights and the space on the disk"
-    if error.errno in LOST:
+    if error.errno in LOST_STORAGE_ERRNOS:
         step = "check the disk or the connection to the file server, then run it again"
     lacks_rights = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     if lacks_rights and isinstance(error.filename, (str, os.PathLike)):
@@ -243,18 +249,23 @@ def make_system_error(error: OSError) -> OdError:
 
 @dataclass(frozen=True)
 class Written:
-    """The SHA-256 and the number of the bytes that were written to a file."""
+    """What was written to a file: the SHA-256 of the bytes, as hexadecimal text, and their number."""
 
     digest: str
     size: int
 
 
 def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int, from_disk: bool = False) -> Written:
-    """Call ``write`` with a new open file, make the content of the file durable, read it back and compare it.
+    """Write a file, make its content durable, read it back, and return the digest and size of what was written.
 
-    An existing file is overwritten. ``write`` writes the content from beginning to end. The umask does not change the
-    mode. The caller must make the name of the file durable. With ``from_disk``, the file is read back from the disk
-    instead of the system's cache, which takes longer. Use it for published files, so that readers find no damage.
+    An existing file is overwritten. The caller must make the name of the file durable.
+
+    Args:
+        path: file to write.
+        write: is called with an open file for writing only, and writes the content from beginning to end.
+        mode: mode of the file, which the umask does not change.
+        from_disk: whether to read the file back from the disk instead of the system's cache. This takes longer. Use it
+            for published files, so that readers find no damage.
 
     Raises:
         OSError: a step failed, even if ``write`` suppressed the error. The file is removed.
@@ -284,7 +295,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
 
 def write_if_changed(path: Path, content: bytes) -> bool:
-    """Write a public file and its folder, unless it has this content already. Return whether it was written."""
+    """Write a public file and its folder, unless it has this content; return whether it was written."""
     if path.is_file() and path.read_bytes() == content:
         return False
     make_folder(path.parent)
@@ -334,7 +345,7 @@ class _Sink(io.RawIOBase):
 
 
 def is_locked(file: Path) -> bool:
-    """Return whether a process has locked a file with :func:`lock_file`, or may have: the file cannot be opened."""
+    """Return whether a process has locked a file with :func:`lock_file`; also True if it cannot be opened."""
     try:
         lock = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
@@ -350,7 +361,8 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-_PATIENCE = 5.0  # seconds for which a lock is waited for before its process is looked at, which may be suspended
+_SUSPENSION_CHECK_SECONDS = 5.0
+"""Seconds to wait for a lock before checking whether its process is suspended."""
 
 
 def find_suspended_lock_error(file: Path) -> OdError | None:
@@ -376,10 +388,10 @@ def find_suspended_lock_error(file: Path) -> OdError | None:
 def lock_file(file: Path, refusal: OdError, *, seconds: float) -> Iterator[None]:
     """Lock a file, which has no content and is never removed, while this context lasts. Its folder must exist.
 
-    Raises ``refusal`` if another process, or another context of this process, keeps the lock longer than ``seconds``.
-    If the process that holds the lock is suspended, the error of :func:`find_suspended_lock_error` is raised sooner.
+    If another process, or another context of this process, has the lock, wait up to ``seconds``, and then raise
+    ``refusal``. If the process with the lock is suspended, raise the error of :func:`find_suspended_lock_error` sooner.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     lock = os.open(file, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
     try:
         while True:
@@ -387,8 +399,9 @@ def lock_file(file: Path, refusal: OdError, *, seconds: float) -> Iterator[None]
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                waited = time.monotonic() - begun
-                suspended = find_suspended_lock_error(file) if waited > min(seconds, _PATIENCE) else None
+                waited = time.monotonic() - start
+                is_check_due = waited > min(seconds, _SUSPENSION_CHECK_SECONDS)
+                suspended = find_suspended_lock_error(file) if is_check_due else None
                 if suspended is not None:
                     raise suspended from None
                 if waited > seconds:

@@ -98,13 +98,13 @@ class Shapes:
     of_areas: list[Integers]
 
 
-def group_areas_by_shape(geography: Geography, most: int | None = None) -> Shapes:
-    """Group the areas of a geography by shape, from the zones upwards.
+def group_areas_by_shape(geography: Geography, max_shapes: int | None = None) -> Shapes:
+    """Return the areas of a geography grouped by shape, from the zones upwards.
 
     Two areas have the same shape if, for each shape of the level below, they have the same number of children.
-    ``most`` is the largest number of shapes that are distinguished at a level, by default :data:`MAX_SHAPES`.
+    ``max_shapes`` is the largest number of shapes that are distinguished at a level, by default :data:`MAX_SHAPES`.
     """
-    most = MAX_SHAPES if most is None else most
+    max_shapes = MAX_SHAPES if max_shapes is None else max_shapes
     shape = np.zeros(len(geography.zones), dtype=np.int64)
     areas: list[Reals] = [np.array([float(len(shape))])]
     pairs: list[Reals] = []
@@ -118,9 +118,9 @@ def group_areas_by_shape(geography: Geography, most: int | None = None) -> Shape
             key = shapes_of_children[first:end].tobytes()
             shape_of_area.append(shape_numbers.setdefault(key, len(shape_numbers)))
         shape_above = np.array(shape_of_area)
-        if len(shape_numbers) > most:  # ``most`` groups of equal size, of areas with similar numbers of zones
+        if len(shape_numbers) > max_shapes:  # that many groups of equal size, of areas with similar numbers of zones
             by_size = np.lexsort((np.diff(first_child), geography.count_zones_below(level)))
-            shape_above[by_size] = np.arange(len(shape_above)) * most // len(shape_above)
+            shape_above[by_size] = np.arange(len(shape_above)) * max_shapes // len(shape_above)
         areas_of_shapes = np.bincount(shape_above)
         pairs_of_shapes = np.bincount(shape_above[parents] * width + shape, minlength=len(areas_of_shapes) * width)
         pairs.insert(0, pairs_of_shapes.reshape(-1, width).astype(np.float64))
@@ -145,10 +145,10 @@ class ShapedTree:
     nodes: list[tuple[Reals, Reals]]
 
     @classmethod
-    def from_tree(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
-        """Group the nodes of a tree that refines one side a step; for ``most``, see :func:`group_areas_by_shape`."""
-        origin = group_areas_by_shape(tree.origin, most)
-        destination = origin if tree.destination is tree.origin else group_areas_by_shape(tree.destination, most)
+    def from_tree(cls, tree: FlowTree, max_shapes: int | None = None) -> ShapedTree:
+        """Return the grouped nodes of a tree that refines one side a step; see :func:`group_areas_by_shape`."""
+        origin = group_areas_by_shape(tree.origin, max_shapes)
+        destination = origin if tree.destination is tree.origin else group_areas_by_shape(tree.destination, max_shapes)
         nodes = [
             (origin.areas[at_origin], destination.areas[at_destination])
             for at_origin, at_destination in map(tree.level_pair, range(tree.depth + 1))
@@ -311,7 +311,7 @@ def _make_node_variances(
 
 
 def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:
-    """Return the largest number of leaf pairs below a node of a level. The noise of leaf pairs adds up."""
+    """Return the largest number of leaf pairs below any node of a level."""
     origin, destination = tree.level_pair(level)
     return int(tree.origin.count_zones_below(origin).max()) * int(tree.destination.count_zones_below(destination).max())
 

@@ -35,10 +35,10 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 from od_core.geography.places import ZoneDistances, has_distances
 
-_DIGITS = 6
+_SHARE_DECIMALS = 6
 """Number of decimal places of a share."""
 
-_METRE = 3
+_DISTANCE_DECIMALS = 3
 """Number of decimal places of a distance in kilometres."""
 
 
@@ -76,7 +76,8 @@ def indicators(
         and where the totals of that side were measured.
 
     Raises:
-        OdError: if origins and destinations differ, a level is unknown, or ``interval`` is true without intervals.
+        OdError: if origins and destinations have different areas, a level is unknown, or ``interval`` is true and the
+            flows have no intervals.
     """
     if not flows.tree.same_geography:
         raise OdError(
@@ -115,7 +116,7 @@ def _compute_level_indicators(
         "inflow": ended - within,
         "within": within,
         "balance": ended - begun,
-        "self_containment": np.round(np.clip(share, 0, 1), _DIGITS),
+        "self_containment": np.round(np.clip(share, 0, 1), _SHARE_DECIMALS),
     }
     if distances is not None:
         columns["mean_distance"] = _compute_mean_distances(flows, level, distances)
@@ -199,12 +200,12 @@ def _compute_mean_distances(flows: ReleasedFlows, level: int, distances: ZoneDis
     has_distance = ~np.isnan(distance)
     trips = np.where(has_distance, flows.leaves.trips, 0)
     metres = np.where(has_distance, np.round(1000 * distance), 0)
-    sums = np.zeros((2, size))  # of whole numbers, exact below 2^53, and above it not beyond the range
-    np.add.at(sums[0], area, metres * trips)
-    np.add.at(sums[1], area, trips)
+    total_metres, total_trips = np.zeros((2, size))  # real numbers, which are exact for whole sums below 2^53
+    np.add.at(total_metres, area, metres * trips)
+    np.add.at(total_trips, area, trips)
     mean = np.full(size, np.nan)
-    np.divide(sums[0] / 1000, sums[1], out=mean, where=sums[1] > 0)
-    rounded: Reals = np.round(np.maximum(mean, 0), _METRE)
+    np.divide(total_metres / 1000, total_trips, out=mean, where=total_trips > 0)
+    rounded: Reals = np.round(np.maximum(mean, 0), _DISTANCE_DECIMALS)
     return rounded
 
 
@@ -222,7 +223,7 @@ def _compute_self_containment_bounds(areas: AreaEstimates, *, nothing_dropped: b
         with np.errstate(invalid="ignore", divide="ignore"):
             low = np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0)
             high = np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0)
-    return _round_outwards(low, high, _DIGITS)
+    return _round_outwards(low, high, _SHARE_DECIMALS)
 
 
 def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> tuple[Reals, Reals]:
@@ -253,7 +254,7 @@ def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDi
     unseen = compute_dropped_bounds(trips)  # u
     lower = np.maximum(compute_lower_bound(trips.estimate, trips.variance), 0)  # b
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
-    return _round_outwards(low * part, high * part + farthest * (1 - part), _METRE)
+    return _round_outwards(low * part, high * part + farthest * (1 - part), _DISTANCE_DECIMALS)
 
 
 def _round_outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:

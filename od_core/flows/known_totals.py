@@ -28,7 +28,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 """The sides of a trip; their positions are their numbers."""
 
 _MOST_TRIPS = float(1 << 53)
-"""Limit of the sum of known totals: all smaller whole numbers are 64-bit floating-point numbers."""
+"""Limit of the sum of known totals. Below it, 64-bit floating-point numbers represent all whole numbers exactly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,8 @@ class KnownTotals:
         source, date: where the numbers are from, and of which day they are, for the certificate; empty if not stated.
 
     Raises:
-        OdError: if the error is not from 0 to 1, or a number is negative, not finite or, if it is exact, not whole.
+        OdError: if the side is unknown, the error is not from 0 to 1, a number is negative, not finite or, if it is
+            exact, not whole, or the numbers are too large.
 
     Examples:
         >>> gates = pd.DataFrame({"area": geography.zones, "trips": [500, 120, 80]})
@@ -100,15 +101,14 @@ class KnownTotals:
         zones = find_positions(totals["area"], geography.zones)
         if (zones < 0).any():
             raise make_known_totals_error("the table of known totals has areas that are not zones")
-        listed = np.bincount(zones, minlength=len(geography.zones))
-        if (listed > 1).any():
-            first = geography.zones[int(np.argmax(listed > 1))]
+        rows_of_zone = np.bincount(zones, minlength=len(geography.zones))
+        if (rows_of_zone > 1).any():
+            first = geography.zones[int(np.argmax(rows_of_zone > 1))]
             raise make_known_totals_error(f"the table of known totals has the zone {first!r} more than once")
-        if (listed == 0).any():
-            first = geography.zones[int(np.argmin(listed))]
-            message = f"the table of known totals lacks {np.count_nonzero(listed == 0)} zones, such as {first!r}"
-            raise make_known_totals_error(message)
-        trips = np.empty(len(listed))
+        if (rows_of_zone == 0).any():
+            first, missing = geography.zones[int(np.argmin(rows_of_zone))], np.count_nonzero(rows_of_zone == 0)
+            raise make_known_totals_error(f"the table of known totals lacks {missing} zones, such as {first!r}")
+        trips = np.empty(len(rows_of_zone))
         trips[zones] = pd.to_numeric(totals["trips"], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
         return cls(side, trips, parse_exact_fraction("the error of known totals", error), source, date)
 
@@ -167,21 +167,21 @@ def list_known_totals(
 ) -> tuple[KnownTotals, ...]:
     """Return the known totals of a plan, in the order of the sides.
 
-    ``sizes`` are the numbers of zones of both sides. Raises OdError if a side is given twice, has other zones or is
-    one zone, or if both sides are exact and have different sums.
+    ``sizes`` are the numbers of zones of both sides. Raises OdError if a side is given twice, has another number of
+    zones or only one zone, or if both sides are exact and have different sums.
     """
     if known is None:
         return ()
-    listed = sorted([known] if isinstance(known, KnownTotals) else known, key=lambda totals: totals.number)
-    if len({totals.number for totals in listed}) < len(listed):
+    by_side = sorted([known] if isinstance(known, KnownTotals) else known, key=lambda totals: totals.number)
+    if len({totals.number for totals in by_side}) < len(by_side):
         raise make_known_totals_error("the known totals of a side are given more than once")
-    if any(len(totals.trips) != sizes[totals.number] for totals in listed):
+    if any(len(totals.trips) != sizes[totals.number] for totals in by_side):
         raise make_known_totals_error("the known totals are of other zones than those of the plan")
-    if any(len(totals.trips) < 2 for totals in listed):
+    if any(len(totals.trips) < 2 for totals in by_side):
         raise make_known_totals_error("known totals are given for a side that is one zone")
-    if len({totals.total for totals in listed if totals.is_exact}) > 1:
+    if len({totals.total for totals in by_side if totals.is_exact}) > 1:
         raise make_known_totals_error("the exact totals of the origins and of the destinations have different sums")
-    return tuple(listed)
+    return tuple(by_side)
 
 
 def make_known_totals_error(message: str) -> OdError:

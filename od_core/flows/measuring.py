@@ -70,9 +70,10 @@ def measure_level(
     noise: NoiseSource,
     measurements: Measurements,
 ) -> list[Measurement]:
-    """Measure a level once, by total and by segment, or area totals. What does not fit into memory is refused before.
+    """Measure all steps of a level, or of the area totals of a side, and return the measurements in their order.
 
-    Area totals have no ``parents``.
+    A step that was drawn before is read instead. Area totals have no ``parents``. For the other arguments, see
+    :func:`measure_levels`. Raises OdError before it draws if the values do not fit into memory.
     """
     refuse_beyond_memory(plan, steps[0].level, parents)
     draws = ((step, partial(measure, plan, step, parents, trips, noise)) for step in steps)
@@ -135,7 +136,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 
 
 def draw_noise(step: GaussianStep, noise: NoiseSource, first: int, size: int) -> Integers:
-    """Draw the values ``first:first + size`` of the noise of a step, and return them if they are valid."""
+    """Return the values ``first:first + size`` of the noise of a step; shape (size,). OdError if they are invalid."""
     if isinstance(step, LaplaceLevelStep) and isinstance(noise, PositionedLaplaceSource):
         drawn = noise.draw_laplace_at(step.scale, step.number, first, size)
     elif isinstance(step, LaplaceLevelStep):
@@ -148,7 +149,7 @@ def draw_noise(step: GaussianStep, noise: NoiseSource, first: int, size: int) ->
 def _draw_noise_of_piece(
     plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion, values_per_child: int
 ) -> Integers:
-    """Draw the noise of the children of one piece of a level; shape (children * values_per_child,).
+    """Return the noise of the children of one piece of a level; shape (children * values_per_child,).
 
     The values of a child follow each other: one for its total, or one for each category. A source by node is asked for
     those of each child, by its rank; any other source for the next values of the step.

@@ -236,9 +236,9 @@ class InfTDARefined(InfTDA):
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
                 "leave out the option leaves",
             )
-        object.__setattr__(self, "u", _parse_dial("u", self.u))
+        object.__setattr__(self, "u", _parse_deviations("u", self.u))
         if self.segment_profile is not None:
-            object.__setattr__(self, "segment_profile", _parse_dial("segment_profile", self.segment_profile))
+            object.__setattr__(self, "segment_profile", _parse_deviations("segment_profile", self.segment_profile))
 
     @property
     def options(self) -> dict[str, str]:
@@ -261,18 +261,22 @@ NOISE_DISTRIBUTIONS = ("gaussian", "laplace")
 """Distributions of the noise of measured levels, by name."""
 
 
-def _parse_dial(name: str, value: object) -> Fraction:
-    """Return an option given as a whole number, fraction, decimal or text. Raises OdError if it is out of range."""
+def _parse_deviations(name: str, value: object) -> Fraction:
+    """Return an option that is a number of standard deviations, given as a number or as text, exactly.
+
+    Raises OdError if it is not a number from 1/10 to 100.
+    """
     try:
-        dial = Fraction(str(value))
+        deviations = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
-        dial = Fraction(0)  # which is out of range
-    if not Fraction(1, 10) <= dial <= 100:
+        deviations = Fraction(0)  # which is out of range
+    if not Fraction(1, 10) <= deviations <= 100:
         raise _make_option_error(f"{name} must be a number of standard deviations from 1/10 to 100")
-    return dial
+    return deviations
 
 
 def _make_option_error(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
+    """Return the error for an invalid option of a mechanism."""
     return OdError("OD-MECHANISM-OPTION", message, next_step=next_step)
 
 
@@ -297,7 +301,7 @@ class TDALinf(Mechanism):
     """A top-down pass that minimises the same distance as InfTDA, with a general solver (HiGHS).
 
     Several integer tables can be optimal. IntOpt, the projection of InfTDA, takes the excess from the smallest counts;
-    this one chooses without a look at the counts. A comparison with InfTDA shows how much accuracy and speed IntOpt
+    this one chooses regardless of the counts. A comparison with InfTDA shows how much accuracy and speed IntOpt
     gains.
 
     Examples:
@@ -394,8 +398,8 @@ class InfTDAStability(InfTDA):
     finds_areas: ClassVar[bool] = True
 
 
-COMPARED: tuple[Mechanism, ...] = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2())
-"""Mechanisms that a decision compares: those that can be published.
+COMPARED_MECHANISMS: tuple[Mechanism, ...] = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2())
+"""Mechanisms that are compared when a team decides on one: those whose releases can be published.
 
 TDA with a general solver has the errors of InfTDA, and takes longer.
 """

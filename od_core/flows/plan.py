@@ -28,7 +28,7 @@ from od_core.flows.arrays import Integers
 from od_core.flows.bands import Bands
 from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.known_totals import KnownTotals, list_known_totals, make_known_totals_error
-from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
+from od_core.flows.mechanisms import COMPARED_MECHANISMS, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
 from od_core.flows.projection.onto_parents import project_children_euclidean
 from od_core.flows.step import (
@@ -71,7 +71,7 @@ from od_core.privacy.plan import (
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, check_name, find, make_breakdowns
+from od_core.records.segments import Breakdown, check_name, find_breakdown, make_breakdowns
 
 GAUSSIAN_DELTA = Fraction(1, 10**8)
 """Delta of a variant with Gaussian noise of a plan with Laplace noise, which itself has no delta."""
@@ -150,12 +150,12 @@ class ReleasePlan(Plan):
 
     @property
     def table(self) -> Table:
-        """See :attr:`od_core.privacy.plan.Plan.table`."""
+        """What the release has: counts of the areas of one side, or flows between two sides."""
         return "counts" if self.tree.has_one_side else "flows"
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
         options = {name: getattr(self, name) for name in ("segments", "uncounted", "area_totals", "known", "bands")}
         return (
             super().features
@@ -219,7 +219,7 @@ class ReleasePlan(Plan):
             if total.by_segment:
                 continue
             segments = [
-                (step, len(find(self.breakdowns, step.breakdown).categories))
+                (step, len(find_breakdown(self.breakdowns, step.breakdown).categories))
                 for step in self.steps_at(total.level)
                 if isinstance(step, SegmentStep)
             ]
@@ -228,7 +228,7 @@ class ReleasePlan(Plan):
 
     def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
         """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
-        name = find(self.breakdowns, breakdown).name
+        name = find_breakdown(self.breakdowns, breakdown).name
         return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
 
     @property
@@ -255,7 +255,7 @@ class ReleasePlan(Plan):
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """See :attr:`od_core.privacy.plan.Plan.neighbours`."""
+        """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
         return relate_neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
@@ -310,7 +310,7 @@ class ReleasePlan(Plan):
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return :attr:`expected_errors` of one category of a breakdown. Raises OdError if it is not declared."""
-        categories = len(find(self.breakdowns, breakdown).categories)
+        categories = len(find_breakdown(self.breakdowns, breakdown).categories)
         errors_of_category_alone = self._compute_expected_errors(self.segment_steps(breakdown))
         return [
             compute_segment_variance(error_of_total**2, own_error**2, categories) ** 0.5
@@ -342,16 +342,15 @@ class ReleasePlan(Plan):
     def half_widths(self) -> list[float]:
         """Largest half-width in trips, at each level, root first, of the 90 % interval of an estimate.
 
-        The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`. It is at most this far from
-        the true number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped,
-        the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
-        threshold, because such a release has no intervals.
+        The unbiased estimate (:mod:`od_core.flows.estimation.least_squares`) is at most this far from the true number
+        of counted trips with probability 0.9, whatever that number is. If nodes may be dropped, the values are those of
+        the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a threshold.
         """
         return list(map(_compute_half_width, self._compute_largest_variances(self.totals)))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
-        categories = len(find(self.breakdowns, breakdown).categories)
+        categories = len(find_breakdown(self.breakdowns, breakdown).categories)
         total_variances = self._compute_largest_variances(self.totals)
         own_variances = self._compute_largest_variances(self.segment_steps(breakdown))
         return [
@@ -379,10 +378,9 @@ class ReleasePlan(Plan):
 
     @cached_property
     def known_to_within(self) -> dict[str, float]:
-        """Half-widths in trips of the 90 % interval of a number of each query, by the levels of the query in words.
+        """Half-widths in trips (:attr:`half_widths`) by the name of the query, such as ``zone x region by mode``.
 
-        A name is ``zone x region`` or ``zone x region by mode``. For the definition, see :attr:`half_widths`. The
-        dictionary is empty if the mechanism has a threshold.
+        The dictionary is empty if the mechanism has a threshold.
         """
         if self.has_threshold:
             return {}
@@ -430,15 +428,14 @@ class ReleasePlan(Plan):
 
         Each node of such a level has one child, so the level below measures the same counts.
         """
-        measured = {step.level for step in self.totals}
-        if self.publishes_total:
-            measured.add(0)
+        measured = {step.level for step in self.totals} | ({0} if self.publishes_total else set())
         return [level for level in self._list_measured_levels() if level not in measured]
 
     def _list_measured_levels(self) -> list[int]:
         """Return the levels that share the budget, top first, also those with a share of 0."""
-        has_segments = self.segments is not None
-        return list_measured_levels(self.neighbours, self.mechanism, self.tree.depth, segments=has_segments)
+        return list_measured_levels(
+            self.neighbours, self.mechanism, self.tree.depth, segments=self.segments is not None
+        )
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
@@ -491,7 +488,7 @@ class ReleasePlan(Plan):
             return geography.size(geography.depth)
         cells = self.tree.cells(step.level)
         if isinstance(step, SegmentStep):
-            cells *= len(find(self.breakdowns, step.breakdown).categories)
+            cells *= len(find_breakdown(self.breakdowns, step.breakdown).categories)
         return cells
 
     def bound_area_total_variance(self, step: AreaTotalStep) -> float:
@@ -614,7 +611,7 @@ class ReleasePlan(Plan):
             yield ", ".join(changed), partial(self.with_levels_and_noise, order, noise), ""
         gaussian = self.mechanism.with_noise("gaussian")
         budget = self.budget if gaussian == self.mechanism else replace(self.budget, delta=GAUSSIAN_DELTA)
-        for mechanism in COMPARED:
+        for mechanism in COMPARED_MECHANISMS:
             if (mechanism.name, mechanism.options) != (gaussian.name, gaussian.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
                 choice = f"mechanism {name}" + (f", {NOISE_PROMISES['gaussian']}" if budget != self.budget else "")

@@ -63,7 +63,7 @@ from od_core.publication.tables import make_table_schema
 from od_core.publication.templates import render_template
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from od_core.records.segments import find
+from od_core.records.segments import find_breakdown
 
 _MAX_SHOWN_AREAS = 8
 """Largest number of areas of a side that a notebook shows."""
@@ -85,7 +85,10 @@ def iterate_measured_cells(plan: ReleasePlan, measurement: Measurement) -> Itera
     """
     step, schema, categories = measurement.step, MEASUREMENT_SCHEMA, [""]
     if isinstance(step, SegmentStep):
-        schema, categories = SEGMENT_MEASUREMENT_SCHEMA, list(find(plan.breakdowns, step.breakdown).categories)
+        schema, categories = (
+            SEGMENT_MEASUREMENT_SCHEMA,
+            list(find_breakdown(plan.breakdowns, step.breakdown).categories),
+        )
     origin_level, destination_level = plan.level_pair(step)
     origin_codes = plan.tree.origin.code_arrays[origin_level]
     destination_codes = plan.tree.destination.code_arrays[destination_level]
@@ -194,7 +197,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
         Raises OdError as :meth:`segment_intervals` does.
         """
-        name = find(self.breakdowns, segment).name
+        name = find_breakdown(self.breakdowns, segment).name
         return self.compute_once(("fit_segment", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:

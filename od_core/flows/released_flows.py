@@ -32,7 +32,7 @@ from od_core.geography.codes import WHOLE_SPACE, find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
 from od_core.geography.places import ZoneDistances, compute_level_distances
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import Breakdown, find_breakdown
 
 if TYPE_CHECKING:
     from od_core.flows.release import Release
@@ -295,7 +295,7 @@ class ReleasedFlows(ABC):
 
         Raises OdError as :attr:`intervals` does, or if there is no breakdown of this name.
         """
-        name = find(self.breakdowns, segment).name
+        name = find_breakdown(self.breakdowns, segment).name
         return SegmentIntervals([part.fit_segment(name) for part in self.parts])
 
     def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
@@ -354,7 +354,7 @@ class ReleasedFlows(ABC):
         Raises:
             OdError: if a level or the breakdown is unknown or, with ``interval``, there are no :attr:`intervals`.
         """
-        tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
+        tree, breakdown = self.tree, None if segment is None else find_breakdown(self.breakdowns, segment)
         levels = self._find_level_numbers(origin_level, destination_level)
         origin, destination, trips = self._sum_trips(levels, segment)
         if interval:
@@ -483,7 +483,7 @@ class ReleasedFlows(ABC):
             trips = int(self.leaves.trips[inside].sum())
             lower, upper = self.intervals.compute_sum_bounds(begins, ends)
         else:
-            position = find(self.breakdowns, str(segment)).position(str(category))
+            position = find_breakdown(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, position].sum())
             bounds_of_categories = self.segment_intervals(str(segment)).compute_sum_bounds(begins, ends)
             lower, upper = (int(bounds[position]) for bounds in bounds_of_categories)
@@ -560,7 +560,7 @@ class ReleasedFlows(ABC):
         """
         if segment is None and category is None:
             return self.leaves, self.intervals.estimate_weighted_sum
-        position = find(self.breakdowns, str(segment)).position(str(category))
+        position = find_breakdown(self.breakdowns, str(segment)).position(str(category))
         leaves = replace(self.leaves, trips=self.segments[str(segment)][:, position])
         return leaves, partial(self.segment_intervals(str(segment)).estimate_weighted_sum, category=position)
 

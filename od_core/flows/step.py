@@ -48,7 +48,7 @@ class SegmentStep(GaussianStep):
 
     @property
     def number(self) -> int:
-        """Number of the step, by which the ledger and the files of measurements identify it within the release."""
+        """Number of the step, by which the ledger and the measurement files identify it within the release."""
         return self.first_number + self.level
 
     by_segment = True
@@ -61,10 +61,10 @@ class SegmentStep(GaussianStep):
 
 @dataclass(frozen=True)
 class CombinedTotals:
-    """The best combination of the measured totals of a level and of the sums of its segments, weighted by precision.
+    """The mean of the measured totals of a level and of the sums of its segments, weighted by precision.
 
-    A total is measured with the variance 1 / w, and each of the K categories of breakdown j with 1 / w_j. Both the
-    total and the sum of the categories estimate the trips of a node. Their combination has the variance
+    A total is measured with the variance 1 / w, and each of the K_j categories of breakdown j with 1 / w_j. Both the
+    total and the sum of the categories estimate the trips of a node. Their weighted mean has the least variance,
     1 / (w + sum of w_j / K_j). With Laplace noise, the weights are rounded, and the variance is that of the mean with
     the rounded weights.
 
@@ -81,20 +81,23 @@ class CombinedTotals:
 
     @classmethod
     def from_steps(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
-        """Return the combination of the queries of one level; those by segment are with their number of categories."""
-        # Of the total and of the sum of each breakdown's categories. Weights are in proportion to 1 / variance.
+        """Return the combination of the queries of one level.
+
+        ``segments`` has the query and the number of categories of each breakdown.
+        """
+        # Of the total, and of the sum of each breakdown's categories. Weights are in proportion to 1 / variance.
         variances = [total.variance, *(categories * step.variance for step, categories in segments)]
         common_denominator = math.lcm(*(variance.numerator for variance in variances))
         precisions = [int(common_denominator / variance) for variance in variances]
         common_factor = Fraction(math.gcd(*precisions))
         if isinstance(total, LaplaceLevelStep):
-            common_factor = max(common_factor, Fraction(max(precisions), MOST_LAPLACE_WEIGHT))
+            common_factor = max(common_factor, Fraction(max(precisions), MAX_LAPLACE_WEIGHT))
         weights = [round(precision / common_factor) for precision in precisions]
         squares = [weight**2 * variance for weight, variance in zip(weights, variances, strict=True)]
         return cls(total.level, tuple(weights), sum(squares, start=Fraction(0)) / sum(weights) ** 2)
 
 
-MOST_LAPLACE_WEIGHT = 1 << 25
+MAX_LAPLACE_WEIGHT = 1 << 25
 """Largest weight of totals with Laplace noise that are combined, so that combinations of 10^10 trips fit 64 bits.
 
 Ratios of variances of Laplace noise are no simple fractions, so such weights are rounded. This increases the variance
@@ -105,10 +108,10 @@ by less than 1 part in 10^7."""
 class AreaTotalStep(GaussianStep):
     """The planned query of the trips that begin in each zone, or that end there, measured beside the flow tree.
 
-    Its level is the number after those of the flow tree, in the order of the sides that are measured.
+    Its ``level`` is no level of the flow tree, but a number after them: ``tree.depth + 1`` for the first such step.
 
     Attributes:
-        side: 0 for the trips that begin in each zone of the origins, 1 for those that end in each of the destinations.
+        side: 0 for the trips that begin in each origin zone, 1 for those that end in each destination zone.
         step_number: number of the step within the release.
     """
 
@@ -141,7 +144,7 @@ class LaplaceLevelStep(GaussianStep):
 
     @property
     def rho(self) -> Fraction:
-        """epsilon^2 / 2, with which the step enters sums of rho; a delta is charged in addition."""
+        """The rho that is implied by the step's epsilon, epsilon^2 / 2. A delta is charged in addition."""
         return self.charge.as_rho
 
     @property
@@ -171,7 +174,10 @@ class LaplaceAreaTotalStep(AreaTotalStep, LaplaceLevelStep):
 
 
 def parse_area_total_share(share: Number) -> Fraction:
-    """Return the share of the budget for the trips from and to each zone. Raises OdError if it is out of range."""
+    """Return the share of the budget for area totals, exactly.
+
+    Raises OdError if it is not a number above 0 and of at most 1/2.
+    """
     exact = parse_exact_fraction("the share of the budget for area totals", share)
     if not 0 < exact <= Fraction(1, 2):
         raise _make_area_totals_error(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
@@ -179,11 +185,12 @@ def parse_area_total_share(share: Number) -> Fraction:
 
 
 def suggest_area_total_share(tree: FlowTree, mechanism: Mechanism, leaf_variance: Fraction) -> Fraction:
-    """Return the share of the budget for area totals that pays, given the variance of the noise of leaves without them.
+    """Return the share of the budget for area totals of both sides that is suggested for a plan.
 
-    Of rho, the share is 1/10. Of epsilon, each side has 0.45 of the mean share of a level, of which there are taken to
-    be at least two. If the noise of a leaf is below one trip, the share is half of that, because errors then grow
-    exponentially as epsilon falls.
+    With Gaussian noise, the share of rho is 1/10. With Laplace noise, each side has 0.45 times the mean share of
+    epsilon of a level of the tree, of which at least two are assumed. That share is halved if ``leaf_variance``, the
+    variance of the noise of the leaves without area totals, is below 1, because errors then grow exponentially as
+    epsilon falls.
     """
     if not mechanism.has_laplace_noise:
         return Fraction(1, 10)
@@ -193,7 +200,10 @@ def suggest_area_total_share(tree: FlowTree, mechanism: Mechanism, leaf_variance
 
 
 def list_area_total_sides(tree: FlowTree) -> tuple[int, ...]:
-    """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
+    """Return the sides whose zone totals are no nodes of the tree, so that they may be measured beside it.
+
+    A side is 0 for the origins, 1 for the destinations.
+    """
     level_pairs = [tree.level_pair(level) for level in range(tree.depth + 1)]
     geographies = (tree.origin, tree.destination)
     sides = []
@@ -208,6 +218,7 @@ def list_area_total_sides(tree: FlowTree) -> tuple[int, ...]:
 
 
 def _make_area_totals_error(message: str) -> OdError:
+    """Return the error for area totals that cannot be measured."""
     return OdError(
         "OD-AREA-TOTALS", f"area totals cannot be measured: {message}", next_step="correct or leave out `area_totals`"
     )
@@ -221,8 +232,8 @@ TotalStep = GaussianStep | CombinedTotals
 class ThresholdStep(LaplaceLevelStep):
     """The planned query of the nodes of a level with trips, measured with discrete Laplace noise and a threshold.
 
-    They are leaf pairs, or the children of estimated nodes at a level of found areas. Noisy counts below the threshold
-    are dropped; see ``docs/explanation/noise.md``.
+    These nodes are leaf pairs, or children of estimated nodes at a level whose areas are found in the records. Noisy
+    counts below the threshold are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
         delta: the charge beside epsilon.
@@ -243,7 +254,7 @@ class ThresholdStep(LaplaceLevelStep):
         return {**super().noise_facts, "threshold": self.threshold}
 
 
-MOST_SHARE_DENOMINATOR = 1_000
+MAX_SHARE_DENOMINATOR = 1_000
 """Largest denominator of a segment share, so that combinations of counts are exact in 64 bits."""
 
 
@@ -256,7 +267,7 @@ class Segments:
         share: share of a level's budget that all breakdowns have together, in equal parts. The totals have the rest.
 
     Raises:
-        OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DENOMINATOR``.
+        OdError: The share is not above 0 and below 1, or its denominator exceeds ``MAX_SHARE_DENOMINATOR``.
 
     Examples:
         >>> Segments.of((Breakdown("mode", ("car", "train")),), share="1/4").share
@@ -267,11 +278,11 @@ class Segments:
     share: Fraction
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1 or self.share.denominator > MOST_SHARE_DENOMINATOR:
+        if not 0 < self.share < 1 or self.share.denominator > MAX_SHARE_DENOMINATOR:
             raise OdError(
                 "OD-SEGMENT-SHARE",
                 f"segment_share is {self.share}; it must be above 0 and below 1, with a denominator of at most"
-                f" {MOST_SHARE_DENOMINATOR:,}",
+                f" {MAX_SHARE_DENOMINATOR:,}",
                 next_step="leave segment_share out, or write a fraction such as 1/2",
             )
 
@@ -307,10 +318,10 @@ class Segments:
 
 
 ROOT_SHARE = Fraction(1, 15)
-"""Share of rho of the root of few levels, in mean shares of the levels below."""
+"""Share of rho that the root of a tree with few measured levels has, as a multiple of the mean share of the others."""
 
 ROOT_SHARE_OF_EPSILON = Fraction(1, 10)
-"""The same for shares of epsilon: with Laplace noise, a small share costs more accuracy."""
+"""The same for epsilon. It is larger because, with Laplace noise, a small share costs more accuracy."""
 
 
 def compute_level_shares(
@@ -318,7 +329,11 @@ def compute_level_shares(
 ) -> dict[int, Fraction]:
     """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out.
 
-    By the rule ``geography``, the root of few levels has only a part of the mean share of the others.
+    By the rule ``geography``, a measured root has only a part of the mean share of the other levels, if the mechanism
+    refines and the tree has few levels: it refines both sides at once, or the noise is Laplace noise.
+
+    Raises:
+        OdError: The budget states shares for another number of levels, or a level of found areas would have no share.
     """
     levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments)
     root: list[Fraction] = []
@@ -326,19 +341,24 @@ def compute_level_shares(
     if levels[0] == 0 and has_few_levels and budget.format_shares(mechanism.default_shares) == "geography":
         root = [_compute_root_share(tree, mechanism)]
     fan_outs = [tree.largest_fan_out(level) for level in levels[len(root) :]]
-    below = budget.compute_level_shares(fan_outs, mechanism.default_shares, of_epsilon=mechanism.has_laplace_noise)
-    if tree.found is not None and not all(below):
+    other_shares = budget.compute_level_shares(
+        fan_outs, mechanism.default_shares, of_epsilon=mechanism.has_laplace_noise
+    )
+    if tree.found is not None and not all(other_shares):
         message = "a share is 0, but the areas of a found level must be measured to be published"
         raise OdError("OD-FOUND-LEVELS", message, next_step="state other shares of the levels, or leave them out")
-    shares = [*root, *((1 - sum(root)) * share for share in below)]
+    shares = [*root, *((1 - sum(root)) * share for share in other_shares)]
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
 def _compute_root_share(tree: FlowTree, mechanism: Mechanism) -> Fraction:
-    """Return the share of the budget of the root of few levels; 0 if its only child measures the same count."""
-    divided = [level for level in range(tree.depth + 1) if tree.largest_fan_out(level) != 1]
+    """Return the share of the budget of the root, which is ``ratio`` times the mean share of the other levels.
+
+    Levels whose nodes have one child each, which has the same count, are left out. If the root is one, return 0.
+    """
+    counted_levels = [level for level in range(tree.depth + 1) if tree.largest_fan_out(level) != 1]
     ratio = ROOT_SHARE_OF_EPSILON if mechanism.has_laplace_noise else ROOT_SHARE
-    return ratio / (ratio + len(divided) - 1) if divided[0] == 0 else Fraction(0)
+    return ratio / (ratio + len(counted_levels) - 1) if counted_levels[0] == 0 else Fraction(0)
 
 
 def list_measured_levels(
@@ -346,8 +366,9 @@ def list_measured_levels(
 ) -> list[int]:
     """Return the levels that share the budget, top first; ``depth`` is the level of the leaves.
 
-    If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
-    ``segments``, the root has a share even then, because the total says nothing about the trips of each category.
+    A mechanism that does not measure every level measures the leaves alone. Otherwise, all levels share the budget,
+    except the root if the total is an invariant. With ``segments``, the root has a share even then, because the total
+    says nothing about the trips of each category.
     """
     if mechanism.measures != "every_level":
         return [depth]
@@ -358,9 +379,10 @@ def list_measured_levels(
 def list_level_queries(
     shares: Mapping[int, Fraction], neighbours: Neighbours, segments: Segments | None
 ) -> list[tuple[int, Breakdown | None, Fraction]]:
-    """Return level, breakdown (None for the totals) and share of each query; within a level, the totals first.
+    """Return the level, the breakdown (None for the totals) and the share of each query.
 
-    The shares sum to less than those of the levels if the total is exact, although the root has a share.
+    Queries are in the order of the levels; within a level, the totals are first. An exact total is not queried, so the
+    shares of all queries then sum to less than ``shares``, those of the levels.
     """
     queries: list[tuple[int, Breakdown | None, Fraction]] = []
     for level, share in shares.items():
@@ -392,8 +414,15 @@ def plan_steps(
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism that measures levels, top level first; within a level, the totals first.
 
-    The steps of area totals, which have the share ``area_totals``, are the last. Together, all steps have the share
-    ``of_table`` of the budget. Raises OdError if the budget has no delta, or shares for another number of levels.
+    The steps of area totals are the last.
+
+    Args:
+        area_totals: share of the budget of the area totals of both sides; None if they are not measured.
+        of_table: share of the budget of all of these steps together. The rest pays for the number of uncounted trips.
+
+    Raises:
+        OdError: The budget has no delta that the mechanism needs, or shares for another number of levels; or area
+            totals are asked for, but the tree measures them itself.
     """
     declared_shares = compute_level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = list_level_queries(declared_shares, neighbours, segments)
@@ -403,8 +432,8 @@ def plan_steps(
         sides, share_of_areas = list_area_total_sides(tree), area_totals
         if not sides:
             raise _make_area_totals_error("the flow tree measures the trips from and to each zone itself")
-    total = sum(share for *_, share in queries)
-    query_shares = [(1 - share_of_areas) * share / total for *_, share in queries]
+    sum_of_shares = sum(share for *_, share in queries)
+    query_shares = [(1 - share_of_areas) * share / sum_of_shares for *_, share in queries]
     side_shares = [share_of_areas / len(sides) for _ in sides]
     if mechanism.has_laplace_noise:
         shared = [(*query[:2], share) for query, share in zip(queries, query_shares, strict=True)]
@@ -420,12 +449,12 @@ def plan_steps(
     for (level, breakdown, _), share in zip(queries, query_shares, strict=True):
         steps.append(_plan_level_step(neighbours, tree, segments, level, breakdown, rho * share))
     last_number = compute_uncounted_step_number(tree, 0 if segments is None else len(segments.breakdowns))
-    for place, (side, share) in enumerate(zip(sides, side_shares, strict=True), start=1):
-        level = tree.depth + place
+    for index, (side, share) in enumerate(zip(sides, side_shares, strict=True), start=1):
+        level = tree.depth + index
         sensitivity = neighbours.sensitivity_squared(level)
         variance = Fraction(sensitivity) / (2 * rho * share)
         sizes = neighbours.list_node_sizes(level)
-        steps.append(AreaTotalStep(level, sensitivity, variance, side, last_number + place, node_sizes=sizes))
+        steps.append(AreaTotalStep(level, sensitivity, variance, side, last_number + index, node_sizes=sizes))
     return tuple(steps)
 
 
@@ -437,13 +466,18 @@ def _plan_laplace_steps(
     share_of_side: Mapping[int, Fraction],
     segments: Segments | None,
 ) -> tuple[GaussianStep, ...]:
-    """Return the steps with Laplace noise, given the share of epsilon of each query and of each side's area totals.
+    """Return the steps of :func:`plan_steps` with Laplace noise.
 
     The L1 sensitivity is that of :meth:`Neighbours.absolute_sensitivity`; a pair cap does not lower it.
+
+    Args:
+        queries: level, breakdown and share of epsilon of each query, as of :func:`list_level_queries`.
+        share_of_side: share of epsilon of the area totals of each measured side.
     """
     whole_epsilon = cast("Fraction", budget.epsilon)  # mechanisms with Laplace noise refuse a budget in rho
 
     def make_common_arguments(level: int, share: Fraction, *, by_segment: bool = False) -> dict[str, Any]:
+        """Return the arguments that all classes of steps with Laplace noise have."""
         sensitivity = neighbours.absolute_sensitivity(level, by_segment=by_segment)
         scale = sensitivity / (share * whole_epsilon)
         return {
@@ -455,7 +489,7 @@ def _plan_laplace_steps(
         }
 
     steps: list[GaussianStep] = []
-    found_levels = sum(map(tree.finds_areas, range(1, tree.depth + 1)))
+    found_levels = sum(map(tree.finds_areas, range(1, tree.depth + 1)))  # they have equal parts of delta
     for level, breakdown, share in queries:
         arguments = make_common_arguments(level, share, by_segment=breakdown is not None)
         if level and tree.finds_areas(level):
@@ -468,9 +502,9 @@ def _plan_laplace_steps(
             first_number = _compute_first_segment_number(tree, segments, breakdown)
             steps.append(LaplaceSegmentStep(**arguments, breakdown=breakdown.name, first_number=first_number))
     last_number = compute_uncounted_step_number(tree, 0 if segments is None else len(segments.breakdowns))
-    for place, (side, share) in enumerate(share_of_side.items(), start=1):
-        arguments = make_common_arguments(tree.depth + place, share)
-        steps.append(LaplaceAreaTotalStep(**arguments, side=side, step_number=last_number + place))
+    for index, (side, share) in enumerate(share_of_side.items(), start=1):
+        arguments = make_common_arguments(tree.depth + index, share)
+        steps.append(LaplaceAreaTotalStep(**arguments, side=side, step_number=last_number + index))
     return tuple(steps)
 
 
@@ -487,7 +521,10 @@ def _plan_level_step(
     breakdown: Breakdown | None,
     rho: Fraction,
 ) -> GaussianStep:
-    """Return the step that measures a level by a breakdown, or its totals without one, and is charged ``rho``."""
+    """Return the step with Gaussian noise that measures a level, and is charged ``rho``.
+
+    The step counts by the breakdown or, if that is None, the totals.
+    """
     sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
     variance = Fraction(sensitivity) / (2 * rho)
     sizes = neighbours.list_node_sizes(level)
@@ -498,18 +535,21 @@ def _plan_level_step(
 
 
 def has_one_trip(unit: PrivacyUnit) -> bool:
-    """Return whether a unit is one record that counts 1."""
+    """Return whether the privacy unit is a single record, without weights, so that it counts as one trip."""
     return not unit.is_of_users and unit.max_weight is None
 
 
 def count_shifted_cells(
     neighbours: Neighbours, budget: Budget, queries: Sequence[tuple[int, bool]]
 ) -> tuple[int, ...] | None:
-    """Return, for each query, the number of cells that differ by the contribution bound, for the exact privacy loss.
+    """Return the number of cells of each query that differ between neighbours, by the contribution bound each.
 
-    A query is a level, and whether it counts by segment. Return None if the loss is not defined for the unit. It is
-    defined for users and for records with weights only if the budget declares the conversion ``exact``: earlier
+    The exact privacy loss is computed from these numbers. Return None if it is not defined for the unit and a query.
+    For users, and for records with weights, it is used only if the budget declares the conversion ``exact``: earlier
     versions planned such releases with ``tight``, and what those have published or begun stays as it is.
+
+    Args:
+        queries: the level of each query, and whether it counts by segment.
     """
     if not has_one_trip(neighbours.unit) and budget.choose_conversion("tight", ()) != "exact":
         return None

@@ -36,7 +36,7 @@ for "elsewhere" can be assigned to the ``unknown`` zone.
 READ_AS_TEXT = "pandas.read_csv(path, dtype=str, keep_default_na=False)"
 """How pandas reads every code of a CSV file, as a message says it."""
 
-_ROUNDED = re.compile(r"\d(\.\d+)?[Ee]\+\d+")
+_SCIENTIFIC_NUMBER = re.compile(r"\d(\.\d+)?[Ee]\+\d+")
 """A long number as spreadsheets and R write it, which has lost its last digits, such as ``1.2E+11``."""
 
 _MISSING_TO_PANDAS = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "<NA>")
@@ -49,17 +49,21 @@ MAX_CODE_LENGTH = 250
 
 
 def read_text_codes(column: pd.Series, name: str) -> list[str]:
-    """Return the codes in column ``name`` of a public list. Raises OdError if :func:`check_codes` refuses a code."""
+    """Return the codes of a column of a public list, one per row. Raises OdError if :func:`check_codes` refuses one.
+
+    ``name`` is the name of the column, for messages.
+    """
     codes = column.to_list() if isinstance(column.dtype, pd.StringDtype) else list(column.astype(object))
     check_codes(codes, name)
     return codes
 
 
 def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
-    """Check the codes, or other texts, in the column ``name`` of a public list. Messages call them ``what``.
+    """Raise OdError unless each code, or other text, in a column of a public list is valid.
 
-    Raises OdError if a code is missing, is not text, is blank, begins or ends with a space, is too long, is not
-    printable, is a number that a spreadsheet has rounded, or could be run as a formula.
+    A code is refused if it is missing, is not text, is blank, begins or ends with a space, is too long, is not
+    printable, is a number in scientific notation, or could be run as a formula. ``name`` is the name of the column, and
+    ``what`` the word for its values, such as ``name``; both are for messages.
     """
     for value in codes:
         if not isinstance(value, str):
@@ -81,7 +85,7 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
             message = f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters"
             detail = f"the {what} that begins with {value[:20]!r} has {len(value)} characters"
             raise make_geography_error("OD-GEOGRAPHY-LONG-CODE", message, detail)
-        if _ROUNDED.fullmatch(value):
+        if _SCIENTIFIC_NUMBER.fullmatch(value):
             raise OdError(
                 "OD-GEOGRAPHY-NOT-TEXT",
                 f"column {name!r} contains a {what} in scientific notation, such as 1E+05: a program has read it as a"
@@ -104,7 +108,7 @@ def may_be_formula(text: str) -> bool:
 
 
 def fold_case(code: str) -> str:
-    """Return a text that codes share if they differ only in case or in how accents are encoded (NFC or NFD).
+    """Return a form of a code that is equal for codes that differ only in case or in the encoding of accents.
 
     >>> fold_case("\u00c9vora") == fold_case("e\u0301vora")
     True
@@ -124,7 +128,10 @@ def check_case(codes: Sequence[str], name: str) -> None:
 
 
 def find_first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
-    """Return the first key with two different values, and the two values, in order; None if each key has one value."""
+    """Return the first key of (key, value) ``pairs`` with two different values, and the two values, in their order.
+
+    Return None if each key has one value.
+    """
     value_of: dict[str, str] = {}
     for key, value in pairs:
         earlier_value = value_of.setdefault(key, value)
@@ -134,7 +141,7 @@ def find_first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str
 
 
 def format_pandas_advice(codes: Sequence[str]) -> str:
-    """Return the end of an error's next step if pandas reads one of ``codes`` as missing, such as NA; else no text."""
+    """Return advice to end a next step with if pandas reads one of ``codes``, such as NA, as missing; otherwise ""."""
     lost = next((code for code in codes if code in _MISSING_TO_PANDAS), None)
     return "" if lost is None else f"; {lost!r} is a code, and only {READ_AS_TEXT} does not read it as missing"
 
@@ -160,7 +167,15 @@ def check_columns(table: pd.DataFrame, list_name: str, expected: Sequence[str]) 
 def make_missing_column_error(
     table: str, name: str, columns: Sequence[str], expected: Sequence[str], rows: pd.DataFrame | None = None
 ) -> OdError:
-    """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
+    """Return the OdError for a column that a public list lacks; see :func:`check_columns` for what it names.
+
+    Args:
+        table: name of the list in words, with which the message begins.
+        name: missing column.
+        columns: columns that the list has.
+        expected: all columns that it should have.
+        rows: rows of the list, in which the real header is searched below a title.
+    """
     if any(column in columns for column in expected):
         near = suggest_known_names(name, tuple(columns))
         return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
@@ -173,16 +188,16 @@ def make_missing_column_error(
     return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{message}, which are in line {line}", detail, next_step=step)
 
 
-_LINES_SEARCHED = 50
+_MAX_LINES_SEARCHED = 50
 """Number of lines below the header in which the real header of a file is searched."""
 
 
 def _find_line_of_names(rows: pd.DataFrame, expected: Sequence[str]) -> int | None:
     """Return the number of the first line of a file below line 1 that has an expected name of a column.
 
-    None if none of the first ``_LINES_SEARCHED`` lines has one. ``rows`` is the file, read with line 1 as its header.
+    Return None if none of the first ``_MAX_LINES_SEARCHED`` rows has one. ``rows`` is the file, whose header is line 1.
     """
-    for line, row in enumerate(rows.head(_LINES_SEARCHED).itertuples(index=False), start=2):
+    for line, row in enumerate(rows.head(_MAX_LINES_SEARCHED).itertuples(index=False), start=2):
         if not {*expected}.isdisjoint(map(str, row)):
             return line
     return None
@@ -191,7 +206,10 @@ def _find_line_of_names(rows: pd.DataFrame, expected: Sequence[str]) -> int | No
 def make_geography_error(
     code: str, message: str, detail: str | None = None, *, next_step: str = "correct the public geography"
 ) -> OdError:
-    """Return the OdError for a faulty public list. What it quotes is confidential: a wrong path may lead to records."""
+    """Return the OdError for a faulty public list.
+
+    ``detail``, which may quote the list, is confidential, because a wrong path may lead to records.
+    """
     return OdError(code, message, next_step=next_step, confidential_detail=detail)
 
 
@@ -199,17 +217,19 @@ def make_geography_error(
 
 
 Degrees = NDArray[np.float64]
+"""Degrees, as an array of any shape; coordinates of zones have the shape (zones, 2)."""
 
 COORDINATES = ("latitude", "longitude")
 """Names of the columns of coordinates in published tables."""
 
-_MOST_DEGREES = (90, 180)
+_MAX_DEGREES = (90, 180)
+"""Largest absolute latitude and longitude."""
 
 
 def parse_degrees(column: pd.Series, name: str) -> Degrees:
-    """Return the degrees in the column ``name``, numbers or text; shape (rows,). Blank and missing values become NaN.
+    """Return the degrees in a column of numbers or text; shape (rows,). Blank and missing values become NaN.
 
-    Raises OdError if a value is not a number.
+    ``name`` is the name of the column, for messages. Raises OdError if a value is not a number.
     """
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
@@ -223,7 +243,7 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     if coordinates.shape != (len(zones), 2):
         message = "the coordinates do not have exactly one latitude and one longitude for each zone"
         raise make_geography_error("OD-GEOGRAPHY-SHAPE", message)
-    is_valid = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
+    is_valid = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MAX_DEGREES).all(axis=1)
     if not is_valid.all():
         message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
         raise make_geography_error("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(is_valid))]!r}")
@@ -258,17 +278,18 @@ def find_first_repeated(codes: Sequence[str]) -> str | None:
     return next((code for code, times in Counter(codes).items() if times > 1), None)
 
 
-def find_positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
+def find_positions(codes: pd.Series, listed_codes: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    found = pc.index_in(convert_to_texts(codes), pa.array(listed, pa.large_string()))  # NULL if not listed
+    found = pc.index_in(convert_to_texts(codes), pa.array(listed_codes, pa.large_string()))  # NULL if not listed
     positions: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
     return positions
 
 
 def list_zone_paths(areas: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return, for each zone of a list of areas and their parents, the codes of the areas that contain it, and its own.
+    """Return, for each zone of a list of areas and their parents, its path: the codes of the areas that contain it.
 
-    The arguments and errors are those of :meth:`od_core.Geography.from_parents`.
+    A path goes from the first level to the zone itself, without the whole space. All paths have the same length. The
+    argument and the errors are those of :meth:`od_core.Geography.from_parents`.
     """
     parent_of = _read_parents(areas)
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
@@ -286,7 +307,10 @@ def list_zone_paths(areas: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _read_parents(areas: pd.DataFrame) -> dict[str, str]:
-    """Return the parent of each listed area, which may be the whole space. Raises OdError unless each has one."""
+    """Return the parent of each listed area below the whole space, by code; it may be the whole space.
+
+    Raises OdError if a code is not valid, an area is listed twice or has two parents, or the list is empty.
+    """
     codes = read_text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
     parents = np.full(len(codes), WHOLE_SPACE, dtype=object)
@@ -312,7 +336,10 @@ def _read_parents(areas: pd.DataFrame) -> dict[str, str]:
 
 
 def _list_areas_from_top(parent_of: Mapping[str, str]) -> list[str]:
-    """Return the areas below the whole space, parents first. Raises OdError if an area does not lie in it."""
+    """Return the areas below the whole space, each after its parent.
+
+    ``parent_of`` has the parent of each area. Raises OdError if a parent is not listed, or an area lies within itself.
+    """
     all_areas = {WHOLE_SPACE, *parent_of}
     orphan = next((area for area, parent in parent_of.items() if parent not in all_areas), None)
     if orphan is not None:
@@ -357,11 +384,12 @@ def build_area_tree(
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[NDArray[np.int32], ...]]:
     """Return the codes of all areas by level, the whole space first, and the number of each area's parent.
 
-    ``columns`` has the valid code of the area of each zone, for each level, coarse to fine. The hierarchy must have
-    been checked (:func:`check_hierarchy`): an area with two parents would be two areas here.
+    Each of the two results has an item for each level, with one entry per area; the whole space has no parent, so its
+    array is empty. The areas of a level are in tree order: by parent and, of one parent, by code. So the parents'
+    numbers ascend.
 
-    The areas of a level are in tree order: by parent and, of one parent, by code. So the parents' numbers ascend. Each
-    result has an item for each level, with one entry per area; the whole space has no parent, so its array is empty.
+    ``columns`` has, for each level, coarse to fine, the code of the area of each zone. The hierarchy must have been
+    checked (:func:`check_hierarchy`): an area with two parents would be two areas here.
     """
     factors = [pd.factorize(np.array(column, dtype=object), sort=True) for column in columns]
     zones_in_tree_order = np.lexsort([positions for positions, _sorted_codes in reversed(factors)])
@@ -387,7 +415,7 @@ def name_column_of_names(level: str) -> str:
 
 
 def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
-    """Raise OdError if something in ``named`` is no level, or if a level is called like a column of names."""
+    """Raise OdError if one of the ``named`` levels is no level, or if a level is called like a column of names."""
     for level in named:
         if level not in levels:
             raise make_geography_error("OD-GEOGRAPHY-NAMES", f"names are declared for {level!r}, which is not a level")
@@ -399,10 +427,15 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
 def read_area_names(
     codes: Sequence[Sequence[str]], levels: Sequence[str], zones: pd.DataFrame, columns: Mapping[str, str]
 ) -> AreaNames:
-    """Return the names of all areas, whose ``codes`` begin with that of the whole space.
+    """Return the names of all areas, the whole space first. An area without a name has the name "".
 
-    ``columns`` are the columns of names in a zone list, by level. Blank and missing names are ignored. White space
-    within a name becomes one space, and that around it is dropped.
+    Blank and missing names are ignored. White space within a name becomes one space, and that around it is dropped.
+
+    Args:
+        codes: codes of the areas of each level 0 to the depth, in tree order.
+        levels: names of levels 1 to the depth.
+        zones: zone list.
+        columns: its columns of names, by level.
 
     Raises:
         OdError: as in :func:`check_named_levels` or :func:`check_codes`; an area has two names; a name is not text.
@@ -416,7 +449,7 @@ def read_area_names(
 
 
 def _read_names_of_level(zones: pd.DataFrame, level: str, column: str) -> dict[str, str]:
-    """Return the names of the areas of a level that have one, by code, as :func:`read_area_names` reads them."""
+    """Return the names, by code, of the areas of a level that have one; see :func:`read_area_names`."""
     name_of: dict[str, str] = {}
     for code, name in zip(zones[level], zones[column], strict=True):
         if not isinstance(name, str) and not pd.isna(name):
@@ -440,10 +473,10 @@ def make_area_labels(codes: Sequence[str], names: Sequence[str]) -> tuple[str, .
     """
     texts = [name or code for code, name in zip(codes, names, strict=True)]
     for _ in range(2):  # twice, because a name with its code may be the whole name of another area
-        shared = Counter(texts)
+        times = Counter(texts)
         texts = [
-            f"{name} ({code})" if shared[text] > 1 and text == name else text
+            f"{name} ({code})" if times[text] > 1 and text == name else text
             for code, name, text in zip(codes, names, texts, strict=True)
         ]
-    shared = Counter(texts)
-    return tuple(code if shared[text] > 1 else text for code, text in zip(codes, texts, strict=True))
+    times = Counter(texts)
+    return tuple(code if times[text] > 1 else text for code, text in zip(codes, texts, strict=True))

@@ -34,10 +34,13 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 @kernel
-def sum_of_products(
+def write_scalar_products(
     left: Numbers, right: Numbers, rows_left: Numbers, rows_right: Numbers, out: NDArray[np.int64]
 ) -> None:
-    """Write the scalar products of rows ``rows_left`` of ``left`` and rows ``rows_right`` of ``right`` to ``out``."""
+    """Write, for each i, the scalar product of row ``rows_left[i]`` of ``left`` and ``rows_right[i]`` of ``right``.
+
+    ``left`` and ``right`` have the same number of columns; ``rows_left``, ``rows_right`` and ``out`` the same length.
+    """
     for i in range(len(out)):
         total = np.int64(0)
         for column in range(left.shape[1]):
@@ -49,9 +52,12 @@ def sum_of_products(
 def write_children_with_trips(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
     """Write the two areas and the trips of each child that has trips to three arrays.
 
-    ``divided_out`` receives the area on the side that is split, and ``whole_out`` the area on the other side, which is
-    that of the child's row in ``whole``. ``offsets`` and ``first_child`` are :attr:`Expansion.row_offsets` and
-    ``first_child``.
+    Args:
+        trips: trips of each child of an :class:`Expansion`; shape (children,).
+        offsets, first_child: its ``row_offsets`` and ``first_child``.
+        whole: area of each row on the side that is not split; shape (rows,).
+        divided_out, whole_out, trips_out: outputs, each of the length of the number of children with trips: the area on
+            the side that is split, the area on the other side, and the trips.
     """
     number = 0
     for row in range(len(offsets) - 1):
@@ -74,9 +80,14 @@ def find_runs_of_children(
 ) -> None:
     """Write the position of each parent's first child, then the number of children, to ``runs``.
 
-    Both are in tree order. If a child is below none of the parents, all later values are the position of this child.
-    ``parent_split`` and ``child_split`` are the areas on the side that the step splits, ``parent_other`` and
-    ``child_other`` those on the other side, and ``parent_area_of`` is the area above each area of the split side.
+    Parents and children are in tree order. If a child is below none of the parents, all later values are the position
+    of this child.
+
+    Args:
+        parent_split, parent_other: area of each parent on the side that the step splits, and on the other side.
+        parent_area_of: parent of each area of the split side, at the level of the children.
+        child_split, child_other: area of each child on the two sides.
+        runs: output, shape (parents + 1,).
     """
     child = 0
     for parent in range(len(parent_split)):
@@ -98,10 +109,16 @@ def find_child_positions(
     child_other: Numbers,
     positions: NDArray[np.int64],
 ) -> None:
-    """Write the position of each child among all children of rows to ``positions``.
+    """Write the position of each child among all children of an :class:`Expansion` to ``positions``.
 
-    Rows and children must be in tree order, and each child must belong to a row. The arrays of rows are those of an
-    :class:`Expansion`. For the areas, see :func:`find_runs_of_children`, with rows in place of parents.
+    Rows and children must be in tree order, and each child must belong to a row.
+
+    Args:
+        row_split, row_other: area of each row on the side that is split, before the split, and on the other side.
+        first_child, row_offsets: attributes of the expansion.
+        parent_area_of: parent of each area of the split side, at the level of the children.
+        child_split, child_other: area of each child on the two sides.
+        positions: output, shape (children,).
     """
     row = 0
     for child in range(len(child_split)):
@@ -139,7 +156,7 @@ def sort_distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def iterate_family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive parents that together have about ``CHILDREN_AT_ONCE`` children.
 
-    Parent p has the children ``offsets[p]:offsets[p + 1]``. A range is its first parent and the one after its last.
+    Parent p has the children ``offsets[p]:offsets[p + 1]``. A range is a pair: its first parent, and its last plus 1.
     """
     ends = np.searchsorted(offsets, np.arange(CHILDREN_AT_ONCE, offsets[-1], CHILDREN_AT_ONCE))
     return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
@@ -147,7 +164,10 @@ def iterate_family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int
 
 @kernel
 def find_rank_position(rank: NDArray[np.int64], start: int, wanted: int) -> int:
-    """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""
+    """Return the first position, from ``start`` on, with a rank of at least ``wanted``; the length if there is none.
+
+    ``rank`` must ascend. The search is exponential, so it is fast for a position near ``start``.
+    """
     low, high, step = start, start, 1
     while high < len(rank) and rank[high] < wanted:
         low = high + 1
@@ -201,7 +221,7 @@ class Nodes(Pairs):
 
     @classmethod
     def concatenate(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
-        """Return one set with the nodes of ``pieces``, consecutive sets of nodes of one level."""
+        """Return one set with the nodes of ``pieces``, which are consecutive sets of nodes of ``level``."""
         parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
         if not parts:
             none = np.empty(0, dtype=np.int32)
@@ -256,10 +276,7 @@ class Expansion:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """Return the children with these trips, shape (children,), as nodes.
-
-        Children with 0 trips are left out unless ``keep_all``.
-        """
+        """Return the children as nodes with ``trips``, shape (children,); only those with trips unless ``keep_all``."""
         if keep_all:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
@@ -338,10 +355,10 @@ class FlowTree:
         return self if self.found is None else self.with_found((), ())
 
     def with_found(self, origins: Iterable[str], destinations: Iterable[str]) -> FlowTree:
-        """Return the tree whose found areas are those of the codes ``origins`` and ``destinations``.
+        """Return the tree with the found areas of the codes ``origins`` and ``destinations``, instead of its own.
 
-        They replace the found areas that the tree has. If both sides have the same public areas, each side has the
-        found areas of both. A tree without found levels is returned unchanged.
+        If both sides have the same public areas, each side gets the found areas of both. A tree without found levels is
+        returned unchanged.
         """
         if self.found is None:
             return self
@@ -394,8 +411,9 @@ class FlowTree:
     @property
     def level_names(self) -> list[tuple[str, str]]:
         """Names of the origin level and the destination level of every level, root first."""
-        pairs = map(self.level_pair, range(self.depth + 1))
-        return [(self.origin.level_names[o], self.destination.level_names[d]) for o, d in pairs]
+        origin_names, destination_names = self.origin.level_names, self.destination.level_names
+        level_pairs = map(self.level_pair, range(self.depth + 1))
+        return [(origin_names[origin], destination_names[destination]) for origin, destination in level_pairs]
 
     def refines_origin(self, level: int) -> bool:
         """Return True if the step to a level refines the origin, False if it refines the destination alone."""
@@ -418,9 +436,11 @@ class FlowTree:
 
         The size of a node is the number of leaf pairs below it: the product of the numbers of zones in its two areas.
         """
-        zones_of_areas = [geography.count_zones_below(side_level) for geography, side_level in self._list_sides(level)]
-        (origin_zones, origin_areas), (destination_zones, destination_areas) = (
-            np.unique(zones, return_counts=True) for zones in zones_of_areas
+        (origin, origin_level), (destination, destination_level) = self._list_sides(level)
+        # The different numbers of zones of the areas of a side, each with the number of areas that have it.
+        origin_zones, origin_areas = np.unique(origin.count_zones_below(origin_level), return_counts=True)
+        destination_zones, destination_areas = np.unique(
+            destination.count_zones_below(destination_level), return_counts=True
         )
         products = np.multiply.outer(origin_zones.astype(np.int64), destination_zones.astype(np.int64)).ravel()
         nodes_of_product = np.multiply.outer(origin_areas, destination_areas).ravel()
@@ -467,7 +487,7 @@ class FlowTree:
     def compute_first_ranks(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the rank (position among all leaf pairs) of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)
-        sum_of_products(*self.compute_rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
+        write_scalar_products(*self.compute_rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
     def find_rank_range(self, nodes: Pairs) -> tuple[int, int]:
@@ -481,9 +501,9 @@ class FlowTree:
 
     def count_pairs_below(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the number of leaf pairs below each node; shape (nodes,)."""
-        (origin, o_level), (destination, d_level) = self._list_sides(nodes.level)
-        origins = origin.count_zones_below(o_level)[nodes.origin].astype(np.int64)
-        return origins * destination.count_zones_below(d_level)[nodes.destination]
+        (origin, origin_level), (destination, destination_level) = self._list_sides(nodes.level)
+        origin_zones = origin.count_zones_below(origin_level)[nodes.origin].astype(np.int64)
+        return origin_zones * destination.count_zones_below(destination_level)[nodes.destination]
 
     def find_leaf_pairs(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
@@ -513,7 +533,10 @@ class FlowTree:
         return len(self.list_area_pairs(origin_level, destination_level)[0])
 
     def list_area_pairs(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers]:
-        """Return the pairs of areas of two levels that can have trips, sorted by origin and then destination."""
+        """Return the pairs of areas of two levels that can have trips, sorted by origin and then destination.
+
+        The results are the numbers of the origin areas and those of the destination areas; shape (pairs,) each.
+        """
         width = self.destination.size(destination_level)
         if self.possible is None:
             pairs = np.arange(self.origin.size(origin_level) * width)
@@ -524,14 +547,14 @@ class FlowTree:
         return (pairs // width).astype(np.int32), (pairs % width).astype(np.int32)
 
     def list_public_nodes(self, level: int) -> Pairs:
-        """Return all nodes of a level, in tree order."""
+        """Return all public nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
             nodes, _ = self.list_children(nodes)
         return nodes
 
     def list_children(self, parents: Pairs) -> tuple[Pairs, NDArray[np.int64]]:
-        """Return all public children of nodes, in tree order, and where those of each node begin and end.
+        """Return all public children of nodes, in tree order, and ``offsets``, where those of each node begin and end.
 
         Parent ``p`` has the children ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         """
@@ -570,9 +593,11 @@ class FlowTree:
             )
 
     def _expand_to_possible(self, parents: Pairs) -> Iterator[Expansion]:
-        """Yield what :meth:`expand` does, if some pairs cannot have trips.
+        """Yield the pieces of :meth:`expand` for a tree in which some pairs cannot have trips.
 
-        A new row begins where the next child is not the next area, or the area on the other side or the parent changes.
+        The children of a node are those public nodes of the next level whose first rank lies in the node's range of
+        ranks. A new row begins where the next child is not the next area on the side that is split, or where the area
+        on the other side, or the parent, changes.
         """
         level = parents.level + 1
         nodes, first_ranks = self._list_possible_nodes(level)
@@ -612,13 +637,16 @@ class FlowTree:
         return self._list_possible_nodes(self.depth)[1]
 
     def are_possible(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether leaf pairs can have trips, given their ranks, if some cannot; shape (ranks,)."""
-        place = np.minimum(np.searchsorted(self.possible_ranks, ranks), len(self.possible_ranks) - 1)
-        found: NDArray[np.bool_] = self.possible_ranks[place] == ranks
-        return found
+        """Return whether leaf pairs can have trips, given their ranks; shape (ranks,).
+
+        Some pairs of the tree must be impossible: :attr:`possible` is not None.
+        """
+        position = np.minimum(np.searchsorted(self.possible_ranks, ranks), len(self.possible_ranks) - 1)
+        is_possible: NDArray[np.bool_] = self.possible_ranks[position] == ranks
+        return is_possible
 
     def _list_possible_nodes(self, level: int) -> tuple[Pairs, NDArray[np.int64]]:
-        """Return the public nodes of a level, in tree order, and their first ranks, if some pairs cannot have trips."""
+        """Return the public nodes of a level, in tree order, and their first ranks; :attr:`possible` is not None."""
         if level not in self._possible_nodes:
             if self.possible is not None and level == self.depth:
                 ranks = np.sort(self.compute_first_ranks(Pairs(level, self.possible.origin, self.possible.destination)))
@@ -644,10 +672,11 @@ class FlowTree:
         return rows, offsets, 1, self.destination.first_child[parents.level]
 
     def find_child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
-        """Return the positions of each parent's children in ``children``, which has nodes of the next level.
+        """Return where each parent's children begin and end in ``children``, which has nodes of the next level.
 
-        Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
-        + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
+        Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]``, where ``runs`` is the result
+        of shape (parents + 1,). If a child is below none of the parents, the last value is smaller than the number of
+        children.
         """
         if self.refines_both:  # two steps of the tree that refines one side at a time
             level_in_turn = 2 * children.level
@@ -698,32 +727,44 @@ class FlowTree:
     def sum_values(
         self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Return the sums of ``values`` of leaf nodes, shape (leaves, ...), between the areas of two levels.
+        """Return the sums of values of leaf nodes by pair of areas of two levels.
 
-        The result has the origins and the destinations of the pairs of areas that contain a leaf, sorted by origin and
-        then destination, shape (pairs,) each; and the sums, shape (pairs, ...).
+        Args:
+            leaves: leaf nodes.
+            values: values of each leaf; shape (leaves, ...).
+            origin_level, destination_level: level of the origin areas, and that of the destination areas.
+
+        Returns:
+            The origin areas and the destination areas of the pairs that contain a leaf, sorted by origin and then
+            destination, shape (pairs,) each; and the sums, shape (pairs, ...).
         """
         width = self.destination.size(destination_level)
-        pair = self.origin.ancestors(origin_level)[leaves.origin].astype(np.int64) * width
-        pair += self.destination.ancestors(destination_level)[leaves.destination]
-        order = np.argsort(pair, kind="stable")
-        pair = pair[order]
-        starts = np.flatnonzero(np.diff(pair, prepend=-1))
-        sums = np.add.reduceat(values[order], starts) if len(pair) else values
-        pair = pair[starts]
-        return (pair // width).astype(np.int32), (pair % width).astype(np.int32), sums
+        pair_of_leaf = self.origin.ancestors(origin_level)[leaves.origin].astype(np.int64) * width
+        pair_of_leaf += self.destination.ancestors(destination_level)[leaves.destination]
+        order = np.argsort(pair_of_leaf, kind="stable")
+        sorted_pairs = pair_of_leaf[order]
+        starts = np.flatnonzero(np.diff(sorted_pairs, prepend=-1))
+        sums = np.add.reduceat(values[order], starts) if len(sorted_pairs) else values
+        pairs = sorted_pairs[starts]
+        return (pairs // width).astype(np.int32), (pairs % width).astype(np.int32), sums
 
     def find_ancestors(self, cells: Pairs, level: int) -> Pairs:
-        """Return the nodes of a coarser level that contain the cells, each once. The cells must be in tree order."""
+        """Return the nodes of the coarser ``level`` that contain the cells, each once, in tree order.
+
+        The cells, nodes of a finer level, must be in tree order.
+        """
         (origins, origin_level), (destinations, destination_level) = self._list_sides(cells.level)
-        above = self.level_pair(level)
-        origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
-        destination = destinations.ancestors_at(destination_level, above[1])[cells.destination]
-        first = (np.diff(origin, prepend=-1) != 0) | (np.diff(destination, prepend=-1) != 0)
-        return Pairs(level, origin[first], destination[first])
+        origin_level_above, destination_level_above = self.level_pair(level)
+        origin = origins.ancestors_at(origin_level, origin_level_above)[cells.origin]
+        destination = destinations.ancestors_at(destination_level, destination_level_above)[cells.destination]
+        is_first = (np.diff(origin, prepend=-1) != 0) | (np.diff(destination, prepend=-1) != 0)
+        return Pairs(level, origin[is_first], destination[is_first])
 
     def _find_split_side(self, level: int) -> tuple[int, Geography, int]:
-        """Return the side (0 for origins) that the step to a level refines, its geography, and that one's level."""
+        """Return the side that the step to a level refines (0 for origins), its geography, and the geography's level.
+
+        If the step refines both sides, the side is 0.
+        """
         side = 0 if self.refines_origin(level) else 1
         return side, *self._list_sides(level)[side]
 
@@ -756,7 +797,7 @@ def equalise_depths(origin: Geography, destination: Geography) -> tuple[Geograph
 
 
 def compute_level_pair(level: int, order: str) -> tuple[int, int]:
-    """Return the origin level and the destination level at a level of a tree with an order and two sides."""
+    """Return the origin level and the destination level at a level of a tree with two sides and this tree order."""
     if order == "both":
         return level, level
     first, second = (level + 1) // 2, level // 2
@@ -764,7 +805,7 @@ def compute_level_pair(level: int, order: str) -> tuple[int, int]:
 
 
 def repeat_level_names(levels: Sequence[str], times: int) -> tuple[str, ...]:
-    """Return names of levels with those of ``times`` copies of the first level inserted below it."""
+    """Return the names of levels, with the names of ``times`` copies of the first level inserted after it."""
     return (levels[0], *(f"{levels[0]}_{copy}" for copy in range(2, times + 2)), *levels[1:])
 
 

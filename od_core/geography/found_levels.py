@@ -58,7 +58,11 @@ class FoundLevels:
 
     @classmethod
     def parse(cls, found: Found) -> FoundLevels:
-        """Return found levels, given the number of characters of each level by its name; None for the last level."""
+        """Return the found levels that a caller states. An object of this class is returned unchanged.
+
+        ``found`` has the number of characters of each level by its name, coarse to fine; None for the last level.
+        Raises OdError if it is not valid.
+        """
         if isinstance(found, FoundLevels):
             return found
         *inner, last = dict(found).values() or (0,)  # 0 is refused, as no level would be
@@ -71,11 +75,11 @@ class FoundLevels:
         return [[name, number] for name, number in zip(self.levels, (*self.characters, None), strict=True)]
 
     def extend_sides(self, origins: Geography, destinations: Geography | None) -> tuple[Geography, Geography]:
-        """Return the geographies of both sides with the found levels, whose areas are the remainders alone.
+        """Return the geographies of origins and destinations with the found levels, which have only remainders.
 
-        Found areas that a side already has are dropped. ``destinations`` is None if they are those of the origins. If
-        it is given and is the whole space, it stays so: then the tree is one hierarchy. Raises OdError as
-        :meth:`extend` does, or if one of two sides has no levels.
+        Found areas that a side already has are dropped. ``destinations`` is None if both sides have the same geography.
+        If it has no levels, it is returned unchanged, because the tree is then one hierarchy. Raises OdError as
+        :meth:`extend` does, or if only one of two sides has public levels.
         """
         has_two_sides = destinations is not None and bool(destinations.levels)
         sides = (origins, destinations) if destinations is not None and has_two_sides else (origins,)
@@ -88,26 +92,28 @@ class FoundLevels:
         return extended[0], extended[-1]  # the same one if there is one side
 
     def extend(self, public: Geography, codes: Iterable[str] = ()) -> Geography:
-        """Return a geography with the found levels: all remainders, and the areas of some codes.
+        """Return a geography with the found levels below the public ones: all remainders, and the areas of some codes.
 
         Args:
             public: the public levels; it may be the whole space alone.
-            codes: codes of zones, or of areas of other found levels, also with the end of remainders. Codes that break
-                the rule are left out. Whether a code has a zone in the result depends on this code alone.
+            codes: codes of zones, or of areas of other found levels; a code that ends with ``REMAINDER`` stands for the
+                code before it. Codes that break the rule are left out. Whether a code has a zone in the result depends
+                on this code alone.
 
         Raises:
-            OdError: codes of the last public level have different lengths, or one ends as those of remainders do.
+            OdError: codes of the last public level have different lengths, one ends with ``REMAINDER``, or they are
+                not shorter than those of the first found level.
         """
         above = self._list_public_paths(public)
-        length = max(map(len, above))  # of every code of the last public level
-        if self.characters and self.characters[0] <= length:
+        public_length = max(map(len, above))  # of every code of the last public level
+        if self.characters and self.characters[0] <= public_length:
             raise _make_error("the codes of the first found level must be longer than those of the level above it")
         areas: dict[Path, None] = dict.fromkeys(above.values())
         for stated in codes:
             code = stated.removesuffix(REMAINDER)
             found = [code[:number] for number in self.characters if number < len(code)] + [code]  # coarse to fine
-            if code[:length] in above and len(code) > length and all(map(is_found_code, found)):
-                public_path = above[code[:length]]
+            if code[:public_length] in above and len(code) > public_length and all(map(is_found_code, found)):
+                public_path = above[code[:public_length]]
                 for depth in range(1, len(found) + 1):
                     areas[(*public_path, *found[:depth])] = None
         if public.unknown is not None and public.levels:
@@ -124,7 +130,7 @@ class FoundLevels:
         return Geography(levels, *build_area_tree(list(zip(*zones, strict=True))), unknown)
 
     def _are_in(self, geography: Geography) -> bool:
-        """Return whether a geography is a result of :meth:`extend`, with these found levels and remainders."""
+        """Return whether a geography has these found levels, as a result of :meth:`extend` does."""
         has_levels = geography.levels[-len(self.levels) :] == self.levels
         return has_levels and any(code.endswith(REMAINDER) for code in geography.zones)
 
@@ -140,7 +146,8 @@ class FoundLevels:
     def _list_public_paths(self, public: Geography) -> dict[str, Path]:
         """Return the path of each area of the last public level by its code, except the area for unknown places.
 
-        The whole space alone has the code "" and an empty path.
+        The whole space alone has the code "" and an empty path. Raises OdError if the codes have different lengths, or
+        one ends with ``REMAINDER``.
         """
         if not public.levels:
             return {"": ()}
@@ -154,7 +161,7 @@ class FoundLevels:
 
 
 def _list_paths(public: Geography) -> list[Path]:
-    """Return the paths of the areas of the last level of a geography; an empty list for the whole space alone."""
+    """Return the path of each area of the last level, in tree order; an empty list for the whole space alone."""
     ancestors = [public.ancestors(level) for level in range(1, public.depth + 1)]
     columns = [[codes[area] for area in areas] for codes, areas in zip(public.codes[1:], ancestors, strict=True)]
     return list(zip(*columns, strict=True))
@@ -170,7 +177,7 @@ def name_remainder(code: str) -> str:
 
 
 def is_found_code(code: str) -> bool:
-    """Return whether a code may be that of a found area, which depends on the code alone."""
+    """Return whether a code may be that of a found area, judging by the code alone."""
     if REMAINDER in code or len(code) > MAX_CODE_LENGTH:
         return False
     try:
@@ -181,4 +188,5 @@ def is_found_code(code: str) -> bool:
 
 
 def _make_error(message: str) -> OdError:
+    """Return the OdError for found levels that are not valid."""
     return OdError("OD-FOUND-LEVELS", message, next_step="correct `found`, or the codes of the public areas")

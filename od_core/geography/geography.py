@@ -65,7 +65,7 @@ from od_core.notebook import Shown
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 pyogrio: Any = lazy_loader.load("pyogrio")
 
-_LOADING = Lock()
+_LOADING_LOCK = Lock()
 
 Array = TypeVar("Array", bound=NDArray[np.generic])
 Boundaries = tuple[bytes | None, ...]
@@ -81,7 +81,8 @@ _WGS84 = re.compile(
 )
 """WGS 84, without or with heights, by its code or in WKT as GDAL writes it."""
 _POLYGON, _MULTIPOLYGON = 3, 6
-_HALF_AROUND, _POLE = 180, 90
+"""Shapely's numbers of these types of geometries."""
+_HALF_TURN, _POLE_LATITUDE = 180, 90  # degrees
 
 
 def name_boundary_column(levels: Sequence[str], level: str) -> str:
@@ -131,7 +132,11 @@ def read_outline(path: Path) -> Any:
 
 
 def _read_shapes(path: Path, column: str | None) -> tuple[Sequence[object], Sequence[bytes | None]]:
-    """Return the codes in a property and the shapes in a file; no codes without a property."""
+    """Return the codes and the shapes (WKB) in a file of boundaries, in the same order; None for a missing shape.
+
+    ``column`` is the property with the codes; None if there are no codes. Raises OdError if the file cannot be read, is
+    not in WGS 84, or lacks the property.
+    """
     require("boundaries")
     fault = find_file_fault(path)
     if fault is not None:
@@ -152,19 +157,23 @@ def _refuse_uncut_at_date_line(boundaries: Sequence[bytes]) -> None:
     rings = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
     points, ring_of_point = shapely.get_coordinates(rings, return_index=True)
     longitude, latitude = points[:, 0], points[:, 1]
-    is_in_same_ring = ring_of_point[1:] == ring_of_point[:-1]  # each point with the one before it, as below
-    is_far = abs(np.diff(longitude)) > _HALF_AROUND
-    is_along_pole = (abs(latitude[1:]) == _POLE) & (latitude[1:] == latitude[:-1])
+    # Each of the three compares a point with the one before it.
+    is_in_same_ring = ring_of_point[1:] == ring_of_point[:-1]
+    is_far = abs(np.diff(longitude)) > _HALF_TURN
+    is_along_pole = (abs(latitude[1:]) == _POLE_LATITUDE) & (latitude[1:] == latitude[:-1])
     if (is_in_same_ring & is_far & ~is_along_pole).any():
         raise _make_boundaries_error("a boundary crosses the date line and is not cut there")
 
 
-_Read = tuple[str | None, Sequence[object], Sequence[bytes | None]]
+_SystemCodesShapes = tuple[str | None, Sequence[object], Sequence[bytes | None]]
 """Coordinate system of a file of boundaries, such as ``EPSG:4326``; codes; and shapes as WKB."""
 
 
-def _read_layer(path: Path, column: str | None) -> _Read:
-    """Read a file of boundaries with GDAL."""
+def _read_layer(path: Path, column: str | None) -> _SystemCodesShapes:
+    """Read a file of boundaries with GDAL, and the codes in the property ``column``, unless it is None.
+
+    Raises OdError if the file cannot be read or lacks the property.
+    """
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Measured", UserWarning)  # the measures are dropped
@@ -180,8 +189,8 @@ def _read_layer(path: Path, column: str | None) -> _Read:
     return facts["crs"], codes[0] if columns else (), shapes
 
 
-def _read_geoparquet(path: Path, column: str | None) -> _Read:
-    """Read a file of boundaries in GeoParquet 1.1."""
+def _read_geoparquet(path: Path, column: str | None) -> _SystemCodesShapes:
+    """Read a file of boundaries in GeoParquet 1.1, as :func:`_read_layer` reads others."""
     try:
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"geo"])
@@ -235,7 +244,11 @@ def add_boundary_column(
 
 
 def _parse_area_boundaries(areas: Sequence[str], codes: Sequence[str], column: pd.Series) -> Boundaries:
-    """Return the boundary of each of ``areas`` from a column of a zone list; ``codes`` has the area of each row."""
+    """Return the boundary of each of ``areas``, codes of one level, from a column of a zone list; None without one.
+
+    ``codes`` has the area of each row, and ``column`` a boundary in hexadecimal digits in some rows of an area. Raises
+    OdError if an area has two boundaries, or a boundary is not valid.
+    """
     stated = [(area, text) for area, text in zip(codes, column, strict=True) if isinstance(text, str) and text]
     if find_first_conflict(stated) is not None:
         raise _make_boundaries_error("an area has two boundaries")
@@ -247,14 +260,14 @@ def _parse_area_boundaries(areas: Sequence[str], codes: Sequence[str], column: p
 
 
 def compute_extent(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
-    """Return the west, south, east and north ends of boundaries, in degrees. Raises OdError without their extra."""
+    """Return the west, south, east and north ends of boundaries (WKB), in degrees. Raises OdError without Shapely."""
     require("boundaries")
     west, south, east, north = map(float, shapely.total_bounds(shapely.from_wkb(boundaries)))
     return west, south, east, north
 
 
 def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return boundaries, by the codes of their areas, without heights and coordinate systems of their own.
+    """Return boundaries as little-endian WKB, by the codes of their areas, without heights and coordinate systems.
 
     Raises OdError if a boundary is not a polygon, has no inside, or is not in degrees.
     """
@@ -296,11 +309,11 @@ def find_points_within(boundaries: Boundaries, preferred: Degrees | None = None)
 
 
 def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
-    """Return the boundaries of the areas of levels 1 to the depth as Shapely geometries; None for an area without one.
+    """Return the boundaries of the areas of each level from 1 to the depth, as arrays of Shapely geometries.
 
-    An area whose boundary is not given has the union of the boundaries of the areas within it. These areas are of the
-    next level below with given boundaries, or else the zones. Faulty polygons, such as those that cross themselves, are
-    repaired. The geography must have boundaries.
+    An area whose boundary is not given has the union of the boundaries of the areas within it; None if these have none.
+    They are the areas of the next finer level with given boundaries, or else the zones. Faulty polygons, such as those
+    that cross themselves, are repaired.
     """
     shapes_below = make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
     level_below = geography.depth  # the level of these shapes: the last one with given boundaries
@@ -329,7 +342,7 @@ def simplify_shapes(shapes: NDArray[np.object_], tolerance: float) -> NDArray[np
 
     If the shapes do not overlap and share their borders exactly, they still do.
     """
-    with_shape = np.flatnonzero([shape is not None for shape in shapes])
+    with_shape = np.flatnonzero([shape is not None for shape in shapes])  # positions
     simplified = shapes.copy()
     if shapely.coverage_is_valid(shapes[with_shape]):
         simplified[with_shape] = shapely.coverage_simplify(shapes[with_shape], tolerance)
@@ -339,33 +352,38 @@ def simplify_shapes(shapes: NDArray[np.object_], tolerance: float) -> NDArray[np
 
 
 def compute_square_degrees(shapes: NDArray[np.object_]) -> float:
-    """Return the area of all shapes together, in square degrees."""
+    """Return the sum of the areas of Shapely geometries, in square degrees."""
     return float(np.nansum(shapely.area(shapes)))
 
 
 def list_rings(shape: object) -> list[NDArray[np.float64]]:
-    """Return longitude and latitude of the rings of a shape, outer ones and holes; shape (points, 2) each."""
+    """Return longitude and latitude of each ring of a Shapely geometry, outer rings and holes; shape (points, 2) each.
+
+    The last point of a ring, which repeats the first, is left out.
+    """
     return [shapely.get_coordinates(ring)[:-1] for ring in shapely.get_rings(shapely.get_parts(shape))]
 
 
 def make_valid_shapes(boundaries: Sequence[bytes | None]) -> NDArray[np.object_]:
-    """Return boundaries as valid Shapely geometries that consist of polygons."""
-    with _LOADING:  # in Python 3.11.7, threads that load a module at once may see a part of it
+    """Return boundaries (WKB) as valid Shapely geometries that consist of polygons; None for None."""
+    with _LOADING_LOCK:  # in Python 3.11.7, threads that load a module at once may see a part of it
         require("boundaries")
-        read = shapely.from_wkb
-    shapes: NDArray[np.object_] = read(np.array([*boundaries], dtype=object))
-    faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
-    shapes[faulty] = shapely.make_valid(shapes[faulty], method="structure", keep_collapsed=False)
+        parse = shapely.from_wkb
+    shapes: NDArray[np.object_] = parse(np.array([*boundaries], dtype=object))
+    is_faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
+    shapes[is_faulty] = shapely.make_valid(shapes[is_faulty], method="structure", keep_collapsed=False)
     return shapes
 
 
 def _make_boundaries_error(
     message: str, detail: str | None = None, *, code: str = "OD-GEOGRAPHY-BOUNDARIES"
 ) -> OdError:
+    """Return the OdError for a faulty file of boundaries; ``detail`` is confidential."""
     return OdError(code, message, next_step="correct the file of boundaries", confidential_detail=detail)
 
 
 Numbers = NDArray[np.int32]
+"""Numbers of areas of one level, or other whole numbers; one-dimensional, unless another shape is stated."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -450,14 +468,14 @@ class Geography(Shown):
                 raise _make_shape_error(f"areas of level {name!r} are not in tree order")
 
     def _set_coordinates(self) -> None:
-        """Set checked coordinates, or None if no zone has any."""
+        """Check the coordinates, and set them to None if no zone has any. Raises OdError if they are not valid."""
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
             coordinates = _freeze_array(np.asarray(self.coordinates, dtype=np.float64))
             object.__setattr__(self, "coordinates", None if np.isnan(coordinates).all() else coordinates)
 
     def _set_names(self) -> None:
-        """Set checked names, or None if no area has any."""
+        """Check the names, and set them to None if no area has any. Raises OdError if they are not valid."""
         if self.names is None:
             return
         if [len(level) for level in self.names] != [len(level) for level in self.codes]:
@@ -469,7 +487,10 @@ class Geography(Shown):
             object.__setattr__(self, "names", None)
 
     def _set_boundaries(self) -> None:
-        """Set checked boundaries of zones and of coarser levels; without any, None and no entry."""
+        """Check the shapes of all boundaries, and drop those of levels in which no area has a boundary.
+
+        Raises OdError if they do not have one entry for each area, or a level has the name of a column of boundaries.
+        """
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
             raise _make_shape_error("the boundaries do not have exactly one entry for each zone")
         for name, shapes in self.level_boundaries.items():
@@ -647,7 +668,7 @@ class Geography(Shown):
 
     @cached_property
     def _ancestors(self) -> tuple[Numbers, ...]:
-        """What :meth:`ancestors` returns for each level."""
+        """Result of :meth:`ancestors` for each level."""
         ancestors: list[Numbers] = []
         for zones_below in self._zones_below:
             areas = np.arange(len(zones_below), dtype=np.int32)
@@ -664,7 +685,7 @@ class Geography(Shown):
 
     @cached_property
     def _zones_below(self) -> tuple[Numbers, ...]:
-        """What :meth:`count_zones_below` returns for each level."""
+        """Number of zones below each area: for each level, an array with an entry for each area."""
         return tuple(_freeze_array(np.diff(first)) for first in self.first_zone)
 
     def count_earlier_zones(self, level: int) -> Numbers:
@@ -685,8 +706,8 @@ class Geography(Shown):
         if isinstance(codes, str):
             message = f"{codes[:60]!r} is a single text, not a list of areas"
             raise OdError("OD-AREA-LIST", message, next_step="give a list of codes")
-        number_of = {code: number for number, code in enumerate(self.codes[level])}
-        numbers = [number_of.get(code, -1) if isinstance(code, str) else -1 for code in codes]
+        number_of_code = {code: number for number, code in enumerate(self.codes[level])}
+        numbers = [number_of_code.get(code, -1) if isinstance(code, str) else -1 for code in codes]
         if -1 in numbers:
             name = self.level_names[level]
             missing = str(list(codes)[numbers.index(-1)])
@@ -696,15 +717,12 @@ class Geography(Shown):
         return np.isin(self.ancestors(level), numbers)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
-        """Return the codes of the areas with the given numbers in a level; shape of ``areas``."""
+        """Return the codes of the areas of a level with these numbers, as text; shape (areas,)."""
         return pd.Series(self.code_arrays[level].take(pa.array(areas)), dtype=TEXT)
 
     @cached_property
     def labels(self) -> tuple[tuple[str, ...], ...]:
-        """A distinct text for each area of each level.
-
-        See :func:`make_area_labels`. Without names, these are the codes.
-        """
+        """A distinct text for each area of each level (:func:`make_area_labels`); without names, its code."""
         if self.names is None:
             return self.codes
         return tuple(make_area_labels(codes, names) for codes, names in zip(self.codes, self.names, strict=True))
@@ -715,13 +733,16 @@ class Geography(Shown):
         return tuple(pa.array(codes, pa.large_string()) for codes in self.codes)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the zone list from which :meth:`from_frame` makes this geography, with names and boundaries, too."""
+        """Return the zone list from which :meth:`from_frame` makes this geography, one row per zone in tree order.
+
+        It has a column for each level, and columns of names, boundaries and coordinates, as far as there are any.
+        """
         zones = self._list_paths()
         if self.names is not None:
             for level, (name, names) in enumerate(zip(self.levels, self.names[1:], strict=True), start=1):
                 zones[name_column_of_names(name)] = np.array(names, object)[self.ancestors(level)]
         for name, boundaries in self.given_boundaries.items():
-            first_zone = self.first_zone[self.find_level_number(name)][:-1]  # of each area, whose row has its boundary
+            first_zone = self.first_zone[self.find_level_number(name)][:-1]  # the row with the boundary of each area
             texts = np.full(len(zones), "", dtype=object)
             texts[first_zone] = [(boundary or b"").hex() for boundary in boundaries]
             zones[name_boundary_column(self.levels, name)] = texts
@@ -775,13 +796,17 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
     )
 
 
-def find_finest_level(geography: Geography, most: int) -> int:
-    """Return the number of the finest level with at most ``most`` areas; 1 if every level below the space has more."""
-    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+def find_finest_level(geography: Geography, max_areas: int) -> int:
+    """Return the number of the finest level with at most ``max_areas`` areas; 1 if every level has more.
+
+    A geography without levels has only level 0.
+    """
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= max_areas]
     return max(fitting, default=min(1, geography.depth))
 
 
 def _make_shape_error(message: str, detail: str | None = None) -> OdError:
+    """Return the OdError for levels, codes, parents or boundaries that do not fit together."""
     return make_geography_error("OD-GEOGRAPHY-SHAPE", message, detail)
 
 

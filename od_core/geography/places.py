@@ -19,14 +19,15 @@ from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 
 Reals = NDArray[np.float64]
+"""Places as unit vectors, shape (places, 3); or distances, shape (pairs,)."""
 
-_RADIUS = 6_371_008.8
+_EARTH_RADIUS_METRES = 6_371_008.8
 """Mean radius of the Earth in metres [moritz2000geodetic]."""
 
-_BLOCK = 1 << 22
+_PAIRS_PER_BLOCK = 1 << 22
 """Largest number of pairs of places that are compared at a time."""
 
-_SAME = 1 - 1e-14
+_SAME_PLACE_COSINE = 1 - 1e-14
 """Cosine of an angle above which two places are one: that of less than a metre."""
 
 
@@ -56,7 +57,7 @@ def compute_unit_vectors(degrees: Reals) -> Reals:
 
 
 def to_degrees(places: Reals) -> Reals:
-    """Return the latitudes and longitudes of places in degrees; shape (places, 2)."""
+    """Return the latitudes and longitudes of places in degrees, shape (places, 2), given their unit vectors."""
     x, y, z = places.T
     degrees: Reals = np.degrees(np.column_stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)]))
     return degrees
@@ -65,33 +66,39 @@ def to_degrees(places: Reals) -> Reals:
 def compute_kilometres(origins: Reals, destinations: Reals, origin: Numbers, destination: Numbers) -> Reals:
     """Return the great-circle distances of pairs of areas, in kilometres with three decimal places; shape (pairs,).
 
-    A distance is NaN where a place is unknown, and 0 from an area to itself. ``origins`` and ``destinations`` are the
-    places of all areas of each side; shape (areas, 3) each.
+    A distance is NaN where a place is unknown, and 0 from an area to itself.
+
+    Args:
+        origins, destinations: places of all areas of each side, as unit vectors or NaN; shape (areas, 3) each.
+        origin, destination: numbers of the two areas of each pair; shape (pairs,) each.
     """
     distances = np.empty(len(origin))
     _compute_arcs(origins, destinations, origin, destination, distances)
-    return np.round(distances * _RADIUS) / 1000
+    return np.round(distances * _EARTH_RADIUS_METRES) / 1000
 
 
 @kernel
 def _compute_arcs(origins: Reals, destinations: Reals, origin: Numbers, destination: Numbers, arcs: Reals) -> None:
-    """Write the angle between the places of each pair, in radians, into ``arcs``."""
-    for k in range(len(origin)):
-        square = 0.0
+    """Write the angle between the places of each pair, in radians, into ``arcs``, shape (pairs,).
+
+    The other arguments are those of :func:`compute_kilometres`.
+    """
+    for pair in range(len(origin)):
+        squared_chord = 0.0
         for axis in range(3):
-            step = origins[origin[k], axis] - destinations[destination[k], axis]
-            square += step * step
-        arcs[k] = _compute_arc(square)
+            difference = origins[origin[pair], axis] - destinations[destination[pair], axis]
+            squared_chord += difference * difference
+        arcs[pair] = _compute_arc(squared_chord)
 
 
 @kernel
-def _compute_arc(square: float) -> float:
-    """Return the angle, in radians, between two places whose chord has this square; NaN if the square is NaN."""
-    return np.nan if np.isnan(square) else 2 * np.arcsin(min(1.0, np.sqrt(square) / 2))
+def _compute_arc(squared_chord: float) -> float:
+    """Return the angle, in radians, between two places on the unit sphere, given their squared chord; NaN for NaN."""
+    return np.nan if np.isnan(squared_chord) else 2 * np.arcsin(min(1.0, np.sqrt(squared_chord) / 2))
 
 
 def compute_least_squared_chord(distance: float) -> float:
-    """Return the smallest square of a chord between places that are at least ``distance`` kilometres apart.
+    """Return the smallest squared chord of places on the unit sphere that are at least ``distance`` kilometres apart.
 
     The result is exact: :func:`compute_kilometres` returns a smaller distance for every smaller square. So other
     programs can compare distances without trigonometric functions, whose last digits differ from machine to machine.
@@ -104,7 +111,7 @@ def compute_least_squared_chord(distance: float) -> float:
     while low < high:
         middle = (low + high) // 2
         square = np.int64(middle).view(np.float64)
-        if np.round(_compute_arc(square) * _RADIUS) / 1000 >= distance:
+        if np.round(_compute_arc(square) * _EARTH_RADIUS_METRES) / 1000 >= distance:
             high = middle
         else:
             low = middle + 1
@@ -119,19 +126,18 @@ def compute_nearest_and_farthest(origins: Reals, destinations: Reals) -> tuple[f
     """
     starts = origins[~np.isnan(origins[:, 0])]
     ends = destinations[~np.isnan(destinations[:, 0])]
-    rows_at_a_time = max(1, _BLOCK // max(1, len(ends)))
+    rows_at_a_time = max(1, _PAIRS_PER_BLOCK // max(1, len(ends)))
     angles_to_nearest, largest_angle = [np.empty(0)], 0.0
     for row in range(0, len(starts), rows_at_a_time):
         cosines = starts[row : row + rows_at_a_time] @ ends.T
         largest_angle = max(largest_angle, float(np.arccos(np.clip(cosines.min(initial=1.0), -1, 1))))
-        cosine_to_nearest = np.where(cosines < _SAME, cosines, -2.0).max(
-            axis=1, initial=-2.0
-        )  # -2: there is no other place
+        cosines_to_others = np.where(cosines < _SAME_PLACE_COSINE, cosines, -2.0)  # -2: no other place
+        cosine_to_nearest = cosines_to_others.max(axis=1, initial=-2.0)
         has_other_place = cosine_to_nearest >= -1
         angles_to_nearest.append(np.arccos(cosine_to_nearest[has_other_place]))
     all_angles = np.concatenate(angles_to_nearest)
     median_angle = float(np.median(all_angles)) if len(all_angles) else 0.0
-    return round(median_angle * _RADIUS) / 1000, round(largest_angle * _RADIUS) / 1000
+    return round(median_angle * _EARTH_RADIUS_METRES) / 1000, round(largest_angle * _EARTH_RADIUS_METRES) / 1000
 
 
 def has_distances(tree: FlowTree) -> bool:
@@ -143,6 +149,11 @@ def compute_level_distances(tree: FlowTree, levels: tuple[int, int], origin: Num
     """Return the distances of pairs of areas of two levels, in kilometres, or NaN if unknown; shape (pairs,).
 
     The place of an area is the mean place of its zones with coordinates. The whole space has no distances.
+
+    Args:
+        tree: the flow tree.
+        levels: level of the origin areas, and that of the destination areas.
+        origin, destination: numbers of the two areas of each pair; shape (pairs,) each.
     """
     origin_level, destination_level = levels
     if 0 in levels:
@@ -184,8 +195,8 @@ class ZoneDistances:
     def edges(self) -> list[float]:
         """Ends of bands of distance that suit the zones, in kilometres.
 
-        The ends are the numbers of the series 0.1, 0.2, 0.5, 1, 2, 5, ... from the median distance between neighbouring
-        zones to below the largest distance. They depend on the places of the zones alone, not on trips.
+        The ends are the numbers of the series 0.1, 0.2, 0.5, 1, 2, 5, ..., 50,000 from :attr:`nearest` to below
+        :attr:`farthest`. They depend on the places of the zones alone, not on trips.
         """
         series = [digit * 10.0**power for power in range(-1, 5) for digit in (1, 2, 5)]
         return [edge for edge in series if self.nearest <= edge < self.farthest]

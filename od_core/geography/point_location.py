@@ -24,13 +24,13 @@ shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 OUTSIDE = "(outside)"
 """Code of a point that lies in no zone, which is no zone's code and thus that of an unlisted zone."""
 
-LARGEST_OVERLAP = 0.001
+MAX_OVERLAP = 0.001
 """Largest part of a zone that another zone may overlap: borders that were drawn twice differ by so little."""
 
 _DATE_LINE = 180.0
-_ROUNDING = 1e-12
+_MIN_GAP_AREA = 1e-12
 """Largest number of square degrees, a hundredth of a square metre, of a gap between equal borders that were rounded."""
-_NEAR = 1e-9
+_NEARBY_DEGREES = 1e-9
 """Distance in degrees, a tenth of a millimetre, of what lies beside each other."""
 
 
@@ -39,8 +39,8 @@ class Gaps:
     """The gaps that zones enclose: a lake or an area that is not listed, or a sliver where a border was drawn twice.
 
     Attributes:
-        number: how many there are.
-        slivers: how many of them are at most :data:`LARGEST_OVERLAP` of each zone beside them.
+        number: number of gaps.
+        slivers: number of gaps whose area is at most :data:`MAX_OVERLAP` of that of each zone beside them.
         share: their square degrees as a share of those of the zones.
         beside_largest: codes of the zones beside the largest gap.
     """
@@ -63,7 +63,7 @@ class PointLocator:
 
     Raises:
         OdError: no zone has a boundary, a zone has the code :data:`OUTSIDE`, or two zones overlap by more than
-            :data:`LARGEST_OVERLAP` of the smaller one; the extra ``boundaries`` is not installed.
+            :data:`MAX_OVERLAP` of the smaller one; the extra ``boundaries`` is not installed.
     """
 
     def __init__(self, codes: tuple[str, ...], boundaries: Boundaries) -> None:
@@ -109,45 +109,47 @@ class PointLocator:
         return found
 
     def find_gaps(self) -> Gaps:
-        """Return the gaps that the zones enclose. No point in one lies in a zone."""
+        """Return how many gaps the zones enclose, and how large they are. A point in a gap lies in no zone."""
         whole = shapely.union_all(self._shapes)
         without_holes = shapely.union_all(shapely.polygons(shapely.get_exterior_ring(shapely.get_parts(whole))))
         gaps = shapely.get_parts(shapely.difference(without_holes, whole))
         area = shapely.area(gaps)
-        gaps, area = gaps[area > _ROUNDING], area[area > _ROUNDING]
+        gaps, area = gaps[area > _MIN_GAP_AREA], area[area > _MIN_GAP_AREA]
         if not len(gaps):
             return Gaps(0, 0, 0.0, ())
-        gap, zone = self._tree.query(gaps, predicate="dwithin", distance=_NEAR)
-        least_zone = np.full(len(gaps), np.inf)
+        gap, zone = self._tree.query(gaps, predicate="dwithin", distance=_NEARBY_DEGREES)  # each pair side by side
+        least_zone = np.full(len(gaps), np.inf)  # area of the smallest zone beside each gap
         np.minimum.at(least_zone, gap, shapely.area(self._shapes[zone]))
         return Gaps(
             len(gaps),
-            int(np.count_nonzero(area <= LARGEST_OVERLAP * least_zone)),
+            int(np.count_nonzero(area <= MAX_OVERLAP * least_zone)),
             float(area.sum() / shapely.area(whole)),
             tuple(sorted(self._codes[zone[gap == np.argmax(area)]])),
         )
 
     def _find_lowest_zone(self, longitude: NDArray[np.float64], latitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the number of the zone of each point, in the order of codes; the number of zones in no zone."""
+        """Return the position of the first zone, in the order of codes, that contains each point; shape (points,).
+
+        It is the number of all zones with boundaries for a point in no zone.
+        """
         zone = np.full(len(longitude), len(self._shapes))
         placed = np.flatnonzero(np.isfinite(longitude) & np.isfinite(latitude))
         with self._lock:
             point, candidate = self._tree.query(shapely.points(longitude[placed], latitude[placed]))
-            by_candidate = np.argsort(
-                candidate, kind="stable"
-            )  # which reads each shape once, and is three times as fast
+            # In this order, each shape is read once, which is three times as fast.
+            by_candidate = np.argsort(candidate, kind="stable")
             point, candidate = placed[point[by_candidate]], candidate[by_candidate]
             is_in = shapely.intersects_xy(self._shapes[candidate], longitude[point], latitude[point])
         np.minimum.at(zone, point[is_in], candidate[is_in])
         return zone
 
     def _refuse_overlaps(self) -> None:
-        """Raise OdError if two zones overlap by more than the width of borders that were drawn twice."""
+        """Raise OdError if two zones overlap by more than :data:`MAX_OVERLAP` of the smaller one."""
         one, other = self._tree.query(self._shapes, predicate="intersects")
-        one, other = one[one < other], other[one < other]
+        one, other = one[one < other], other[one < other]  # each pair of zones once
         area = shapely.area(self._shapes)
         shared = shapely.area(shapely.intersection(self._shapes[one], self._shapes[other]))
-        is_overlap = shared > LARGEST_OVERLAP * np.minimum(area[one], area[other])
+        is_overlap = shared > MAX_OVERLAP * np.minimum(area[one], area[other])
         if is_overlap.any():
             first = int(np.argmax(is_overlap))
             codes = f"{self._codes[one[first]]!r} and {self._codes[other[first]]!r}"
@@ -162,4 +164,5 @@ def make_locator(geography: Geography) -> PointLocator | CellLocator:
 
 
 def _make_location_error(message: str) -> OdError:
+    """Return the OdError for boundaries in which points cannot be found."""
     return OdError("OD-GEOGRAPHY-BOUNDARIES", message, next_step="correct the file of boundaries")

@@ -17,10 +17,10 @@ from od_core.geography.flow_tree import sort_distinct
 from od_core.geography.geography import Geography, Numbers
 from od_core.geography.places import compute_kilometres, compute_mean_places
 
-MOST_PAIRS = 1 << 26
+MAX_PAIRS = 1 << 26
 """Largest number of possible pairs, which are in memory: 67,108,864."""
 
-_ROWS = 1 << 22
+_PAIRS_PER_PIECE = 1 << 22
 """Number of pairs of zones that a rule examines at once."""
 
 
@@ -32,7 +32,7 @@ class PossiblePairs:
         origin, destination: zone numbers of each pair, in order of both; shape (pairs,).
 
     Raises:
-        OdError: if there is no pair, or there are more than ``MOST_PAIRS``.
+        OdError: if there is no pair, or there are more than ``MAX_PAIRS``.
 
     Examples:
         >>> elsewhere = PossiblePairs.from_rule(geography, geography, within_zone=False)
@@ -46,8 +46,8 @@ class PossiblePairs:
     destination: Numbers
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.origin) <= MOST_PAIRS:
-            raise _make_error(f"{len(self.origin):,} pairs of zones can have trips, not 1 to {MOST_PAIRS:,}")
+        if not 0 < len(self.origin) <= MAX_PAIRS:
+            raise _make_error(f"{len(self.origin):,} pairs of zones can have trips, not 1 to {MAX_PAIRS:,}")
 
     def __len__(self) -> int:
         return len(self.origin)
@@ -61,14 +61,14 @@ class PossiblePairs:
         """
         first_origin, origin_zones = _find_zones(pairs, "origin", origins)
         first_destination, destination_zones = _find_zones(pairs, "destination", destinations)
-        size = origin_zones * destination_zones  # number of pairs of zones of each pair of areas
-        if size.sum() > MOST_PAIRS:
-            raise _make_error(f"{size.sum():,} pairs of zones can have trips, more than {MOST_PAIRS:,}")
-        end = np.cumsum(size)
-        number = np.arange(size.sum()) - np.repeat(end - size, size)  # within the pair of areas
-        width = np.repeat(destination_zones, size)
-        origin = np.repeat(first_origin, size) + number // width
-        destination = np.repeat(first_destination, size) + number % width
+        sizes = origin_zones * destination_zones  # number of pairs of zones of each pair of areas
+        if sizes.sum() > MAX_PAIRS:
+            raise _make_error(f"{sizes.sum():,} pairs of zones can have trips, more than {MAX_PAIRS:,}")
+        # The pairs of zones of a pair of areas are numbered from 0, row by row: a row has all of its destinations.
+        number = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        row_length = np.repeat(destination_zones, sizes)
+        origin = np.repeat(first_origin, sizes) + number // row_length
+        destination = np.repeat(first_destination, sizes) + number % row_length
         return cls.from_numbers(origin, destination, len(destinations.zones))
 
     @classmethod
@@ -80,9 +80,10 @@ class PossiblePairs:
         within_zone: bool = True,
         distance_km: tuple[float, float] | None = None,
     ) -> PossiblePairs:
-        """Return all pairs of zones but those that a rule excludes.
+        """Return all pairs of zones except those that a rule excludes.
 
         Args:
+            origins, destinations: geographies of the two sides.
             within_zone: False excludes pairs of a zone with itself.
             distance_km: the least and the largest distance of a pair, in kilometres. Pairs of a zone with itself, and
                 of zones without coordinates, have none, and stay.
@@ -100,7 +101,7 @@ class PossiblePairs:
         )
         same_zone = find_positions(pd.Series(origins.zones), destinations.zones)  # of each origin; -1 if there is none
         every_destination = np.arange(len(destinations.zones), dtype=np.int32)
-        rows = max(1, _ROWS // len(every_destination))
+        rows = max(1, _PAIRS_PER_PIECE // len(every_destination))
         possible_origins: list[Numbers] = []
         possible_destinations: list[Numbers] = []
         for first in range(0, len(origins.zones), rows):
@@ -117,7 +118,7 @@ class PossiblePairs:
 
     @classmethod
     def from_numbers(cls, origin: Numbers, destination: Numbers, destinations: int) -> PossiblePairs:
-        """Return the pairs with these zone numbers, in any order and maybe repeated; shape (pairs,).
+        """Return the pairs with these zone numbers, shape (pairs,) each, in any order and possibly repeated.
 
         ``destinations`` is the number of zones of the destinations.
         """
@@ -143,7 +144,10 @@ class PossiblePairs:
 
 
 def _find_zones(pairs: pd.DataFrame, side: str, geography: Geography) -> tuple[Numbers, Numbers]:
-    """Return the first zone of the area in each row of a column, and the number of its zones; shape (rows,) each."""
+    """Return the first zone of the area in each row of column ``side``, and the number of the area's zones.
+
+    Both have the shape (rows,). Raises OdError if the column is missing, or no level has all of its codes.
+    """
     if side not in pairs.columns:
         raise _make_error(f"the table of possible pairs has no column {side!r}")
     for level in range(geography.depth, 0, -1):
@@ -154,4 +158,5 @@ def _find_zones(pairs: pd.DataFrame, side: str, geography: Geography) -> tuple[N
 
 
 def _make_error(message: str) -> OdError:
+    """Return the OdError for possible pairs that are not valid."""
     return OdError("OD-POSSIBLE-PAIRS", message, next_step="correct the list or the rule of possible pairs")

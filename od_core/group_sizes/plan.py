@@ -214,7 +214,7 @@ class GroupSizePlan(Plan):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
         return super().features | list_given_options(
             named_mechanism=True,
             estimated_top_code=self.top_code_estimate,

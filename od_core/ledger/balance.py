@@ -25,12 +25,15 @@ from od_core.privacy.domain import (
 )
 from od_core.privacy.unit import RECORDS_OF, UnitKind
 
-NEWEST = (1 << 63) - 1
+LARGEST_NUMBER = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
 
 
 class DomainFacts(TypedDict):
-    """Facts with which a data set was declared, as far as the ledger reads them; ``year`` is of a unit of a year."""
+    """Facts with which a data set was declared, as far as the ledger reads them.
+
+    Only a unit of a year has ``year``, the text that declares when a year begins.
+    """
 
     unit: UnitKind
     elementary_period: Length
@@ -77,7 +80,7 @@ class Balance:
         lost_draws: number of draws that were lost with their process and charged once more.
         asked: amount by which a requested charge would raise ``spent``; 0 if none is requested.
         measure: whether the amounts are rho or epsilons; see :meth:`od_core.privacy.budget.Cap.choose_measure`.
-        parts: for a year, the rho of each elementary period that was charged, by its text.
+        parts: for a year, the rho of each elementary period that was charged, by its text; otherwise empty.
         of: elementary periods whose charges count against the cap; for a year, all of its periods.
 
     Examples:
@@ -119,22 +122,25 @@ class Balance:
 
 
 def find_least_balance(balances: Iterable[Balance]) -> Balance:
-    """Return the balance with the least remaining part of its cap. Amounts in rho and in epsilon are not compared."""
+    """Return the balance with the least :attr:`Balance.left_part`. There must be at least one.
+
+    Only the remaining parts of the caps are compared, because amounts may be in rho or in epsilon.
+    """
     return min(balances, key=lambda balance: balance.left_part)
 
 
 def read_charge(row: Mapping[str, Any]) -> Charge:
-    """Return the charge of a RESERVED entry."""
+    """Return the charge of a RESERVED entry, from its columns ``rho``, ``epsilon`` and ``delta``."""
     return _parse_charge(row["rho"], row["epsilon"], row["delta"])
 
 
 @lru_cache(maxsize=1024)  # many releases have the same charge
 def _parse_charge(rho: str, epsilon: str, delta: str) -> Charge:
-    """Return the charge whose numbers have these texts."""
+    """Return the charge with the exact numbers that these texts state. The result is cached."""
     return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
 
 
-Asked = Sequence[tuple[Mapping[str, Any], Charge]]
+RequestedCharges = Sequence[tuple[Mapping[str, Any], Charge]]
 """Requested charges: the facts of each step, and its charge."""
 
 
@@ -142,8 +148,8 @@ def compute_balances(
     entries: Entries,
     domain: str,
     periods: Sequence[str] | None = None,
-    asked: Asked = (),
-    until: int = NEWEST,
+    asked: RequestedCharges = (),
+    until: int = LARGEST_NUMBER,
     *,
     by_release: bool = True,
 ) -> list[Balance]:
@@ -157,19 +163,20 @@ def compute_balances(
         until: number of the last entry to include.
         by_release: False if :attr:`Balance.charged` is not needed, so that less is read.
     """
-    of_domain = "kind = ? AND domain = ? AND number <= ?"
-    declared: DomainFacts = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
-    cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
+    condition = "kind = ? AND domain = ? AND number <= ?"
+    declared: DomainFacts = entries.select(condition, DOMAIN, domain, until)[-1]["content"]
+    cap = Cap.from_facts(entries.select(condition, CAP, domain, until)[-1]["content"])
     read_periods = None  # all
     if periods is not None:
         read_periods = frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
     all_charges = _read_charges(entries, declared, domain, read_periods, until, by_release=by_release)
-    positions_of = _index_charges_by_period(all_charges)
-    periods = sorted(positions_of) if periods is None else periods
+    positions_by_period = _index_charges_by_period(all_charges)
+    periods = sorted(positions_by_period) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     balances = []
     for name, parts in _group_periods_by_cap(declared, periods).items():
-        positions = {position for part in parts for position in positions_of.get(part, ())}  # each charge once
+        # A charge may count in several elementary periods, but counts once against their cap.
+        positions = {position for part in parts for position in positions_by_period.get(part, ())}
         charges_of_cap = [all_charges[position] for position in sorted(positions)]
         reserved, rho_of_part = _sum_charges(declared, parts, charges_of_cap)
         with_request = reserved
@@ -195,21 +202,21 @@ def compute_balances(
 
 
 def _index_charges_by_period(all_charges: Sequence[_Charges]) -> Mapping[str, list[int]]:
-    """Return the positions of the charges to each elementary period, by its text."""
-    positions_of = defaultdict[str, list[int]](list)
+    """Return, by the text of an elementary period, the positions in ``all_charges`` of those that charge it."""
+    positions_by_period = defaultdict[str, list[int]](list)
     for position, charges in enumerate(all_charges):
         for period in charges.periods:
-            positions_of[period].append(position)
-    return positions_of
+            positions_by_period[period].append(position)
+    return positions_by_period
 
 
 def _sum_by_release(all_charges: Sequence[_Charges], measure: Measure) -> dict[str, Fraction]:
     """Return the amount of the charges of each release, by its key as text; empty if the releases were not read."""
-    amount_of = defaultdict[str, Fraction](Fraction)
+    amount_by_release = defaultdict[str, Fraction](Fraction)
     for charges in all_charges:
         if charges.release is not None:
-            amount_of[charges.release] += charges.number * charges.charge.select_amount(measure)
-    return amount_of
+            amount_by_release[charges.release] += charges.number * charges.charge.select_amount(measure)
+    return amount_by_release
 
 
 def _read_charges(
@@ -221,10 +228,11 @@ def _read_charges(
     *,
     by_release: bool,
 ) -> list[_Charges]:
-    """Return the reservations that charge one of some elementary periods, oldest first; all if ``periods`` is None.
+    """Return the reservations that charge one of the elementary ``periods``, oldest first; all if that is None.
 
-    The database counts equal reservations, and returns them as one. So only columns that are needed are read: the
-    release if ``by_release``, and the content for a unit of a year.
+    The database groups equal reservations, which become one item with their number. Reservations are equal if the
+    columns agree that are needed: with the release only if ``by_release``, and with the content (the facts of the
+    noise) only for a unit of a year. Only entries up to the number ``until`` are read.
     """
     is_of_all_time = RECORDS_OF[declared["unit"]].is_of_all_time
     # "number + 0" keeps SQLite from reading all entries in the order of their numbers.
@@ -242,7 +250,8 @@ def _read_charges(
             if not charging:
                 return []
             if len(charging) < len(release_periods):
-                where, values = f"{where} AND period IN ({', '.join('?' * len(charging))})", (*values, *charging)
+                placeholders = ", ".join("?" * len(charging))
+                where, values = f"{where} AND period IN ({placeholders})", (*values, *charging)
     if "year" in declared:
         columns.append("content")
     return [
@@ -260,17 +269,20 @@ def _read_charges(
 
 @lru_cache(maxsize=1 << 16)
 def _cache_charged_periods(period: str, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
-    """Return what :func:`list_charged_periods` returns, for the text of a period; each period is parsed once."""
+    """Return the result of :func:`list_charged_periods` for the text of a period. It is cached."""
     return list_charged_periods(Period(period), elementary, unit)
 
 
 def find_charged_periods(declared: DomainFacts, period: str) -> tuple[str, ...]:
-    """Return the elementary periods that a release of a period charges in a domain with these facts."""
+    """Return the elementary periods that a release of a period charges. Raises OdError if it cannot be charged."""
     return _cache_charged_periods(period, declared["elementary_period"], declared["unit"])
 
 
 def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the elementary periods whose charges count against one cap, by the name of the period or of the year."""
+    """Return the elementary periods whose charges count against the same cap as any of ``periods``, grouped by cap.
+
+    The names of the groups are the periods themselves or, under a unit of a year, their years.
+    """
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
     groups: dict[str, frozenset[str]] = {}
@@ -283,10 +295,10 @@ def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict
 def _sum_charges(
     declared: DomainFacts, parts: frozenset[str], charges: Sequence[_Charges]
 ) -> tuple[ChargeSum, dict[str, Fraction]]:
-    """Return the sums of charges that count against one cap, and the rho of each elementary period that they charge.
+    """Return the sums of the charges that count against one cap, and the rho of each of its periods that is charged.
 
     ``parts`` are the elementary periods whose charges count against the cap. Under a unit of a year, the rho of the sum
-    is that of :func:`bound_rho_of_year`, which is less than the sum of the rho of its periods.
+    is that of :func:`bound_rho_of_year`, which is at most the sum of the rho of its periods.
     """
     numbers = [(equal.charge, equal.number) for equal in charges]
     charged_in: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
@@ -302,7 +314,9 @@ def _sum_charges(
     return ChargeSum.from_charges(numbers, rho), rho_of_part
 
 
-def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Asked, *, lost_draw: bool = False) -> None:
+def check_cap(
+    entries: Entries, domain: str, periods: Sequence[str], asked: RequestedCharges, *, lost_draw: bool = False
+) -> None:
     """Raise OdError if the cap does not allow the requested charges in each of the elementary periods.
 
     The message states the cap, and the spent and the remaining amount, of the period with the least remaining part.

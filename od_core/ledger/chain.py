@@ -42,8 +42,8 @@ from od_core.privacy.budget import Charge
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
 WITHDRAWN, ENVIRONMENT = "WITHDRAWN", "ENVIRONMENT"
-"""Kinds of entries: for a domain and its cap, the states of a level, what became of a release in public, and for the
-environment that charges the ledger."""
+"""Kinds of entries: the declaration of a domain, and its cap; the three states of a level of a release; the publication
+and the withdrawal of a release; and the environment that charges the ledger."""
 
 KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED, WITHDRAWN, ENVIRONMENT})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
@@ -104,8 +104,7 @@ class Entries:
 
     Args:
         connection: connection to the database, whose rows are mappings by column name.
-        indexes_hold: function that returns whether the indexes agree with the entries, where the database does not
-            ensure it.
+        indexes_hold: returns whether the indexes agree with the entries; True if the database ensures this.
         placeholder: how a value is written in SQL for this connection. In the SQL here, it is a question mark.
     """
 
@@ -119,7 +118,7 @@ class Entries:
         """Last entry that this transaction added; None if it added none."""
 
     def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
-        """Execute SQL with a question mark for each value, and return the rows."""
+        """Execute SQL, in which a question mark stands for each value, and return the rows."""
         return self._connection.execute(statement.replace("?", self._placeholder), values)
 
     def select(self, where: str, *values: str | int) -> list[Entry]:
@@ -130,7 +129,7 @@ class Entries:
         return self._read(f"{where} ORDER BY number", *values)
 
     def find_newest(self, *kinds: str, **columns: str | int) -> Entry | None:
-        """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
+        """Return the newest entry of one of the kinds with the given values in its columns; None if there is none."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
         rows = self._read(f"number = ({newest})", *kinds, *columns.values())
@@ -142,17 +141,18 @@ class Entries:
         return any(entry["hash"] == name.hash for entry in rows)
 
     def group_by(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
-        """Return the values of some columns in the entries that satisfy a condition, each combination once.
+        """Return each combination of values of some columns in the entries that satisfy a condition.
 
-        The combinations are dictionaries by column, oldest first; ``count`` is the number of entries of each. Column
-        ``content`` is not parsed. The condition is as for :meth:`select`.
+        ``columns`` are names separated by commas, and the condition and its values are as for :meth:`select`. The
+        combinations are dictionaries by column, in the order of their oldest entries. ``count`` is the number of
+        entries of each. Column ``content`` is not parsed.
         """
         grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
         rows = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
         return [dict(group) for group in rows]
 
     def _read(self, where: str, *values: str | int) -> list[Entry]:
-        """Return the entries that satisfy an SQL condition, which may have an order, with their content parsed."""
+        """Return the entries that satisfy a condition, which may end with ``ORDER BY``, with their content parsed."""
         rows = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
         entries: list[Any] = [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
         return entries
@@ -168,7 +168,14 @@ class Entries:
         charge: Charge | None = None,
         content: Mapping[str, object] | None = None,
     ) -> None:
-        """Add an entry after the last one, with the present time and the entry's hash, and set :attr:`added`."""
+        """Add an entry after the last one, with the present time and its hash, and set :attr:`added`.
+
+        Args:
+            kind, domain: kind of the entry, and name of the data set.
+            key: release of the entry; None if it is not of a release.
+            level, draw, charge: level, number of the draw, and charge; None if the kind has none.
+            content: JSON-ready facts that the kind has.
+        """
         last = NO_ENTRY
         for row in self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1"):
             last = EntryName(row["number"], row["hash"])
@@ -197,7 +204,7 @@ class Entries:
         return self.verify().number
 
     def iterate_rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """Return the rows of the entries after a number, oldest first; by default of all, whatever their numbers."""
+        """Return the rows with a number above ``after``, oldest first; column ``content`` is not parsed."""
         if after:
             rows = self._execute("SELECT * FROM entries WHERE number > ? ORDER BY number", after)
         else:
@@ -211,7 +218,10 @@ class Entries:
         self.added = EntryName(entry["number"], entry["hash"])
 
     def hold_to(self, newest: EntryName) -> None:
-        """Raise OdError unless the entries contain the newest one that was ever added, and none was edited."""
+        """Raise OdError unless the entries contain ``newest``, the last entry that is known to have been added.
+
+        If the entries lack it because one was edited, the error says so.
+        """
         if not self.has(newest):
             self.verify()  # raises the error for an edited entry, if there is one, instead of the error below
             raise OdError(
@@ -247,7 +257,7 @@ class Entries:
 
 
 def make_newer_version_error(what: str) -> OdError:
-    """Return the OdError for a ledger with entries that only a later version of this package knows whole."""
+    """Return the OdError for a ledger with entries of a later version of this package; ``what`` says which."""
     message = f"the ledger has entries of a later version of od-release: {what}"
     step = "install the newest version that has released here; an older one may not count all charges"
     return OdError("OD-LEDGER-NEWER", message, next_step=step)
@@ -264,12 +274,12 @@ def make_unavailable_error(message: str, next_step: str) -> OdError:
     return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 
-_HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
+_HEAD_PATTERN = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
 
 @cache
 def read_statements(name: str) -> str:
-    """Return the statements of a file beside this one. They belong to the format of a ledger, and are never changed."""
+    """Return the SQL statements of the file ``name``. They belong to the format of a ledger, and never change."""
     return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -285,7 +295,11 @@ class Chain(ABC):
     """
 
     _begin: ClassVar[str]
+    """SQL that begins a transaction in which entries may be added."""
+
     _begin_to_read: ClassVar[str]
+    """SQL that begins a transaction that only reads."""
+
     _error: type[Exception]
     """Class of the errors of the database."""
 
@@ -300,7 +314,10 @@ class Chain(ABC):
 
     @contextmanager
     def _open_entries(self, connected: AbstractContextManager[Session], begin: str, end: str) -> Iterator[Entries]:
-        """Open the entries in a transaction with these first and last statements, which an exception rolls back."""
+        """Open the entries in a transaction, while this context lasts. An exception in it rolls the transaction back.
+
+        ``connected`` is a context with the connection. The transaction begins with ``begin`` and ends with ``end``.
+        """
         with self._convert_database_errors(), connected as connection:
             connection.execute(begin)
             try:
@@ -313,7 +330,7 @@ class Chain(ABC):
 
     @contextmanager
     def _convert_database_errors(self) -> Iterator[None]:
-        """Raise OdError for an error of the database that leaves the context."""
+        """Convert an error of the database that is raised in this context to an OdError."""
         try:
             yield
         except self._error as error:
@@ -333,9 +350,10 @@ class Chain(ABC):
 
     @abstractmethod
     def _read_circumstances(self) -> object:
-        """Return a value that stays equal while the connection of :meth:`keep_open` can be used, such as the thread.
+        """Return a value that stays equal as long as the connection of :meth:`keep_open` can be used here.
 
-        If the value differs from that at the opening, each transaction opens a connection of its own.
+        It has, for example, the number of the thread. If the value differs from the one when the connection was opened,
+        each transaction opens a connection of its own.
         """
 
     def _find_shared_connection(self) -> Any:
@@ -366,7 +384,7 @@ class Chain(ABC):
             yield connection
 
     def _connect_read_only(self) -> AbstractContextManager[Session]:
-        """Open a connection for reading only, to a ledger that exists."""
+        """Return a context with a connection for reading. It creates no ledger."""
         return self._use_connection()
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
@@ -436,13 +454,15 @@ class Chain(ABC):
             raise make_unavailable_error(f"{message}: {describe_rights(self._head)}", step) from None
 
     def _check_head(self, entries: Entries, head: bytes | None) -> EntryName:
-        """Return the entry that the head names, which must be among the entries; ``NO_ENTRY`` without a head.
+        """Return the entry that the head names; ``NO_ENTRY`` without a head, if nothing was charged yet.
 
-        The head must have been read before the entries, or while no other process can add one.
+        ``head`` are the bytes of the head, which must have been read before the entries, or while no other process can
+        add one. Raises OdError if the entries lack the entry that the head names, or if a release was charged and the
+        head is missing or damaged.
         """
         if head is None and entries.find_newest(RESERVED) is None:
             return NO_ENTRY  # nothing was charged yet, so nothing can be lost
-        if head is None or not _HEAD.fullmatch(head):
+        if head is None or not _HEAD_PATTERN.fullmatch(head):
             raise OdError(
                 "OD-LEDGER-HEAD",
                 f"confidential/{self._head.name}, which names the newest entry of the ledger, is"
@@ -485,11 +505,11 @@ class Chain(ABC):
             return target_entries.copy(entries)
 
     def lock_for_release(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
-        """Return a context that only one release can be in, as :func:`od_core.ledger.confidential.lock_folder` does."""
+        """Return a context that only one release at a time can be in; see :func:`lock_folder`."""
         return lock_folder(self._folder, seconds=seconds)
 
 
-_PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
+_NO_DAMAGE_ERRORS = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 """Beginnings of the names of SQLite errors (without ``SQLITE_``) that do not concern the content of the file.
 
 Any other error means that the file is damaged.
@@ -512,7 +532,7 @@ class SqliteChain(Chain):
         return self._path.exists()  # opening it reports what is wrong with it
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
-        """Copy the whole file, which needs no right to write."""
+        """Copy the whole file into an empty database in memory, which needs no right to write the file."""
         with self._connect_read_only() as ledger:
             ledger.backup(memory)
 
@@ -520,6 +540,7 @@ class SqliteChain(Chain):
         """Return the entries, with a function that checks that the indexes of the file agree with them."""
 
         def check_integrity() -> bool:
+            """Return whether SQLite finds no fault in the tables and indexes."""
             (verdict,) = next(connection.execute("PRAGMA integrity_check(1)"))
             return bool(verdict == "ok")
 
@@ -530,7 +551,8 @@ class SqliteChain(Chain):
         """Yield the shared connection as :meth:`_use_connection` does, and otherwise a new one that cannot write.
 
         To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
-        that has the ledger open, or reads a ledger that nobody has open as a file that does not change.
+        that has the ledger open, or reads a ledger that nobody has open as a file that does not change. In the last
+        case, an OdError is raised at the end if the file has changed.
         """
         shared = self._find_shared_connection()
         if shared is not None:
@@ -555,7 +577,7 @@ class SqliteChain(Chain):
                 )
 
     def _read_circumstances(self) -> object:
-        """Return the thread, and the device and inode of the file now at the path; None for no file."""
+        """Return the number of this thread, and the device and inode of the file at the path; None for no file."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
@@ -579,13 +601,13 @@ class SqliteChain(Chain):
 
     @property
     def _log(self) -> Path:
-        """File of the entries that are not in the file yet. SQLite removes it when the last process closes it."""
+        """SQLite's write-ahead log. It exists while a process has the ledger open, or after one was killed."""
         return self._path.with_name(f"{self._path.name}-wal")
 
     def _make_database_error(self, error: sqlite3.DatabaseError) -> OdError:
         """Return the OdError for a SQLite error. It states who may write the file if this process may not."""
         name = getattr(error, "sqlite_errorname", "")
-        if not name.partition("_")[2].startswith(_PASSING):
+        if not name.partition("_")[2].startswith(_NO_DAMAGE_ERRORS):
             return make_damage_error()
         message = f"the ledger cannot be used: SQLite reports {name}"
         step = "check the disk, close other programs that have the ledger open, then run the release again"

@@ -33,7 +33,7 @@ LOCK_SECONDS = 600.0
 
 @contextmanager
 def lock_folder(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Lock a folder, created if missing, in this context. Raises OdError if another run holds it for ``seconds``."""
+    """Lock a folder, created if missing, in this context. Raises OdError if it stays locked for ``seconds``."""
     make_folder(folder)
     refusal = OdError(
         "OD-RELEASE-LOCKED",
@@ -44,7 +44,7 @@ def lock_folder(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None
         yield
 
 
-_HASHED = 1 << 20  # number of integers that one thread hashes at a time
+_INTEGERS_PER_BLOCK = 1 << 20  # number of integers that one thread hashes at a time
 
 _KEY_BYTES = 32
 
@@ -55,24 +55,27 @@ IDENTITY = "identity.json"
 class ConfidentialFolder:
     """A folder of mode 0700 that contains true counts, staged measurements, the key and the details of errors.
 
-    ``is_drawn`` returns whether the ledger beside the folder has a release, which needs the key.
+    Args:
+        path: path of the folder, which is created if it is missing.
+        is_drawn: returns whether a draw of any release in the ledger beside the folder has begun. Such a release needs
+            the key of this folder.
     """
 
     def __init__(self, path: Path, is_drawn: Callable[[], bool] = lambda: False) -> None:
         self.path, self._is_drawn, self._key = path, is_drawn, path / "hmac.key"
-        if not path.exists():  # an existing one may be one that may only be read
+        if not path.exists():  # this process may lack the right to write an existing folder
             self.make_subfolder(".")
 
     def make_subfolder(self, name: str | os.PathLike[str]) -> Path:
-        """Create a folder below this one, unless it exists, and return it.
+        """Create a folder below this one, unless it exists, and return its path.
 
-        This folder, the new one and those between them then have no rights but the owner's.
+        All rights of other users to this folder, the new one and those between them are removed.
         """
         make_folder(self.path.parent)
         subfolder = self.path / name
         make_folder(subfolder, CONFIDENTIAL_FOLDER_MODE)
         folder = subfolder
-        while True:  # up to this folder
+        while True:  # from the new folder up to this one
             mode = stat.S_IMODE(folder.stat().st_mode)
             if mode & ~CONFIDENTIAL_FOLDER_MODE:
                 folder.chmod(mode & CONFIDENTIAL_FOLDER_MODE)
@@ -86,7 +89,7 @@ class ConfidentialFolder:
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
 
     def refuse_lost_key(self) -> None:
-        """Raise OdError if the key is damaged, or is missing although a release began with it. Make no key."""
+        """Raise OdError if the key is damaged, or is missing although a release began with it. No key is made."""
         is_there = self._key.exists()
         if is_there and self._key.stat().st_size == _KEY_BYTES:
             return
@@ -100,7 +103,7 @@ class ConfidentialFolder:
         raise OdError("OD-KEY-LOST", message, next_step=step, spent=STAYS_CHARGED)
 
     def read_or_make_key(self) -> bytes:
-        """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is lost."""
+        """Return the 32-byte key of all fingerprints, made by the first call. Raises OdError if it is lost."""
         self.refuse_lost_key()
         if not self._key.exists():
             temporary = self._key.with_name(f".hmac.key.{secrets.token_hex(6)}")
@@ -119,8 +122,11 @@ class ConfidentialFolder:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
         The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. ``pieces``
-        are consecutive blocks of rows, each with one array per column. Where the rows are cut does not matter. Few
-        blocks are in memory at a time.
+        are consecutive blocks of rows, each with one array per column. Where the rows are cut does not change the
+        fingerprint. Few blocks are in memory at a time.
+
+        Each column is hashed in blocks of ``_INTEGERS_PER_BLOCK``, several at a time on threads. The fingerprint is the
+        hash of the number of values of the first column and of the digests of all blocks, column by column.
         """
         key = self.read_or_make_key()
 
@@ -142,11 +148,12 @@ class ConfidentialFolder:
 
     @contextmanager
     def keep_errors_confidential(self) -> Iterator[None]:
-        """Replace every exception in this context by an OdError without confidential values.
+        """Let only OdErrors without confidential values leave this context.
 
-        Messages of databases and data frames quote the values that caused the error. So the original message and the
-        confidential detail of an OdError go to a file of mode 0600, which the next step of the error names. A fault of
-        the machine, such as too little memory, is named as in :func:`~od_core.files.duckdb_session.make_machine_error`.
+        Messages of databases and data frames quote the values that caused the error. So the traceback of any other
+        exception, and the confidential detail of an OdError, go to a file of mode 0600, which the next step of the
+        error names. An OdError of :func:`~od_core.files.duckdb_session.make_machine_error` replaces an exception that
+        is a fault of the machine, such as too little memory.
         """
         try:
             yield
@@ -158,9 +165,10 @@ class ConfidentialFolder:
             advice = self.write_detail(traceback.format_exc())
             code, message = "OD-CONFIDENTIAL-ERROR", "a step that handles confidential data failed"
             step = f"{advice}, then run the release again"
-            machine = make_machine_error(error, "the step stopped")
-            if machine is not None:
-                code, message, step = machine.code, machine.message, f"{machine.next_step}; {advice}"
+            machine_error = make_machine_error(error, "the step stopped")
+            if machine_error is not None:
+                code, message = machine_error.code, machine_error.message
+                step = f"{machine_error.next_step}; {advice}"
             raise_without_context(OdError(code, message, next_step=step, spent=STAYS_CHARGED))
 
     def move_detail_to_file(self, error: OdError) -> None:
@@ -170,9 +178,9 @@ class ConfidentialFolder:
             error.next_step = f"{error.next_step}; {advice}"
 
     def write_detail(self, text: str) -> str:
-        """Write confidential details to a file of mode 0600, and return the next step that names the file.
+        """Write confidential details to a new file of mode 0600, and return a next step: to read this file.
 
-        If the file cannot be written, for example on a full disk, the details are lost and the next step says so.
+        If the file cannot be written, for example on a full disk, the details are lost, and the next step says so.
         """
         try:
             path = self.make_subfolder("errors") / f"{secrets.token_hex(6)}.txt"
@@ -185,19 +193,20 @@ class ConfidentialFolder:
 
 
 def _iterate_blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Cut each column into blocks of ``_HASHED`` values, in order, and yield (position of the column, block).
+    """Yield the position of a column and ``_INTEGERS_PER_BLOCK`` of its values, for all blocks of all columns.
 
-    The last block of a column may be shorter.
+    The blocks of one column are in order, and its last block may be shorter. ``pieces`` are consecutive blocks of rows
+    of any length, each with one array per column.
     """
     waiting: dict[int, list[NDArray[np.int64]]] = {}
     for piece in pieces:
         for column, numbers in enumerate(piece):
             waiting.setdefault(column, []).append(numbers)
-            if sum(map(len, waiting[column])) >= _HASHED:
+            if sum(map(len, waiting[column])) >= _INTEGERS_PER_BLOCK:
                 joined = _join_arrays(waiting[column])
-                end = len(joined) - len(joined) % _HASHED
-                for start in range(0, end, _HASHED):
-                    yield column, joined[start : start + _HASHED]
+                end = len(joined) - len(joined) % _INTEGERS_PER_BLOCK
+                for start in range(0, end, _INTEGERS_PER_BLOCK):
+                    yield column, joined[start : start + _INTEGERS_PER_BLOCK]
                 waiting[column] = [joined[end:]]
     for column, arrays in waiting.items():
         last_block = _join_arrays(arrays)
@@ -206,6 +215,6 @@ def _iterate_blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[t
 
 
 def _join_arrays(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return some arrays in one, as little-endian integers in consecutive memory; not copied if it is so already."""
+    """Return the joined arrays as little-endian integers in consecutive memory, without a copy where possible."""
     joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     return np.ascontiguousarray(joined, dtype="<i8")

@@ -24,7 +24,7 @@ from typing import Any, cast
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import (
-    NEWEST,
+    LARGEST_NUMBER,
     Balance,
     DomainFacts,
     check_cap,
@@ -62,12 +62,12 @@ from od_core.privacy.unit import RECORDS_OF, PrivacyUnit
 
 
 def _format_cap(facts: dict[str, str]) -> str:
-    """Return a cap without its reason, as text for a message."""
+    """Return the facts of a cap, without its reason, as text for a message."""
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
 def hold_to_unit(unit: PrivacyUnit, declared: DomainFacts, domain: str) -> None:
-    """Raise OdError if the unit of a release is not the one with which its data set was declared."""
+    """Raise OdError if the unit of a release is not the one with which the data set ``domain`` was declared."""
     facts = {"max_trips_pair": None, **list_unit_facts(unit)}  # a unit without this bound lists no such fact
     if any(declared.get(name) != fact for name, fact in facts.items()):
         raise _make_conflict_error(
@@ -77,7 +77,7 @@ def hold_to_unit(unit: PrivacyUnit, declared: DomainFacts, domain: str) -> None:
 
 
 def _is_declared(entries: Entries, domain: PrivacyDomain) -> bool:
-    """Return whether a data set is declared with these facts and this cap."""
+    """Return whether a data set is declared with the facts and the cap of ``domain``."""
     facts = entries.find_newest(DOMAIN, domain=domain.name)
     cap = entries.find_newest(CAP, domain=domain.name)
     if facts is None or cap is None:
@@ -105,9 +105,9 @@ def _append_domain(entries: Entries, domain: PrivacyDomain) -> None:
 
 
 def _append_cap(entries: Entries, domain: PrivacyDomain) -> None:
-    """Add the entry of the cap of a data set unless it has this cap.
+    """Add an entry with the cap of ``domain``, unless the data set has this cap already.
 
-    Raises OdError if the reason was given before, or the earlier charges cannot count against such a cap.
+    Raises OdError if the same reason was given for an earlier cap, or earlier charges cannot count against such a cap.
     """
     caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
     cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
@@ -139,7 +139,7 @@ IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
 
 
 def make_series_parameters(kind: str, series: str) -> tuple[str, int, str]:
-    """Return the values of :data:`IN_SERIES` for the entries of one kind for the releases of a series."""
+    """Return the values of the placeholders of :data:`IN_SERIES`."""
     beginning = f"{series}/"  # of the text form of each key of the series
     return kind, len(beginning), beginning
 
@@ -152,14 +152,14 @@ class Withdrawal:
     why: str
 
     def make_withdrawn_error(self, key: ReleaseKey) -> OdError:
-        """Return the OdError for a use of the release."""
+        """Return the OdError for a use of the withdrawn release ``key``."""
         message = f"{key} was withdrawn on {self.at[:10]}: {self.why}"
         step = "use another release; to release the period again, raise `revision`, which is charged anew"
         return OdError("OD-RELEASE-WITHDRAWN", message, next_step=step, spent=STAYS_CHARGED)
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
-    """Return whether a release is reserved. Raises OdError if it has another plan, or its series another data set."""
+    """Return whether a release is reserved. Raises OdError if its plan or its series' data set is another one."""
     refuse_moved_series(entries, key.release, domain)
     changed = list_changed_settings(entries, key, domain, plan)
     if changed:
@@ -170,13 +170,16 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
 
 
 def list_changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
-    """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
+    """Return the names of the settings that differ from those of the reservation; None if there is no reservation.
+
+    The settings are the facts of the plan, by name, and ``data set``, which comes first.
+    """
     reserved = entries.find_newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
     if reserved is None:
         return None
-    then, now = reserved["content"]["plan"], plan.stored_facts
-    names = {**then, **now}  # some settings are stated only if set
-    changed = sorted(name for name in names if then.get(name) != now.get(name))
+    reserved_facts, planned_facts = reserved["content"]["plan"], plan.stored_facts
+    names = {**reserved_facts, **planned_facts}  # some settings are stated only if set
+    changed = sorted(name for name in names if reserved_facts.get(name) != planned_facts.get(name))
     return changed if reserved["domain"] == domain else ["data set", *changed]
 
 
@@ -184,10 +187,11 @@ def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
     """Raise OdError if a release of a series was charged to another data set.
 
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
-    The series of two projects with one ledger do not meet, either.
+    This also stops two projects with one ledger from using the same name of a series.
     """
-    of_series = make_series_parameters(RESERVED, series)
-    others = entries.group_by("domain", f"{IN_SERIES} AND domain <> ?", *of_series, domain)
+    others = entries.group_by(
+        "domain", f"{IN_SERIES} AND domain <> ?", *make_series_parameters(RESERVED, series), domain
+    )
     if others:
         other = others[0]["domain"]
         raise _make_conflict_error(
@@ -204,43 +208,42 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     the first and of the last one.
     """
     areas = _select_area_digests(plan.facts())
-    of_series = make_series_parameters(RESERVED, key.release)
-    of_revision = f"FROM entries WHERE {IN_SERIES} AND release LIKE ?"
-    first_or_last = f"number = (SELECT min(number) {of_revision}) OR number = (SELECT max(number) {of_revision})"
-    values = (*of_series, f"%/r{key.revision}")
-    ends = entries.select(first_or_last, *values, *values)
-    if any(_select_area_digests(row["content"]["plan"]) != areas for row in ends):
+    from_revision = f"FROM entries WHERE {IN_SERIES} AND release LIKE ?"
+    first_or_last = f"number = (SELECT min(number) {from_revision}) OR number = (SELECT max(number) {from_revision})"
+    values = (*make_series_parameters(RESERVED, key.release), f"%/r{key.revision}")
+    first_and_last = entries.select(first_or_last, *values, *values)
+    if any(_select_area_digests(row["content"]["plan"]) != areas for row in first_and_last):
         raise _make_other_areas_error(entries, key, areas)
 
 
 def _make_other_areas_error(entries: Entries, key: ReleaseKey, areas: dict[str, str]) -> OdError:
     """Return the OdError for a release whose areas differ from those of another period of its revision.
 
-    There must be such a period. The message names it and the next free revision. ``areas`` has the digests of the areas
-    of the release.
+    There must be such a period. The message names it, and the next revision that no release with other areas has.
+    ``areas`` has the digests of the release's own areas.
     """
     first_of_each = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608  # our own SQL
     rows = entries.select(first_of_each, *make_series_parameters(RESERVED, key.release))
-    areas_of = {ReleaseKey.parse(row["release"]): _select_area_digests(row["content"]["plan"]) for row in rows}
-    others = [other for other in sorted(areas_of) if areas_of[other] != areas]
+    areas_by_key = {ReleaseKey.parse(row["release"]): _select_area_digests(row["content"]["plan"]) for row in rows}
+    others = [other for other in sorted(areas_by_key) if areas_by_key[other] != areas]
     changed = next(other for other in others if other.revision == key.revision)
     used_revisions = {other.revision for other in others}
-    free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
+    free_revision = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
     return OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
-        f" {_format_area_digests(areas_of[changed])}, {key.period} has {_format_area_digests(areas)}",
-        next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
+        f" {_format_area_digests(areas_by_key[changed])}, {key.period} has {_format_area_digests(areas)}",
+        next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free_revision}",
     )
 
 
 def _select_area_digests(facts: Mapping[str, object]) -> dict[str, str]:
-    """Return the digests of the geographies in the JSON form of a plan, by field."""
+    """Return the digests of the geographies in the facts of a plan, by name of the fact."""
     return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
 
 
 def _format_area_digests(areas: Mapping[str, str]) -> str:
-    """Return the beginnings of the digests as one line for a message; a single digest if all are equal."""
+    """Return the names and the first 16 digits of the digests for a message; one digest if all are equal."""
     if len(set(areas.values())) == 1:
         areas = {"geography": next(iter(areas.values()))}
     return " and ".join(f"{name.replace('_', ' ')} {digest[:16]}" for name, digest in areas.items()) or "none"
@@ -263,7 +266,7 @@ class LevelState:
 
 @dataclass(frozen=True)
 class ReleaseState:
-    """What a release has done so far; see :meth:`Ledger.read_states`.
+    """How far a release has come; see :meth:`Ledger.read_states`.
 
     Attributes:
         kinds: newest state of each reserved level, as :meth:`Ledger.list_level_kinds` returns it.
@@ -300,7 +303,7 @@ _UNUSED_REVISION = 1 << 31  # number of a revision that no release has
 
 
 class _Opened(local):
-    """The entries that each thread has opened by :meth:`Ledger.one_look` or :meth:`Ledger.trial`."""
+    """The entries that each thread has opened by :meth:`Ledger.one_look` or :meth:`Ledger.trial`; None if none."""
 
     reading: Entries | None = None
     trial: Entries | None = None
@@ -417,9 +420,10 @@ class Ledger:
             _append_cap(entries, domain)
 
     def hold_to_environment(self, name: str | None, domain: str | None = None) -> None:
-        """Raise OdError if the ledger has entered the name of another environment than that which would charge it.
+        """Raise OdError if the ledger names another environment than the one that is about to use it.
 
-        Given the data set that it is about to charge, the first environment with a name is entered.
+        ``name`` is that of this environment; None if it has none. ``domain`` is the data set that is about to be
+        charged, or None. If both are given, and the ledger names no environment yet, ``name`` is entered.
         """
         with self._open_read_only() as entries:
             entered = entries.find_newest(ENVIRONMENT)
@@ -440,7 +444,7 @@ class Ledger:
             return read_declared_facts(entries, domain)
 
     def read_newest_entry(self, domain: str) -> EntryName:
-        """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
+        """Return the name of a declared data set's newest entry, which no other ledger and no older copy has."""
         with self._open_read_only() as entries:
             newest = entries.find_newest(*sorted(KINDS), domain=domain)
             if newest is None:
@@ -448,7 +452,7 @@ class Ledger:
             return EntryName(newest["number"], newest["hash"])
 
     def has(self, entry: EntryName) -> bool:
-        """Return whether the ledger has an entry."""
+        """Return whether the ledger has an entry with this number and hash."""
         with self._open_read_only() as entries:
             return entries.has(entry)
 
@@ -456,12 +460,13 @@ class Ledger:
         """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
 
         All levels are reserved in one transaction: after an error, none of them is reserved. First the whole chain is
-        verified: an entry may have been edited since this object verified it. Raises OdError if the cap does not allow
-        the charge; the release was reserved with another plan; the series was charged to another data set, or this one
-        is not declared; the unit differs from the domain's unit; the period of the release cannot be charged; another
-        period of the same revision was reserved with other areas; a charge is not the cost of its noise at the unit's
-        sensitivity; the charges do not sum to the charge of the plan; a later version of this software reserved the
-        newest release; or the release was withdrawn.
+        verified, because an entry may have been edited since this object verified it.
+
+        Raises OdError if the cap does not allow the charge; the release was reserved with another plan; the series was
+        charged to another data set, or this one is not declared; the unit differs from the domain's unit; the period of
+        the release cannot be charged; another period of the same revision was reserved with other areas; a charge is
+        not the cost of its noise at the unit's sensitivity; the charges do not sum to the charge of the plan; a later
+        version of this software reserved the newest release; or the release was withdrawn.
         """
         check_charges(plan)
         with self._open_transaction(whole=True) as entries:
@@ -485,9 +490,10 @@ class Ledger:
                 entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
     def count_payable_periods(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
-        """Return for how many periods the remaining cap pays, if each is released in turn with the budget of a plan.
+        """Return for how many of the periods the remaining cap pays, if each is released in turn with the plan.
 
-        No entry is added. Raises OdError as :meth:`declare` and :meth:`reserve` do, unless the cap is too small.
+        A period for which the cap is too small is not counted, and later ones are still tried. No entry is added.
+        Raises OdError as :meth:`declare` and :meth:`reserve` do, except for a cap that is too small.
         """
         number = 0
         with self.trial():
@@ -511,7 +517,7 @@ class Ledger:
     def list_changed_settings(self, key: ReleaseKey, domain: str, plan: Plan) -> list[str]:
         """Return the names of the settings that differ from those with which the release was reserved.
 
-        The list is empty if nothing changed, or if the release is not reserved.
+        The list is empty if nothing changed, or if the release is not reserved. The setting ``EARLIER`` is left out.
         """
         with self._open_read_only() as entries:
             return [name for name in list_changed_settings(entries, key, domain, plan) or [] if name != EARLIER]
@@ -525,10 +531,12 @@ class Ledger:
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None, store: str | None = None) -> int:
         """Enter durably that the draw of a level begins, and return the number of the draw.
 
-        Call this method before the first random bit is taken, with the name of the noise backend and, of a release in
-        parts, the mark of its store. If the level is already in state DRAWING, the earlier draw is lost, and the level
-        is reserved once more. Raises OdError if the level is not reserved or is already measured; or a draw was lost,
-        and the cap allows no other.
+        Call this method before the first random bit is taken. If the level is already in state DRAWING, the earlier
+        draw is lost, and the level is reserved once more.
+
+        ``noise`` is the name of the noise backend, and ``store`` the mark of the store of a release in parts, otherwise
+        None. Raises OdError if the level is not reserved or is already measured; or a draw was lost, and the cap allows
+        no other.
         """
         with self._open_transaction() as entries:
             row = _find_level_entry(entries, key, level)
@@ -612,15 +620,15 @@ class Ledger:
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def list_level_kinds(self, key: ReleaseKey) -> list[str]:
-        """Return the newest state of each reserved level of a release: RESERVED, DRAWING or MEASURED."""
+        """Return the newest state of each reserved level of a release, RESERVED, DRAWING or MEASURED, in any order."""
         with self._open_read_only() as entries:
             return [row["kind"] for row in _index_newest_by_level(entries, key).values()]
 
     def read_states(self) -> dict[str, ReleaseState]:
-        """Return the state of every release that the ledger knows, by its key as text, from one pass over the entries.
+        """Return the state of every release in the ledger, by its key as text.
 
-        Content is not read. For one release, :meth:`list_level_kinds`, :meth:`list_charges` and :meth:`is_published`
-        read less.
+        The entries are read once, without their content. For one release, :meth:`list_level_kinds`,
+        :meth:`list_charges` and :meth:`is_published` read less.
         """
         with self._open_read_only() as entries:
             groups = entries.group_by("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
@@ -653,7 +661,7 @@ class Ledger:
         return state.digest
 
     def count_draws(self, key: ReleaseKey, level: int) -> int:
-        """Return how often a level was reserved: 0, or 1 and 1 more for each lost draw that was drawn again."""
+        """Return how many times a level was reserved: 0, 1, or 1 more for each lost draw that was drawn again."""
         state = self.find_level_state(key, level)
         return 0 if state is None else state.draw
 
@@ -663,7 +671,10 @@ class Ledger:
             return entries.find_newest(DRAWING, release=str(key)) is not None
 
     def has_drawn(self) -> bool:
-        """Return whether a draw of any release began with this file; False on a server, which other folders share."""
+        """Return whether a draw of any release in this SQLite file has begun.
+
+        Return False for a ledger in PostgreSQL, because its releases may have been drawn from other folders.
+        """
         with self._open_read_only() as entries:
             return isinstance(self._chain, SqliteChain) and entries.find_newest(DRAWING) is not None
 
@@ -673,7 +684,7 @@ class Ledger:
             refuse_moved_series(entries, series, domain)
 
     def list_drawn_periods(self, domain: str) -> dict[ReleaseKey, list[str]]:
-        """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
+        """Return the elementary periods that each release of a data set charges, for releases with a begun draw."""
         with self._open_read_only() as entries:
             drawn = entries.group_by("release", "kind = ? AND domain = ?", DRAWING, domain)
             if not drawn:
@@ -690,7 +701,10 @@ class Ledger:
         return ", ".join(sorted(names))
 
     def list_begun_draws(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
-        """Return, for each draw that was begun, the level and the facts that :meth:`start_draw` entered, in order."""
+        """Return the level and the facts of each DRAWING entry of a release, oldest first.
+
+        The facts are those that :meth:`start_draw` or :meth:`continue_draw` entered.
+        """
         with self._open_read_only() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         return [(row["level"], row["content"]) for row in drawn]
@@ -722,12 +736,15 @@ class Ledger:
 
     def list_lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
-        return self.list_charges(key, least_draw=2)
+        return self.list_charges(key, first_draw=2)
 
-    def list_charges(self, key: ReleaseKey, least_draw: int = 1) -> list[tuple[int, Charge]]:
-        """Return the level and the charge of every reservation of a release for a draw from that number on."""
+    def list_charges(self, key: ReleaseKey, first_draw: int = 1) -> list[tuple[int, Charge]]:
+        """Return the level and the charge of every reservation of a release, oldest first.
+
+        Reservations for draws with a number below ``first_draw`` are left out.
+        """
         with self._open_read_only() as entries:
-            rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least_draw)
+            rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), first_draw)
         return [(row["level"], read_charge(row)) for row in rows]
 
     def compute_spent_budget(self, key: ReleaseKey, plan: Plan) -> Spent:
@@ -736,15 +753,16 @@ class Ledger:
         Raises OdError if a reservation has another charge than the plan has for its level.
         """
         charges = self.list_charges(key)
-        planned = {step.number: step.charge for step in plan.charged_steps}  # entries call this number the level
-        if any(planned.get(level) != charge for level, charge in charges):
+        charge_of_level = {step.number: step.charge for step in plan.charged_steps}
+        if any(charge_of_level.get(level) != charge for level, charge in charges):
             raise make_charge_error(f"the charges of {key} differ from its plan")
-        return plan.compute_spent([charges.count((level, charge)) for level, charge in planned.items()])
+        return plan.compute_spent([charges.count((level, charge)) for level, charge in charge_of_level.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
-        """Check that the ledger contains the entry that the certificate of each public release names.
+        """Raise OdError unless the ledger has the entry that the certificate of each public release names.
 
-        Raises OdError if one is missing: the ledger is older than the release.
+        ``witnesses`` has the number and hash of this entry by the key of the release as text. If one is missing, the
+        ledger is older than the release.
         """
         with self._open_read_only() as entries:
             for release, entry in witnesses.items():
@@ -765,19 +783,22 @@ class Ledger:
         return number
 
     def list_published_releases(
-        self, until: int = NEWEST, series: str | None = None, *, withdrawn_until: int = NEWEST
+        self, until: int = LARGEST_NUMBER, series: str | None = None, *, withdrawn_until: int = LARGEST_NUMBER
     ) -> dict[ReleaseKey, datetime.datetime]:
-        """Return the releases whose PUBLISHED entry has at most the number ``until``, and its time, oldest first.
+        """Return the published releases and the times of their publication, oldest first.
 
-        If a series is given, only its releases are returned. A release is left out if an entry up to the number
-        ``withdrawn_until`` withdraws it.
+        Args:
+            until: number of the last entry to consider for publications.
+            series: series whose releases are returned; None for all.
+            withdrawn_until: number of the last entry to consider for withdrawals. A release that was withdrawn up to
+                this entry is left out.
         """
         published = "kind = ?" if series is None else IN_SERIES
-        of_published = (PUBLISHED,) if series is None else make_series_parameters(PUBLISHED, series)
+        parameters = (PUBLISHED,) if series is None else make_series_parameters(PUBLISHED, series)
         withdrawn = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
         where = f"{published} AND number <= ? AND release NOT IN ({withdrawn})"
         with self._open_read_only() as entries:
-            rows = entries.group_by("release, at", where, *of_published, until, WITHDRAWN, withdrawn_until)
+            rows = entries.group_by("release, at", where, *parameters, until, WITHDRAWN, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
     def list_compared_releases(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
@@ -790,15 +811,14 @@ class Ledger:
         until = self.record(key).entry.number
         with self._open_read_only() as entries:
             published = entries.find_newest(PUBLISHED, release=str(key))
-        withdrawn_until = NEWEST if published is None else published["number"]
+        withdrawn_until = LARGEST_NUMBER if published is None else published["number"]
         return self.list_published_releases(until, key.release, withdrawn_until=withdrawn_until)
 
-    def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
+    def balance(self, domain: str, period: str, until: int = LARGEST_NUMBER) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under a unit of a year.
 
         If such a release charges several elementary periods, the balance with the least remaining part is returned.
-        Only entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the
-        period.
+        Only entries up to number ``until`` count. Raises OdError if the domain is undeclared, or cannot charge this.
         """
         with self._open_read_only() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
@@ -806,17 +826,17 @@ class Ledger:
         return find_least_balance(balances)
 
     def find_balances(self, domain: str, periods: Iterable[str], plan: Plan | None = None) -> dict[str, Balance]:
-        """Return the balance of a domain for a release of each period, as :meth:`balance` does for one.
+        """Return the balance of a domain for a release of each period, by period, as :meth:`balance` does for one.
 
-        If a plan is given, the balances include its charges as requested ones, and are in the measure in which those
-        count. The ledger is read once for all periods.
+        If a plan is given, each balance includes the plan's charges as requested ones, and is in the measure in which
+        these count. The ledger is read once for all periods.
         """
-        asked = [] if plan is None else [(step.noise_facts, step.charge) for step in plan.charged_steps]
+        requested = [] if plan is None else [(step.noise_facts, step.charge) for step in plan.charged_steps]
         with self._open_read_only() as entries:
             facts = read_declared_facts(entries, domain)
             parts_of = {period: find_charged_periods(facts, period) for period in periods}  # elementary periods
             all_parts = list(dict.fromkeys(part for parts in parts_of.values() for part in parts))
-            balances = compute_balances(entries, domain, all_parts, asked, by_release=False)
+            balances = compute_balances(entries, domain, all_parts, requested, by_release=False)
         balance_of = {part: balance for balance in balances for part in balance.of}
         return {period: find_least_balance(balance_of[part] for part in parts) for period, parts in parts_of.items()}
 
@@ -831,10 +851,12 @@ class Ledger:
 
 
 def _make_conflict_error(message: str, next_step: str) -> OdError:
+    """Return the OdError for a declaration or a release that contradicts the declaration of its data set."""
     return OdError("OD-DOMAIN-CONFLICT", message, next_step=next_step)
 
 
 def _make_state_error(message: str, next_step: str = "run the release again") -> OdError:
+    """Return the OdError for a step of a release that its state in the ledger does not allow."""
     return OdError("OD-LEDGER-STATE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 
@@ -845,14 +867,15 @@ def _find_withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
 
 
 def _find_level_entry(entries: Entries, key: ReleaseKey, level: int) -> Entry | None:
-    """Return the entry that is the state of a level; None if it was never reserved."""
+    """Return the newest entry of a level, whose kind is its state; None if it was never reserved."""
     return entries.find_newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
 
 
 def _index_newest_by_level(entries: Entries, key: ReleaseKey) -> dict[int, Entry]:
     """Return the newest entry of each level of a release, by level."""
-    states = "kind IN (?, ?, ?) AND release = ?"
-    return {row["level"]: row for row in entries.select(states, RESERVED, DRAWING, MEASURED, str(key))}
+    where = "kind IN (?, ?, ?) AND release = ?"
+    oldest_first = entries.select(where, RESERVED, DRAWING, MEASURED, str(key))
+    return {row["level"]: row for row in oldest_first}  # later entries replace earlier ones
 
 
 def _select_noise_facts(facts: Mapping[str, Any]) -> dict[str, int | str]:

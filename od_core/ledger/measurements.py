@@ -33,7 +33,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit
 from od_core.ledger.object_store import LocalStore, Store, compute_level_digest, list_part_files
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
+from od_core.ledger.staged_files import Counted, CountedT, PlanT, ReleaseT, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.meaning.features import refuse_unsupported
 from od_core.noise.backends import (
@@ -91,11 +91,19 @@ def begin_release(
     so if the cap does not allow it, no file is written. If the plan measures the number of uncounted trips, it is drawn
     here, because it follows from the counters alone.
 
-    ``noise`` is the name of the backend that draws the levels that are not measured yet. ``store`` is that of levels
-    that are measured in parts, by default the folder of the release. ``counters`` are those of users under a unit
-    of a year, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
-    with another plan or with other records, public facts of the plan contradict an exact total, the key of fingerprints
-    is lost, or the counters are missing, do not belong to the input, or exceed a bound.
+    Args:
+        confidential: folder of the files of the release.
+        ledger, domain: ledger, and the data set in it to charge.
+        key, plan: the release, and what it measures.
+        trips: confidential counted input.
+        noise: name of the backend that draws the levels that are not measured yet; None for ``opendp``.
+        store: store of the levels that are measured in parts; by default the folder of the release.
+        counters: confidential counters of users, stored with the counted input; only for a unit of a year.
+
+    Raises:
+        OdError: the cap does not allow the release; it was begun with another plan or with other records; public facts
+            of the plan contradict an exact total; the key of fingerprints is lost; or the counters are missing, do not
+            belong to the input, or exceed a bound.
     """
     if counters is None and plan.unit.is_of_year:
         message = f"a release of unit {plan.unit.kind!r} was counted without the counters of its users"
@@ -115,7 +123,7 @@ def begin_release(
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink(missing_ok=True)  # another run may remove it, too
     measurements = DurableMeasurements(folder, ledger, key, noise, store)
-    # A killed process may have left folder entries that are not durable yet. All later steps need them.
+    # A killed process may have made folders that are not durable yet. All later steps need them.
     for name in (key.folder, *key.folder.parents):
         sync(confidential.path / name)
     sync(confidential.path.parent)
@@ -128,9 +136,9 @@ def begin_release(
 
 
 def _measure_uncounted_trips(step: UncountedStep, counters: UserCounters, noise: str) -> Iterator[NDArray[np.int64]]:
-    """Draw the noisy number of uncounted trips now, and return an iterator over one array with this one number.
+    """Return the noisy number of uncounted trips, as an iterator over one array of shape (1,).
 
-    The number without noise is confidential.
+    The number is drawn when this function is called, not when the iterator is read. Without noise, it is confidential.
     """
     source = resolve_noise_source(noise)
     level, first, size = step.number, 0, 1  # the number is the only cell of its level
@@ -140,7 +148,10 @@ def _measure_uncounted_trips(step: UncountedStep, counters: UserCounters, noise:
 
 @dataclass(frozen=True)
 class Charged:
-    """A ledger that a release is charged to, and the key of the release, whose series has the name of its domain."""
+    """The ledger to which a release is charged, and the key of the release.
+
+    The name of its series is also the name of the domain that is charged.
+    """
 
     ledger: Ledger
     key: ReleaseKey
@@ -151,9 +162,9 @@ class Charged:
         return ConfidentialFolder(self.ledger.path.parent / "confidential", self.ledger.has_drawn)
 
     def make_counters(self, unit: PrivacyUnit) -> UserCounters | None:
-        """Return the counters of users for a unit of a year, and None for other units.
+        """Return the counters of users for a unit of a year; None for other units.
 
-        Raises OdError if the data set is not declared, or with another unit.
+        Raises OdError if the data set is not declared, or with another unit, or cannot charge the period.
         """
         if not unit.is_of_year:
             return None
@@ -169,9 +180,10 @@ class Charged:
 def prepare_charge(
     plan: Plan, ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 ) -> Iterator[Charged | None]:
-    """Yield the ledger and the key of the ``release_id`` that a caller gave, or None if there are none.
+    """Yield the ledger and the key that a caller gave, or None if the release has no ledger.
 
-    In this context, no other release is counted or drawn with the same ledger.
+    While this context lasts, no other release is counted or drawn with the same ledger. ``release_id`` is the text of
+    the key.
 
     Raises OdError if only one of ``ledger`` and ``release_id`` is given, or the plan is not supported with or without a
     ledger; or a ledger is given, and the ``release_id`` is not valid, the noise source is not a backend of this
@@ -196,20 +208,26 @@ def prepare_charge(
 
 
 def draw_release(
-    run: Callable[[P, C, NoiseSource, Measurements], R],
+    run: Callable[[PlanT, CountedT, NoiseSource, Measurements], ReleaseT],
     charged: Charged | None,
-    plan: P,
-    counted: C,
+    plan: PlanT,
+    counted: CountedT,
     noise: NoiseSource,
     counters: UserCounters | None = None,
-) -> R:
-    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`prepare_charge`.
+) -> ReleaseT:
+    """Return the release that ``run`` makes from a plan, the counted input, a noise source and stored measurements.
 
-    With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
-    Without a ledger, the measurements exist only during this call.
+    With a ledger, the release is charged first, and its measurements are stored. A repeated call for the same release,
+    which must have the same input, reads them back. Without a ledger, the measurements exist only during this call.
 
-    The input must be the same in every call for the same release; it was counted with ``counters``, the result of
-    :meth:`Charged.make_counters`. Raises OdError as :func:`begin_release` and ``run`` do.
+    Args:
+        run: makes the release of a kind, such as ``run_plan`` in :mod:`od_core.flows.release`.
+        charged: what the context :func:`prepare_charge` yields, in which this function must be called.
+        plan, counted, noise: arguments of ``run``. The counted input is confidential.
+        counters: result of :meth:`Charged.make_counters`, with which the input was counted.
+
+    Raises:
+        OdError: as in :func:`begin_release` and ``run``.
     """
     if charged is None:
         plan.refuse_other_counts(counted.total)
@@ -231,16 +249,17 @@ def draw_release(
 
 
 def draw_laplace_release(
-    run: Callable[[P, C, NoiseSource, Measurements], R],
-    plan: P,
-    counted: C,
+    run: Callable[[PlanT, CountedT, NoiseSource, Measurements], ReleaseT],
+    plan: PlanT,
+    counted: CountedT,
     noise: str | NoiseSource,
     ledger: Ledger | None,
     release_id: str | None,
-) -> R:
-    """Draw a release with discrete Laplace noise alone, whose input is counted; see :func:`draw_release`.
+) -> ReleaseT:
+    """Return a release of a plan whose steps all have discrete Laplace noise; see :func:`draw_release`.
 
-    Raises OdError if the noise source draws no Laplace noise this wide, or as :func:`prepare_charge` does.
+    Raises OdError if the noise source cannot draw Laplace noise this wide, or as :func:`prepare_charge` and
+    :func:`draw_release` do.
     """
     source = resolve_noise_source(noise)
     require_laplace_source(source)
@@ -255,6 +274,12 @@ class DurableMeasurements:
     A process that is killed at any point leaves no noise that is not charged, and no file that is only partly written:
     the entry DRAWING is durable before noise is drawn; the file is durable, under its final name, before the entry
     MEASURED is made; only then do other steps read the values. A draw that ends too early is lost and stays charged.
+
+    Args:
+        folder: confidential folder of the release.
+        ledger, key: ledger that records the draws, and the release.
+        noise: name of the noise backend, for the ledger.
+        store: store of the levels that are measured in parts (:mod:`od_core.flows.parts`); by default the folder.
     """
 
     def __init__(
@@ -264,7 +289,6 @@ class DurableMeasurements:
         self.key = key
         self.noise = noise
         self.store = LocalStore(folder) if store is None else store
-        """Store of the levels that were measured in parts (:mod:`od_core.flows.parts`)."""
         self._folder = folder
         self._known: dict[int, NoisyVector] = {}
 
@@ -292,9 +316,9 @@ class DurableMeasurements:
         return NoisyVector(path)
 
     def list_lost_steps(self, steps: Iterable[Step]) -> list[int]:
-        """Return the numbers of the steps whose draw was begun and left no file, so that it is charged once more.
+        """Return the numbers of the steps whose draw has begun but left no file, so that it must be charged once more.
 
-        A step that is measured in parts has its files elsewhere, and must not be asked for.
+        ``steps`` must not have a step that is measured in parts, because its files are elsewhere.
         """
         lost = []
         for step in steps:
@@ -315,7 +339,7 @@ class DurableMeasurements:
         return self._known[step.number]
 
     def _read_and_check(self, step: Step) -> NoisyVector:
-        """Read the values of a measured step from its file, or from those of its parts, if they have its digest."""
+        """Return the values of a measured step, from its file or those of its parts. Raises OdError as :meth:`read`."""
         state = self.ledger.find_level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             message = f"level {step.level} of {self.key} is not measured"
@@ -339,7 +363,10 @@ class DurableMeasurements:
         return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).read_values()[0])
 
     def copy_parts_to_folder(self, steps: Iterable[int]) -> None:
-        """Copy the measurements of steps, by number, from the store of parts into the release's folder, if missing."""
+        """Copy the measurement files of some steps, given by number, from the store of parts to the release's folder.
+
+        Files that the folder has already are not copied.
+        """
         folder = LocalStore(self._folder)
         if self.store == folder:
             return
@@ -365,7 +392,7 @@ class DurableMeasurements:
 
 
 def _write_draw(draw: Draw, path: Path) -> Written:
-    """Draw the noisy values of a level, and write them to a file, which is read back."""
+    """Draw the noisy values of a level, write them to a new file, and return its digest and size."""
     pieces = draw()  # called before the file is opened, because a run that begins meanwhile removes temporary files
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 
@@ -384,9 +411,9 @@ Source: TypeAlias = Path | pa.Buffer | Callable[[], pa.NativeFile]
 
 
 class NoisyVector:
-    """The noisy values of one level in the order of the flow tree, in files or in memory.
+    """The noisy values of one level, in the order of its measured nodes, in files or in memory.
 
-    The vector does not state which node a value belongs to. This follows from the result of the level above.
+    The vector does not state which node a value belongs to. For flows, this follows from the result of the level above.
 
     Args:
         sources: Parquet files or arrays of consecutive values.
@@ -423,9 +450,9 @@ class NoisyVector:
         return values
 
     def iterate_pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
-        """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time.
+        """Yield consecutive values in read-only arrays, of shape (size,) for each of ``sizes``, in order.
 
-        The lengths must sum to at most that of this vector.
+        The sizes must sum to at most the length of this vector. One row group is read at a time.
         """
         groups = self._iterate_row_groups()
         waiting = np.empty(0, dtype=np.int64)
@@ -452,12 +479,12 @@ class NoisyVector:
                 continue
             with _open_parquet(source) as file:
                 for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, use_threads=False)  # threads would share the columns: there is 1
+                    table = file.read_row_group(group, use_threads=False)  # threads read columns, and there is only one
                     yield table.combine_chunks()["noisy"].chunk(0).to_numpy()
 
 
 def _open_parquet(source: Source) -> pq.ParquetFile:
-    """Open a Parquet file at a path, in memory, or by its function; use it as a context."""
+    """Open a Parquet file. Use the result in a ``with`` statement."""
     return pq.ParquetFile(source() if callable(source) else source)
 
 

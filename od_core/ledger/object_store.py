@@ -23,40 +23,42 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_checked
 from od_core.parallel import map_in_order
 
-_CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
+_EXCLUSIVE_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
 """Protocols for which fsspec creates a file in one conditional request. For others, it checks first and then writes."""
 
 _PASSWORD_OR_QUERY = re.compile(r"://[^/]*:.*@|[?]")
+"""Pattern of the parts of an address that may hold a password."""
 
-_ERRORS = "errors"  # name of the folder of details of errors
+_ERROR_FOLDER = "errors"  # name of the folder of details of errors
 
 
-def store_at(place: str) -> Store:
+def store_at(address: str) -> Store:
     """Return the store at an fsspec address such as ``s3://bucket/folder``, or at the path of a folder.
 
-    Raises OdError if the storage is not known to create files exclusively.
+    Raises OdError if the storage is not known to create files exclusively, or the address may hold a password.
     """
-    if "://" in place:
-        return FsspecStore(place.rstrip("/"))
-    return LocalStore(Path(place).absolute())
+    if "://" in address:
+        return FsspecStore(address.rstrip("/"))
+    return LocalStore(Path(address).absolute())
 
 
 def store_error_detail(store: Store, text: str) -> None:
     """Confidential: write the details of an error to the folder ``errors``. Do nothing if they cannot be stored."""
     with suppress(Exception):
-        store.create_if_absent(f"{_ERRORS}/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
+        store.create_if_absent(f"{_ERROR_FOLDER}/{secrets.token_hex(6)}.txt", text.encode("utf-8", "backslashreplace"))
 
 
 def advise_to_read_details(store: Store) -> str:
     """Return the next step that names the folder of details of errors, which :func:`store_error_detail` wrote."""
-    return f"read the newest files in {store.place}/{_ERRORS}"
+    return f"read the newest files in {store.place}/{_ERROR_FOLDER}"
 
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A store of files by name, such as ``claims/level_5.part_3``, which can be sent to another process.
+    """A store of files by name, such as ``claims/level_5.part_3``, in a folder.
 
-    It is in a folder of mode 0700, on this machine or on storage that all machines share.
+    The folder gets mode 0700, and is on this machine or on storage that all machines share. The object has only the
+    path, so it can be sent to another process.
     """
 
     folder: Path
@@ -67,10 +69,10 @@ class LocalStore:
         return str(self.folder.absolute())
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Store a file unless one of that name exists. Return whether this call stored it.
+        """Store a file unless one of that name exists, and return whether this call stored it.
 
-        The file is written under a temporary name, then linked. With ``durable`` False, which is for files that can be
-        made again, the file may be lost or cut short when the machine fails.
+        The file is written under a temporary name, then linked. If ``durable`` is False, the file may be lost or cut
+        short when the machine fails; use this for files that can be made again.
         """
         path = self.folder / name
         if path.exists():
@@ -138,7 +140,7 @@ class FsspecStore:
 
     A file is durable as soon as the request that creates it is answered.
 
-    Raises OdError if the storage is not known to create files exclusively, or the address holds a password.
+    Raises OdError if the storage is not known to create files exclusively, or the address may hold a password.
 
     Attributes:
         place: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
@@ -148,9 +150,9 @@ class FsspecStore:
 
     def __post_init__(self) -> None:
         protocol = self.place.partition("://")[0]
-        if protocol not in _CREATE_EXCLUSIVELY:
+        if protocol not in _EXCLUSIVE_PROTOCOLS:
             message = f"storage {protocol!r} may not create files exclusively, so two draws could both be kept"
-            step = f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}"
+            step = f"use a folder, or one of {', '.join(_EXCLUSIVE_PROTOCOLS)}"
             raise OdError("OD-STORE-UNSAFE", message, next_step=step)
         if _PASSWORD_OR_QUERY.search(self.place):
             message = "the address of the store holds a user and a password, or a query, which messages would show"
@@ -158,7 +160,10 @@ class FsspecStore:
             raise OdError("OD-STORE-ADDRESS", message, next_step=step)
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Store a file unless one of that name exists. Return whether this call stored it. All files are durable."""
+        """Store a file unless one of that name exists, and return whether this call stored it.
+
+        The file is durable, whatever the value of ``durable``.
+        """
         try:
             self._open_file_system().pipe_file(name, bytes(content), mode="create")
         except FileExistsError:
@@ -194,7 +199,10 @@ class FsspecStore:
         """Do nothing, because all files are durable."""
 
     def _open_file_system(self, *, afresh: bool = False) -> Any:
-        """Return fsspec's file system of the folder; with ``afresh``, without its cache of earlier listings."""
+        """Return fsspec's file system of the folder; with ``afresh``, its cache of listings is emptied first.
+
+        Raises OdError if the package of the storage is not installed.
+        """
         import fsspec
         from fsspec.implementations.dirfs import DirFileSystem
         from fsspec.registry import known_implementations
@@ -215,6 +223,7 @@ Store = LocalStore | FsspecStore
 
 
 def _make_missing_error(name: str) -> OdError:
+    """Return the OdError for a file that the store lacks."""
     step = "restore it from a backup, or run the release again"
     return OdError("OD-STORE-MISSING", f"{name} is not in the store", next_step=step, spent=STAYS_CHARGED)
 
@@ -233,12 +242,12 @@ def list_part_files(store: Store, level: int) -> list[str]:
 
 
 def compute_part_digest(store: Store, name: str) -> str:
-    """Return the SHA-256 of a stored file."""
+    """Return the SHA-256 of a stored file, as hexadecimal text."""
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
 def compute_level_digest(store: Store, level: int) -> str:
-    """Return the SHA-256 of the joined digests of the stored files of a level, in the order of its parts."""
+    """Return the SHA-256, as hexadecimal text, of the joined digests of a level's part files, in their order."""
     digests = map_in_order(lambda name: compute_part_digest(store, name), list_part_files(store, level))
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SCHEMES = ("postgresql://", "postgres://")
 """Beginnings of the address of a PostgreSQL database."""
 
-_REFUSALS = {
+_CAUSE_BY_TEXT = {
     "resolve host": "the name of its host is not known",
     "Connection refused": "nothing listens at its host and port",
     "No such file or directory": "there is no such host or socket",
@@ -48,7 +48,7 @@ _REFUSALS = {
 _ROLE = re.compile(r"[a-z_][a-z0-9_$-]{0,62}")
 
 _TRANSACTIONS, _RELEASES = 0x6F645F6C65646765, 0x6F645F72656C6561
-"""Keys of the advisory locks: for transactions and for releases. They belong to the database, as the table does."""
+"""Keys of the advisory locks: for transactions and for releases. PostgreSQL keeps such locks per database."""
 
 _GUARDS = read_statements("postgres_guards")
 _BEGIN = read_statements("postgres_begin").format(seconds=WAIT_SECONDS, lock=_TRANSACTIONS)
@@ -71,7 +71,7 @@ def make_schema_sql(writer: str) -> str:
 class PostgresChain(Chain):
     """The entries of a ledger in the table ``od_ledger.entries`` of a PostgreSQL database.
 
-    Raises OdError if psycopg is not installed, or the address is not one that libpq can read in one way only.
+    Raises OdError if psycopg is not installed, or the address cannot be read, or not in one way only.
 
     Args:
         server: address of the database, as libpq reads it: ``postgresql://role@host/database``.
@@ -97,15 +97,19 @@ class PostgresChain(Chain):
         return Entries(connection, placeholder="%s")
 
     def _read_circumstances(self) -> object:
-        """Return the thread and whether the connection is closed: two threads would mix their transactions in one."""
+        """Return the number of this thread, and whether the shared connection is closed.
+
+        Two threads must not share a connection, because their statements would be in one transaction.
+        """
         return get_ident(), self._shared is not None and self._shared.closed
 
     @contextmanager
     def lock_for_release(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         """Lock the folder, and the ledger for all hosts, as :meth:`Chain.lock_for_release` does.
 
-        The server releases the lock when its connection ends. Then another release can begin although this one goes on.
-        Each draw has its own charge all the same: the ledger refuses the result of a draw that was overtaken.
+        The server releases the lock if the connection is lost. Then another release can begin although this one goes
+        on. Each draw still has its own charge: the ledger refuses the result of a draw after which another has begun.
+        Raises OdError if another release still has the lock after ``seconds``.
         """
         from psycopg.errors import LockNotAvailable
 
@@ -126,7 +130,7 @@ class PostgresChain(Chain):
             yield
 
     def _connect(self) -> Connection[dict[str, object]]:
-        """Open a new connection, unless the database has no table or a guard of it is missing."""
+        """Open a new connection. Raises OdError if the database has no ledger, or a guard of it is missing."""
         import psycopg
         from psycopg.rows import dict_row
 
@@ -146,12 +150,12 @@ class PostgresChain(Chain):
         return connection
 
     def _make_database_error(self, error: Error) -> OdError:
-        """Return the OdError for a PostgreSQL error, whose text is not repeated, because it may quote the address."""
+        """Return the OdError for a PostgreSQL error. Its text is not repeated, because it may quote the address."""
         state, reported = error.sqlstate or "", str(error)
         if state.startswith("XX"):  # damaged data (PostgreSQL, appendix A)
             return make_damage_error()
         unknown = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
-        cause = next((words for text, words in _REFUSALS.items() if text in reported), unknown)
+        cause = next((cause for text, cause in _CAUSE_BY_TEXT.items() if text in reported), unknown)
         step = "check the server and the address in OD_LEDGER, then run the release again; psql with the same address"
         return make_unavailable_error(f"the ledger's server cannot be used: {cause}", f"{step} says more")
 
@@ -182,7 +186,11 @@ def _refuse_unclear_address(server: str) -> None:
 
 
 def _check_guards(guards: Mapping[str, object] | None) -> None:
-    """Check the result of the query of guards. Raises OdError if there is no table or a guard is missing."""
+    """Raise OdError if the table of a ledger does not exist or is not guarded against changes.
+
+    ``guards`` is the row of the query ``_GUARDS``, which says whether the role may change entries, and whether the
+    trigger refuses changes; None if there is no table.
+    """
     if guards is None:
         step = "as the owner of the database, run the statements of: od-release ledger schema --writer ROLE"
         raise OdError("OD-LEDGER-ABSENT", "the database has no ledger, or the role may not see it", next_step=step)

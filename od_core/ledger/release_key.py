@@ -61,19 +61,23 @@ class ReleaseKey:
 
 
 def select_earlier_releases(key: ReleaseKey, others: Iterable[ReleaseKey]) -> list[ReleaseKey]:
-    """Return those of some releases whose period ends before that of ``key`` begins, the newest period first."""
-    begin = _parse_period(key.period).first
+    """Return those of ``others`` whose period ends before that of ``key`` begins, the newest period first.
+
+    Of equal periods, the higher revision is first.
+    """
+    first_day = _parse_period(key.period).first
     earlier = []
     for other in others:
         end = _parse_period(other.period).end
-        if end <= begin:
+        if end <= first_day:
             earlier.append((end, other.revision, other))
     return [other for _end, _revision, other in sorted(earlier, reverse=True)]
 
 
 _parse_period = lru_cache(maxsize=1 << 14)(Period)
-"""The period of a text. Keys of the same period are made again and again."""
+"""Return the period of a text. It is cached, because many keys have the same period."""
 
 
 def _make_key_error(message: str) -> OdError:
+    """Return the OdError for a key that is not valid."""
     return OdError("OD-RELEASE-KEY", message, next_step="correct the name, period or revision of the release")

@@ -34,7 +34,7 @@ class Counted(Protocol):
     def iterate_column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
         """Yield the counted input in consecutive blocks of rows, each with one array per column.
 
-        Equal inputs give equal columns when the blocks are joined, but they may be cut into different blocks.
+        Equal inputs have equal columns, but may be cut into different blocks.
         """
 
 
@@ -44,28 +44,34 @@ def hold_to_input(
     """Store a fingerprint (keyed hash) of a release's input, or check the input against the stored fingerprint.
 
     Until the first draw begins, the input may change, and its fingerprint is stored. After that, the input is checked.
-    ``counters`` is the fingerprint of the counters of users that belong to the input, for a unit of a year.
 
-    Raises OdError if a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
+    Args:
+        confidential, key: confidential folder, and the release.
+        trips: confidential counted input.
+        drawn: whether the first draw of the release has begun.
+        counters: fingerprint of the counters of users that belong to the input; None unless the unit is of a year.
+
+    Raises:
+        OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
-    now = compute_input_identity(confidential, trips, counters)
-    then = read_stored_identity(confidential, key)
-    if then == now:
+    identity = compute_input_identity(confidential, trips, counters)
+    stored = read_stored_identity(confidential, key)
+    if stored == identity:
         return
     if not drawn:
         path = confidential.make_subfolder(key.folder) / IDENTITY
-        write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
+        write_durably(path, lambda file: file.write_text(json.dumps(identity), encoding="utf-8"))
         return
-    if not then:
+    if not stored:
         raise _make_staging_error(
             "OD-IDENTITY-MISSING",
             f"the fingerprint of the input of {key} is missing, but levels are drawn already",
             "restore the confidential folder",
         )
-    if then.get("key") != now["key"]:
+    if stored.get("key") != identity["key"]:
         raise _make_staging_error(
             "OD-KEY-LOST",
-            f"{key} began with the key {then.get('key')}, but confidential/hmac.key is {now['key']}",
+            f"{key} began with the key {stored.get('key')}, but confidential/hmac.key is {identity['key']}",
             "keep confidential/hmac.key, with which other releases began, and put the earlier one from a backup in its"
             " place for this run alone",
         )
@@ -77,10 +83,7 @@ def hold_to_input(
 
 
 def read_stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
-    """Return the stored fingerprint of a release's input and the name of its key.
-
-    Empty if there is none, or it cannot be read.
-    """
+    """Return the stored result of :func:`compute_input_identity`; empty if there is none that can be read."""
     try:
         stored = json.loads((confidential.path / key.folder / IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -89,7 +92,11 @@ def read_stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> d
 
 
 def compute_input_identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
-    """Return the fingerprint of a release's counted input, the name of its key, and the fingerprint of the counters."""
+    """Return what identifies a release's counted input, by name.
+
+    ``input`` is its fingerprint, ``key`` the public name of the key with which this was made, and ``counters``, unless
+    that is None, the fingerprint of the counters of users.
+    """
     identity = {
         "input": confidential.compute_fingerprint(trips.iterate_column_pieces()),
         "key": confidential.compute_key_name(),
@@ -98,13 +105,15 @@ def compute_input_identity(confidential: ConfidentialFolder, trips: Counted, cou
 
 
 def _make_staging_error(code: str, message: str, next_step: str) -> OdError:
+    """Return an OdError about files of a release for which budget may be reserved."""
     return OdError(code, message, next_step=next_step, spent=STAYS_CHARGED)
 
 
 _COUNTED_FOR, _READ_WITH = "counted_for", "read_as.json"
+"""Files with the digest of the plan of the counts, and with the settings of reading."""
 
 SNAPSHOT = "snapshot"
-"""Setting of reading with the state of a stored table that was read. No declaration states it."""
+"""Setting of reading that names the state of the stored table that was read. No declaration states it."""
 
 
 class StagedFiles:
@@ -120,12 +129,15 @@ class StagedFiles:
 
     @property
     def data_docs(self) -> Path:
-        """Path of the folder of the page about the records: which expectations they meet."""
+        """Path of the folder with the page that says which expectations the records meet."""
         return self.folder / "data_docs"
 
     @contextmanager
     def _store_file_facts(self, name: str, make_facts: Callable[[], str]) -> Iterator[None]:
-        """Store facts about the file that this context writes, at its end. Earlier facts are removed first."""
+        """Remove the stored facts ``name`` about a file, let this context write the file, and then store new facts.
+
+        ``make_facts`` is called at the end of the context, and returns the facts as text.
+        """
         path = self.folder / name
         if path.exists():
             path.unlink(missing_ok=True)  # another run may remove it, too
@@ -134,11 +146,11 @@ class StagedFiles:
         write_durably(path, lambda file: file.write_text(make_facts(), encoding="utf-8"))
 
     def store_reading_settings(self, settings: Mapping[str, object]) -> AbstractContextManager[None]:
-        """Return a context in which records are read, and whose end stores the public settings of reading as JSON."""
+        """Return a context in which to read records. At its end, the public settings of reading are stored as JSON."""
         return self._store_file_facts(_READ_WITH, lambda: json.dumps(dict(settings)))
 
     def read_snapshot(self) -> dict[str, str]:
-        """Return the stored setting :data:`SNAPSHOT`; empty if the records were in files, or of no named state."""
+        """Return the stored setting :data:`SNAPSHOT` by its name; empty if the records came from no named state."""
         stored = self._load_reading_settings() or {}
         return {name: value for name, value in stored.items() if name == SNAPSHOT}
 
@@ -151,18 +163,16 @@ class StagedFiles:
         return stored
 
     def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, object], *, drawn: bool) -> None:
-        """Check that records were read with the settings that are declared now, because the certificate states these.
+        """Raise OdError unless records were read with the settings that are declared now, which the certificate states.
 
         Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
-        ``drawn`` states whether a draw of the release has begun.
-
-        Raises OdError if a stored setting differs from the declared one; or none are stored, and no draw has begun.
+        If none at all are stored, the error is raised only if ``drawn`` is False: no draw of the release has begun.
         """
-        then = self._load_reading_settings()
+        stored = self._load_reading_settings()
         differences = ""
-        if then is not None:
-            now = json.loads(json.dumps(dict(settings)))  # with the types that JSON has, like the stored ones
-            changed = sorted(name for name in then if name in now and then[name] != now[name])
+        if stored is not None:
+            declared = json.loads(json.dumps(dict(settings)))  # with the types of JSON, like the stored ones
+            changed = sorted(name for name in stored if name in declared and stored[name] != declared[name])
             if not changed:
                 return
             differences = f"; changed: {', '.join(changed)}"
@@ -176,7 +186,7 @@ class StagedFiles:
         raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)
 
     def save_counts_for_plan(self, plan: Plan, save: Callable[[], None]) -> None:
-        """Call ``save``, which saves the counts, and store the digest of the plan for which they were counted."""
+        """Call ``save``, which stores the counts, and then store the digest of the plan for which they were counted."""
         with self._store_file_facts(_COUNTED_FOR, lambda: plan.counts_digest):
             save()
 
@@ -201,12 +211,12 @@ class StagedFiles:
         return path
 
 
-P = TypeVar("P", bound=Plan)
-C = TypeVar("C", bound=Counted)
-R = TypeVar("R", bound=PlannedRelease)
+PlanT = TypeVar("PlanT", bound=Plan)
+CountedT = TypeVar("CountedT", bound=Counted)
+ReleaseT = TypeVar("ReleaseT", bound=PlannedRelease)
 
 
-class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
+class StagedTable(StagedFiles, ABC, Generic[PlanT, CountedT, ReleaseT]):
     """The stored counts and the unpublished table of a release whose steps are all drawn in one call.
 
     Attributes:
@@ -218,22 +228,22 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
     table_name: ClassVar[str]
 
     @abstractmethod
-    def read_counted_input(self, plan: P) -> C:
+    def read_counted_input(self, plan: PlanT) -> CountedT:
         """Return the stored counted input of a release with this plan. Raises OdError if its file is absent."""
 
     @abstractmethod
-    def make_counted_table(self, counted: C) -> pa.Table:
+    def make_counted_table(self, counted: CountedT) -> pa.Table:
         """Convert the counted input to the table that :meth:`save_counted` stores, and return it."""
 
     @abstractmethod
-    def make_table(self, release: R) -> pa.Table:
+    def make_table(self, release: ReleaseT) -> pa.Table:
         """Convert the result of a release to the table that :meth:`save_table` stores, and return it."""
 
-    def save_counted(self, counted: C) -> None:
+    def save_counted(self, counted: CountedT) -> None:
         """Store the counted input."""
         self._save(self.counted_name, self.make_counted_table(counted))
 
-    def save_table(self, release: R) -> Path:
+    def save_table(self, release: ReleaseT) -> Path:
         """Store the table of a release, and return the path of its file."""
         return self._save(self.table_name, self.make_table(release))
 
@@ -241,8 +251,8 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
         """Return the stored table of the release. Raises OdError if its file is absent."""
         return pq.read_table(self.locate_file(self.table_name))
 
-    def refuse_other_table(self, release: R) -> None:
-        """Raise OdError unless the stored table equals that of the release, estimated again from its measurements."""
+    def refuse_other_table(self, release: ReleaseT) -> None:
+        """Raise OdError unless the stored table equals that of ``release``, estimated again from its measurements."""
         if not self.read_table().equals(self.make_table(release)):
             raise _make_staging_error(
                 "OD-STAGED-FILE-CHANGED",
@@ -251,7 +261,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
             )
 
     def _save(self, name: str, table: pa.Table) -> Path:
-        """Write a table durably to the file ``<name>.parquet``, and return its path."""
+        """Write a table durably to the file ``<name>.parquet``, and return the path of the file."""
         path = self.folder / f"{name}.parquet"
         write_durably(path, lambda file: pq.write_table(table, file))
         return path

@@ -37,18 +37,18 @@ from od_core.privacy.domain import list_periods_of_year, name_declared_year
 if TYPE_CHECKING:
     from od_core.privacy.unit import PrivacyUnit
 
-USER = ("user_high", "user_low")
+USER_COLUMNS = ("user_high", "user_low")
 """Columns of the keyed hash of a user: its first 60 bits and the next 60."""
 
-SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32()), ("trips", pa.int64())])
+SCHEMA = pa.schema([*((name, pa.int64()) for name in USER_COLUMNS), ("counted", pa.int32()), ("trips", pa.int64())])
 """Columns of a file of counters, which is sorted by user: the hash, the counted trips, and all valid trips."""
 
-_ALLOWED = pa.schema([*((name, pa.int64()) for name in USER), ("allowed", pa.int32())])
+_ALLOWANCE_SCHEMA = pa.schema([*((name, pa.int64()) for name in USER_COLUMNS), ("allowed", pa.int32())])
 """Columns of :attr:`Allowances.table`."""
 
 _SQL = SqlMacros(Path(__file__).with_name("user_counters.sql"), parquet_rows=make_parquet_sql)
 
-_FOLDER = "user-counters"  # with a hyphen, so no series has this name
+_COUNTER_FOLDER = "user-counters"  # with a hyphen, so no series has this name
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,22 +86,27 @@ class UserCounters:
     def compute_allowances(self) -> Allowances:
         """Return how many trips of each user the release may count.
 
-        If the release was drawn, these are as many as it counted, so counting it again gives the same counts. Raises
+        If the release was drawn, these are as many as it counted, so counting it again gives the same counts.
+        Otherwise, they are the bound m of the unit and what M leaves after the other periods of the year. Raises
         OdError if counters of a drawn release of the year are missing or changed, or were made with another key.
         """
         if self.ledger.is_drawn(self.key):
             counted = self._verify_counters(self.key)
-            columns = [*USER, "counted"]
-            return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
+            columns = [*USER_COLUMNS, "counted"]
+            return Allowances(
+                pq.read_table(counted, columns=columns).rename_columns([*USER_COLUMNS, "allowed"]), others=0
+            )
         files = self._list_checked_files(left_out=self._find_elementary_period(self.key))
-        allowed = self._run_query(_SQL["allowances"](files, self.unit), files) if files else _ALLOWED.empty_table()
+        allowed = (
+            self._run_query(_SQL["allowances"](files, self.unit), files) if files else _ALLOWANCE_SCHEMA.empty_table()
+        )
         return Allowances(allowed, others=self.unit.contribution_bound)
 
     def store_or_compare(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Store how many trips of each user the release counts, durably; if it was drawn, compare them instead.
+        """Store durably how many trips of each user the release counts; if it was drawn, compare them instead.
 
-        The rows of :data:`SCHEMA`, sorted by user, are stored one row group at a time. Raises OdError if the release
-        was drawn from other counters.
+        ``batches`` have the columns of :data:`SCHEMA`, and rows that are sorted by user. One row group at a time is in
+        memory. Raises OdError if the release was drawn from other counters.
         """
         if not self.ledger.is_drawn(self.key):
             schema = SCHEMA.with_metadata({"key": self.confidential.compute_key_name()})
@@ -126,17 +131,17 @@ class UserCounters:
         hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.compute_fingerprint(self.key))
 
     def check_counts_and_bounds(self, counted: Counted) -> None:
-        """Check that the counted input and its counters are those of :meth:`hold_to_input`, and within the bounds.
+        """Raise OdError unless the counted input and its counters were written together and are within the bounds.
 
         A process may have ended between writing the counters and writing the counts. Counts of another attempt would
-        then have trips that no counter records.
+        then have trips that no counter records. :meth:`hold_to_input` has stored the fingerprints of both.
 
-        Raises OdError if they were not written together, a user has more counted trips than the unit allows, the
-        counters do not sum to the trips that the release counts, or as in :meth:`compute_allowances`.
+        Raises OdError, too, if a user has more counted trips than the unit allows, the counters do not sum to the trips
+        that the release counts, or as in :meth:`compute_allowances`.
         """
         step = "run the whole release, which counts its records again"
-        now = compute_input_identity(self.confidential, counted, self.compute_fingerprint(self.key))
-        if read_stored_identity(self.confidential, self.key) != now:
+        identity = compute_input_identity(self.confidential, counted, self.compute_fingerprint(self.key))
+        if read_stored_identity(self.confidential, self.key) != identity:
             message = f"the counts of {self.key} and the counters of its users were not written together"
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
         files = self._list_checked_files()
@@ -146,15 +151,16 @@ class UserCounters:
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
 
     def count_uncounted_trips(self, max_trips: int) -> int:
-        """Return how many trips of the release are not counted, where at most ``max_trips`` of a user are considered.
+        """Confidential: return how many trips of the release are not counted, of at most ``max_trips`` of each user.
 
-        The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
+        Further trips of a user are ignored, which bounds the sensitivity. The file of counters must have been checked,
+        as :func:`od_core.ledger.measurements.begin_release` does.
         """
         path = self._locate_counters(self.key)
         return int(self._compute_value(_SQL["uncounted"](path, max_trips), {"": [path]}))
 
     def _find_elementary_period(self, key: ReleaseKey) -> str:
-        """Return the text of the one elementary period that a release of the data set has."""
+        """Return the text of the elementary period of a release. Under a unit of a year, a release has only one."""
         (part,) = Period(key.period).split_into(self.elementary)
         return part.text
 
@@ -166,17 +172,18 @@ class UserCounters:
     @property
     def _folder(self) -> Path:
         """Folder of the counters of the year."""
-        return self.confidential.path / _FOLDER / self.domain / name_declared_year(self._parts, self.year)
+        return self.confidential.path / _COUNTER_FOLDER / self.domain / name_declared_year(self._parts, self.year)
 
     def _locate_counters(self, key: ReleaseKey) -> Path:
         """Return the path of the file of counters of a release."""
         return self._folder / self._find_elementary_period(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
     def _list_checked_files(self, left_out: str | None = None) -> dict[str, list[Path]]:
-        """Check the files of counters of the year, and return them by elementary period.
+        """Return the files of counters of the year by elementary period, after checking each.
 
         ``left_out`` is the elementary period of a release that is about to be counted. The result has no files of this
-        period, and the release's own file is not checked, because it is written again.
+        period, and the release's own file is not checked, because it is written again. Raises OdError if a file is
+        damaged or was made with another key, or that of a drawn release is missing or changed.
         """
         year = sorted(part.text for part in self._parts)
         verified = {self._verify_counters(key) for key in self._list_other_drawn_releases(year)}
@@ -188,21 +195,27 @@ class UserCounters:
         return {part: paths for part, paths in files.items() if paths and part != left_out}
 
     def _list_other_drawn_releases(self, year: Sequence[str]) -> list[ReleaseKey]:
-        """Return the other releases that are drawn and have one of the elementary periods of a year."""
+        """Return the other drawn releases of the data set whose elementary period is one of ``year``."""
         drawn = self.ledger.list_drawn_periods(self.domain).items()
         return [key for key, periods in drawn if key != self.key and set(year).intersection(periods)]
 
     def _check_file(self, path: Path, *, is_verified: bool) -> None:
-        """Raise OdError if a file of counters was made with another key or, unless it is verified, is damaged."""
+        """Raise OdError if a file of counters was made with another key or is damaged.
+
+        ``is_verified`` says that the file is known not to be damaged.
+        """
         if not is_verified:
             _refuse_damaged_file(path)
         if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.compute_key_name().encode():
             raise self._make_other_key_error(f"the counters of users in {path.name}")
 
     def _verify_counters(self, key: ReleaseKey) -> Path:
-        """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""
+        """Return the path of the file of counters of a drawn release.
+
+        Raises OdError if the file is missing, has changed, or was made with another key.
+        """
         fingerprint = self._read_drawn_fingerprint(key)
-        # First the key: with another one, the fingerprint differs, too.
+        # The key is compared first, because another key also gives another fingerprint.
         if read_stored_identity(self.confidential, key).get("key") != self.confidential.compute_key_name():
             raise self._make_other_key_error(f"the counters of users of {key}")
         if self.compute_fingerprint(key) != fingerprint:
@@ -224,7 +237,7 @@ class UserCounters:
             raise make_error(f"the counters of users of {key} are damaged", "the confidential folder") from None
 
     def _read_drawn_fingerprint(self, key: ReleaseKey) -> str:
-        """Return the fingerprint of the counters from which a release was drawn."""
+        """Return the fingerprint of the counters from which a release was drawn. Raises OdError if there is none."""
         stored = read_stored_identity(self.confidential, key).get("counters")
         if stored is None:
             raise self._make_lost_counters_error(
@@ -247,13 +260,13 @@ class UserCounters:
         )
 
     def _compute_value(self, query: str, files: dict[str, list[Path]]) -> Any:
-        """Return the single value of the result of a query over files of counters."""
+        """Return the value that a query over files of counters has as its only result; see :meth:`_run_query`."""
         return self._run_query(query, files)[0][0].as_py()
 
     def _run_query(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
         """Return the result of a query over files of counters, which need not fit in memory.
 
-        ``files`` lists the files that the query names, in any grouping.
+        ``files`` are those that the query names, grouped by any text. The query can read no other file.
         """
         folder = self.confidential.make_subfolder(self._folder)
         with open_scratch_database(folder, *chain.from_iterable(files.values())) as connection:
@@ -261,13 +274,13 @@ class UserCounters:
 
 
 def _iterate_columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:
-    """Yield the columns of each batch of counters as arrays of 64-bit integers."""
+    """Yield, for each batch of counters, its columns as arrays of 64-bit integers; shape (rows,) each."""
     for batch in batches:
         yield [column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in batch.columns]
 
 
 def _refuse_damaged_file(path: Path) -> None:
-    """Raise OdError if the file of counters of a release that is not drawn cannot be read."""
+    """Read the file of counters of a release that is not drawn to its end, and raise OdError if this fails."""
     try:
         with pq.ParquetFile(path) as file:
             for _ in file.iter_batches():
@@ -277,6 +290,9 @@ def _refuse_damaged_file(path: Path) -> None:
 
 
 def _make_recount_error(message: str, restored: str) -> OdError:
-    """Return the OdError for counters of a release that is not drawn; it may be counted again, or a backup restored."""
+    """Return the OdError for unusable counters of a release that is not drawn.
+
+    The release can be counted again, or ``restored`` be restored from a backup.
+    """
     step = f"run that whole release again, which counts its records; or restore {restored} from a backup"
     return OdError("OD-YEAR-COUNTERS", message, next_step=step)

@@ -15,7 +15,7 @@ import yaml
 
 from od_core.errors import OdError
 
-NEVER_USUAL = "sdmx"
+ON_REQUEST_FORMAT = "sdmx"
 """Format that a bundle has only if it is asked for, because few readers need it."""
 
 
@@ -26,7 +26,7 @@ class Refusal:
     Attributes:
         kind: name of the kind.
         features: names of the features that a refused release has together.
-        needs: names of features of which one lets the release through; empty if none does.
+        needs: names of features with any of which the release is not refused; may be empty.
         code, reason, next_step: code, message and advice of the error.
     """
 
@@ -38,18 +38,18 @@ class Refusal:
     next_step: str
 
     def applies_to(self, features: Set[str]) -> bool:
-        """Return whether a release of the kind with some features is refused."""
+        """Return whether a release of this kind with the given features is refused."""
         return self.features <= features and self.needs.isdisjoint(features)
 
 
 @dataclass(frozen=True)
 class Support:
-    """The table of what is supported.
+    """The table ``support.yaml``: the kinds of releases, their features, and the combinations that are refused.
 
     Attributes:
-        kinds: words of each kind of release, by its name.
-        groups: words of each feature, by its name, in groups with names.
-        refusals: the refused combinations, each for one kind, in the order in which they are asked.
+        kinds: words for each kind of release, by its name.
+        groups: words for each feature, by the name of its group and its own name.
+        refusals: the refused combinations, each for one kind, in the order in which they are checked.
     """
 
     kinds: Mapping[str, str]
@@ -63,13 +63,13 @@ class Support:
 
     @property
     def features(self) -> dict[str, str]:
-        """Words of each feature, by its name."""
+        """Words for each feature, by its name."""
         return {name: words for group in self.groups.values() for name, words in group.items()}
 
 
 @cache
 def read_support() -> Support:
-    """Return the table. It is read when it is first asked for."""
+    """Return the table ``support.yaml``, which is read at the first call."""
     text = files("od_core.meaning").joinpath("support.yaml").read_text(encoding="utf-8")
     data = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
     without_refusals = Support(data["kinds"], data["features"], ())
@@ -80,9 +80,9 @@ def read_support() -> Support:
 
 
 def _iterate_refusals(row: Mapping[str, Any], words_of: Support) -> Iterator[Refusal]:
-    """Yield the refusals of a row of the file: one for each of its kinds and of its alternative features.
+    """Yield the refusals of a row of ``support.yaml``: one for each of its kinds and of its alternative features.
 
-    ``words_of`` has the words of kinds and features, which the texts of the row may name in braces.
+    ``words_of`` has the words for kinds and features, which replace ``{kind}`` and ``{feature}`` in the row's texts.
     """
     for kind in row["kinds"]:
         for feature in row.get("one_of", ("",)):
@@ -110,9 +110,9 @@ def list_given_options(**options: object) -> frozenset[str]:
 
 
 def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
-    """Raise the OdError of the first row of the table that refuses a release of a kind with some features.
+    """Raise the OdError of the first row of the table that refuses a release of a kind with the given features.
 
-    ``name`` is the name of the release, with which the message begins, if there are several.
+    ``name`` is the name of the release, with which the message begins; "" if it need not be named.
     """
     for refusal in read_support().by_kind[kind]:
         if refusal.applies_to(features):
@@ -121,10 +121,11 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
 
 
 def list_possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
-    """Return the formats, beside Parquet, that the bundle of a release with some features can have."""
+    """Return the formats, beside Parquet, that the bundle of a release with the given features can have."""
     support = read_support()
 
     def is_possible(name: str) -> bool:
+        """Return whether no refusal of this format applies."""
         with_format = {*features, name}
         return not any(name in row.features and row.applies_to(with_format) for row in support.by_kind[kind])
 
@@ -132,5 +133,5 @@ def list_possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
 
 
 def list_usual_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
-    """Return the formats of a bundle for which none are chosen: all that it can have, but one that few need."""
-    return tuple(name for name in list_possible_formats(kind, features) if name != NEVER_USUAL)
+    """Return the default formats of a bundle: all that it can have except ``ON_REQUEST_FORMAT``."""
+    return tuple(name for name in list_possible_formats(kind, features) if name != ON_REQUEST_FORMAT)

@@ -63,9 +63,10 @@ class Nouns:
         return len(self.ends) > 1
 
     def index_words(self) -> dict[str, str]:
-        """Return the nouns by name, for texts that have these names in braces.
+        """Return the nouns by name, for templates of texts that have these names in braces.
 
-        Each noun occurs twice: under its name and, with a capital letter, under its name with a capital letter.
+        Each noun is in the result twice: under its name and, with a capital letter, under its capitalized name. Of the
+        attributes, only texts are in the result.
         """
         texts = {name: value for name, value in vars(self).items() if isinstance(value, str)}
         texts = {name: text.replace("{counted}", self.counted) for name, text in texts.items()}
@@ -83,7 +84,7 @@ class Nouns:
         return self.of_ends.format(*names)
 
     def format_levels(self, *names: str) -> str:
-        """Return in words the levels, given their names, of those areas; see :meth:`format_areas`."""
+        """Return the phrase for the levels of the areas of :meth:`format_areas`, given the names of the levels."""
         return self.at_levels.format(*names)
 
 
@@ -116,7 +117,7 @@ class Subject:
 
     @classmethod
     def from_plan(cls, plan: Plan, about: Mapping[str, str] = NO_WORDS) -> Subject:
-        """Return the subject of a plan, with the words of the publisher of its series."""
+        """Return the subject of a plan, with the publisher's words ``about`` its series, by name."""
         may_leave = plan.neighbours.record_may_leave
         return cls(plan.table, **_list_unit_facts(plan.unit), record_may_leave=may_leave, **_select_words(about))
 
@@ -130,7 +131,10 @@ class Subject:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], about: Mapping[str, str] = NO_WORDS) -> Subject:
-        """Return the subject whose :meth:`facts` and words are given, without facts of later versions."""
+        """Return the subject with the given :meth:`facts` and words of its publisher.
+
+        Facts that this version does not know, as those of later versions, are ignored.
+        """
         known = {field.name for field in fields(cls)}
         return cls(**{name: fact for name, fact in facts.items() if name in known}, **_select_words(about))
 
@@ -189,12 +193,12 @@ _WORDS = ("counted", "groups")
 
 
 def _select_words(about: Mapping[str, str]) -> dict[str, Any]:
-    """Return the words of a publisher that a subject has, by name."""
+    """Return those of the publisher's words that are attributes of a subject, by name."""
     return {name: about[name] for name in _WORDS if name in about}
 
 
 def _list_unit_facts(unit: PrivacyUnit) -> dict[str, Any]:
-    """Return what a subject states of a privacy unit, by name."""
+    """Return the attributes of a subject that follow from a privacy unit, by name."""
     return {
         "unit": unit.kind,
         "neighbours": unit.neighbours,
@@ -209,12 +213,18 @@ def _list_unit_facts(unit: PrivacyUnit) -> dict[str, Any]:
 def make_nouns(
     table: Table, counted: str | None = None, groups: str | None = None, *, is_weighted: bool = False
 ) -> Nouns:
-    """Return the nouns of a table, given the publisher's words, if any, and whether records count by their weight."""
+    """Return the nouns for a kind of table.
+
+    Args:
+        table: what the release has.
+        counted, groups: the publisher's words for what is counted and for groups; None for the default words.
+        is_weighted: whether records count by their weight.
+    """
     words = _read_words()
     nouns = dict(words[table])
-    not_trips = nouns.pop("not_trips")
+    nouns_without_trips = nouns.pop("not_trips")
     if counted is not None or is_weighted:
-        nouns |= not_trips
+        nouns |= nouns_without_trips
     if table == "counts" and is_weighted:
         nouns["counted"] = words["weights"]
     if counted is not None:

@@ -83,7 +83,7 @@ DRY_RUN = "dry_run"
 
 
 def resolve_noise_source(noise: str | NoiseSource) -> NoiseSource:
-    """Return the backend of this name, or the given source itself.
+    """Return a new noise source of the backend with this name, or the given source itself.
 
     Raises OdError if no backend has the name, or the installed OpenDP is known to draw wrong noise.
     """
@@ -97,7 +97,7 @@ def resolve_noise_source(noise: str | NoiseSource) -> NoiseSource:
 
 
 def require_laplace_source(noise: NoiseSource) -> LaplaceSource:
-    """Return the given noise source, which can draw Laplace noise. Raises OdError if it cannot."""
+    """Return the given noise source, typed as one of Laplace noise. Raises OdError if it cannot draw such noise."""
     if isinstance(noise, LaplaceSource):
         return noise
     message = "the mechanism needs discrete Laplace noise, but this noise source has no draw_laplace"
@@ -105,7 +105,10 @@ def require_laplace_source(noise: NoiseSource) -> LaplaceSource:
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
-    """Raise OdError, before anything is charged, if the source is a backend and a variance is too large for it."""
+    """Raise OdError if a variance is larger than the source's backend can draw; call it before anything is charged.
+
+    Nothing is known of the limits of a source that is not a backend of this library, so it is never refused.
+    """
     name = find_backend_name(source)
     if name is not None and max(variances) > BACKENDS[name].largest_variance:
         raise OdError(
@@ -117,32 +120,36 @@ def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
 
 
 def find_backend_name(source: NoiseSource) -> str | None:
-    """Return the name of a backend of this library, or None for any other source, which has no guarantee."""
+    """Return the name of the source's backend; None for a source that is no backend of this library.
+
+    This library gives no guarantee for such a source.
+    """
     for name, backend in BACKENDS.items():
         if type(source) is backend:
             return name
     return None
 
 
-_NOISE_LIMIT = 1 << 61
+_NOISE_BOUND = 1 << 61
 """Exclusive bound on the absolute value of noise, so that sums with counts fit 64 bits."""
 
 
 def check_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Return the noise that a source has drawn, shape (size,), as an array to which counts may be added in place.
+    """Return the noise that a source has drawn, as an array to which counts may be added in place; shape (size,).
 
-    The result is a copy if the source is not a backend of this library. Raises OdError if the noise is not one 64-bit
+    The result is a copy if the source is not a backend of this library. Raises OdError if ``drawn`` is not one 64-bit
     integer per cell, or a value is too large to add to a count.
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _make_noise_error("did not return one 64-bit integer per cell")
     if find_backend_name(source) is None:
         drawn = drawn.copy()  # counts are added in place, and the source may keep the array that it returned
-    if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
+    if size and (drawn.max() >= _NOISE_BOUND or drawn.min() <= -_NOISE_BOUND):
         raise _make_noise_error("returned values that are too large to add to a count")
     return drawn
 
 
 def _make_noise_error(what: str) -> OdError:
+    """Return the OdError for a source that breaks the contract; ``what`` says what it did."""
     message = f"the noise source {what}"
     return OdError("OD-NOISE-CONTRACT", message, next_step="correct the noise source", spent="the level stays charged")

@@ -30,21 +30,30 @@ from od_core.noise import opendp_worker
 from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, compute_next_scale, round_up_scale
 from od_core.parallel import choose_thread_count
 
-_ENDED = "a process that drew noise ended before it had finished"
+_ENDED_EARLY = "a process that drew noise ended before it had finished"
 
 MIN_DRAWS = 8_192
 """Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
 
 
 def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
-    """Draw independent noise at the smallest scale, from ``scale`` upwards, whose loss is at most ``largest_loss``.
+    """Return independent noise, and the scale with which it was drawn.
 
-    ``distribution`` is GAUSSIAN or LAPLACE. The loss is that at sensitivity 1 by OpenDP's own privacy map: rho for
-    Gaussian noise, epsilon for Laplace noise.
+    The scale is the smallest one tried, from ``scale`` upwards, whose privacy loss is at most ``largest_loss``. The
+    loss is that at sensitivity 1 by OpenDP's own privacy map: rho for Gaussian noise, epsilon for Laplace noise.
 
-    Returns the scale used, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was
-    drawn, the scale is NaN, and the array has no meaning. Raises OdError if a process could not be started or ended too
-    early, or OpenDP's library is not installed.
+    Args:
+        distribution: ``GAUSSIAN`` or ``LAPLACE``.
+        scale: smallest scale: the square root of the Gaussian's variance parameter, or the scale of Laplace noise.
+        largest_loss: largest allowed privacy loss.
+        size: number of draws.
+
+    Returns:
+        The scale, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was drawn, the
+        scale is NaN, and the array has no meaning.
+
+    Raises:
+        OdError: a process could not be started or ended too early, or OpenDP's library is not installed.
     """
     noise = np.empty(size, dtype=np.int64)
     scales = []
@@ -71,9 +80,11 @@ def divide_draws(size: int, processors: int) -> list[int]:
 
 @contextmanager
 def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BufferedRandom]]:
-    """Start a process that draws noise into a file in memory. If it still runs at the end of the context, kill it.
+    """Start a process that draws noise into a file in memory, and yield the process and the file.
 
-    The number of draws may be confidential, so the request is no argument of the command, which others may list.
+    If the process still runs at the end of the context, it is killed. The number of draws may be confidential, so the
+    request (``REQUEST``) is sent by a pipe: other users can list the arguments of a command. Raises OdError if the
+    process cannot start, or ends before it has read the request.
     """
     command = [
         sys.executable,
@@ -95,7 +106,7 @@ def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], Buffe
                 process.stdin.write(request)  # type: ignore[union-attr]  # a pipe
                 yield process, answer
             except BrokenPipeError:
-                raise _make_lost_draw_error(_ENDED) from None
+                raise _make_lost_draw_error(_ENDED_EARLY) from None
             finally:
                 process.kill()
 
@@ -103,16 +114,17 @@ def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], Buffe
 def _receive_noise(process: subprocess.Popen[bytes], answer: BufferedRandom, noise: NDArray[np.int64]) -> float:
     """Wait until a process has ended, copy its draws into ``noise``, and return its scale.
 
-    Raises OdError if the process failed or wrote too little.
+    ``answer`` is the file that the process has written, and ``noise`` has the shape (draws,). If the scale is NaN,
+    nothing was drawn, and ``noise`` stays unchanged. Raises OdError if the process failed or wrote too little.
     """
     status = process.wait()
     head = bytearray(ANSWER.size)
     answer.seek(0)
     if status != 0 or answer.readinto(head) != len(head):
-        raise _make_lost_draw_error(_ENDED)
+        raise _make_lost_draw_error(_ENDED_EARLY)
     (scale,) = ANSWER.unpack(head)
     if not math.isnan(scale) and answer.readinto(noise.view(np.uint8).data) != noise.nbytes:
-        raise _make_lost_draw_error(_ENDED)
+        raise _make_lost_draw_error(_ENDED_EARLY)
     answer.close()
     return float(scale)
 
@@ -142,6 +154,7 @@ def refuse_wrong_version() -> None:
 
 
 def _make_lost_draw_error(why: str) -> OdError:
+    """Return the OdError for a draw that is charged but lost; ``why`` begins its message."""
     step = "run the release again; it draws the level again, at a separate charge"
     return OdError("OD-NOISE-LOST", f"{why}: the draw is lost", next_step=step, spent="the level stays charged")
 
@@ -196,11 +209,18 @@ class OpenDPNoise:
 def _draw_planned_noise(
     distribution: bytes, scale: float, power: int, planned: Fraction, largest_loss: Fraction, size: int
 ) -> NDArray[np.int64]:
-    """Return ``size`` draws of noise whose scale, to the ``power``, is from ``planned`` to (1 + slack) ``planned``.
+    """Return ``size`` draws of noise whose parameter is from ``planned`` to (1 + ``VARIANCE_SLACK``) ``planned``.
 
-    For Gaussian noise, ``planned`` is the variance, and ``power`` is 2. For Laplace noise, ``planned`` is the scale,
-    and ``power`` is 1. ``scale`` is the planned scale as a float, rounded in any direction. ``largest_loss`` is as in
-    :func:`draw_noise`. Raises OdError if OpenDP allows no such scale.
+    Args:
+        distribution: ``GAUSSIAN`` or ``LAPLACE``.
+        scale: planned scale as a float, rounded in any direction.
+        power: power of the scale that is the parameter: 2 for Gaussian noise (the variance), 1 for Laplace noise.
+        planned: planned parameter.
+        largest_loss: largest allowed privacy loss at sensitivity 1, as in :func:`draw_noise`.
+        size: number of draws.
+
+    Raises:
+        OdError: OpenDP's privacy map allows no such scale, or as in :func:`draw_noise`.
     """
     scale = round_up_scale(scale)
     while Fraction(scale) ** power < planned:
@@ -212,11 +232,12 @@ def _draw_planned_noise(
 
 
 def round_down_to_float(value: Fraction) -> float:
-    """Return the largest float that is at most ``value``."""
+    """Return the largest float that is at most ``value``, which is at least 0."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)
 
 
 def _make_unsupported_noise_error(why: str) -> OdError:
+    """Return the OdError for noise that OpenDP does not draw with the planned parameters."""
     message = f"OpenDP cannot draw this noise: {why}"
     return OdError("OD-NOISE-MAP", message, next_step="correct the budget", spent="the level stays charged")

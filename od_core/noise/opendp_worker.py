@@ -27,13 +27,13 @@ REQUEST = struct.Struct("=cddq")
 ANSWER = struct.Struct("=d")
 """Beginning of the answer: the scale used, or NaN if none is allowed. 64-bit integers of noise follow."""
 
-PIECE = 16_384
+DRAWS_PER_CALL = 16_384
 """Largest number of draws in one call of OpenDP, which limits the memory."""
 
-_KILLED_WITH_PARENT = 1, 9
+_KILL_WITH_PARENT = 1, 9
 """``PR_SET_PDEATHSIG`` and ``SIGKILL`` of Linux: kill this process when the thread that started it ends."""
 
-_SCALES = 3
+_SCALES_TO_TRY = 3
 """Number of scales to try, in ascending order. The first almost always has an allowed privacy loss."""
 
 _SIGNIFICANT_BITS = 34
@@ -76,13 +76,16 @@ class OpenDP:
         return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
 
     def compute_loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
-        """Return the privacy loss of a measurement at sensitivity 1, by OpenDP's own privacy map."""
+        """Return the privacy loss of a measurement at sensitivity 1, by OpenDP's own privacy map.
+
+        It is rho for Gaussian noise, and epsilon for Laplace noise.
+        """
         distance, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
         loss = self._call("core__measurement_map", measurement, self._make_object(distance, 1, kind))
         return ctypes.c_double.from_buffer_copy(self._read_bytes(loss, 1)).value
 
     def draw_bytes(self, measurement: ctypes.c_void_p, count: int) -> bytes:
-        """Return the bytes of ``count`` independent draws as 64-bit integers: OpenDP's noise on zeros."""
+        """Return ``count`` independent draws, which are OpenDP's noise on zeros, as the bytes of 64-bit integers."""
         zeros = self._make_object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
         noise = self._call("core__measurement_invoke", measurement, zeros)
         drawn = self._read_bytes(noise, count)
@@ -109,7 +112,10 @@ class OpenDP:
         return copied
 
     def _call(self, name: str, *arguments: object) -> ctypes.c_void_p:
-        """Return the result of a function of OpenDP's C interface. Raises RuntimeError if it reports an error."""
+        """Return the result of a function of OpenDP's C interface, whose name is given without ``opendp_``.
+
+        Raises RuntimeError if the function reports an error.
+        """
         function = getattr(self._library, f"opendp_{name}")
         function.restype = _Result
         result = function(*arguments)
@@ -132,12 +138,13 @@ def compute_next_scale(scale: float) -> float:
 def find_smallest_scale(
     opendp: OpenDP, distribution: bytes, scale: float, largest_loss: float
 ) -> tuple[float, ctypes.c_void_p | None]:
-    """Find the smallest scale, from ``scale`` upwards, with at most ``largest_loss`` by OpenDP's privacy map.
+    """Return the smallest scale with an allowed privacy loss, and OpenDP's measurement with it. Nothing is drawn.
 
-    Nothing is drawn. A scale of 0, which adds no noise, has an infinite loss by this map, and is therefore not
-    accepted. Returns the scale and OpenDP's measurement with it, or NaN and None if every scale tried loses too much.
+    The scales tried are ``scale`` and the next larger ones, ``_SCALES_TO_TRY`` in all. If the loss of each is above
+    ``largest_loss`` by OpenDP's privacy map at sensitivity 1, return NaN and None. A scale of 0, which adds no noise,
+    has an infinite loss.
     """
-    for _ in range(_SCALES):
+    for _ in range(_SCALES_TO_TRY):
         measurement = opendp.make_measurement(distribution, scale)
         if opendp.compute_loss(distribution, measurement) <= largest_loss:
             return scale, measurement
@@ -148,9 +155,10 @@ def find_smallest_scale(
 def main() -> None:
     """Read one request from standard input, and write its answer to the file that is standard output.
 
-    The command-line arguments are the path of OpenDP's library, and the number of the process with which this one ends.
+    The command-line arguments are the path of OpenDP's library, and the number (pid) of the parent process. This
+    process is killed when its parent ends.
     """
-    ctypes.CDLL(None).prctl(*_KILLED_WITH_PARENT)
+    ctypes.CDLL(None).prctl(*_KILL_WITH_PARENT)
     request = sys.stdin.buffer.read(REQUEST.size)
     # If the parent ended before it could be watched, this process has another parent, and must not draw.
     if len(request) < REQUEST.size or os.getppid() != int(sys.argv[2]):
@@ -162,7 +170,7 @@ def main() -> None:
         used, measurement = find_smallest_scale(opendp, distribution, scale, largest_loss)
         answer.write(ANSWER.pack(used))
         while measurement is not None and count > 0:
-            piece = min(count, PIECE)
+            piece = min(count, DRAWS_PER_CALL)
             answer.write(opendp.draw_bytes(measurement, piece))
             count -= piece
 

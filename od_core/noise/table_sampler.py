@@ -59,7 +59,7 @@ class Keystream:
 MAX_TABLE_VARIANCE = 1 << 28
 """Largest variance (sigma 16,384). Above it, most draws need several lookups, and a table takes seconds to make."""
 
-_BLOCK = 1 << 18
+_DRAWS_PER_BLOCK = 1 << 18
 """Number of draws at a time. Larger blocks leave the cache; with smaller blocks, threads wait more for each other."""
 
 _UNDECIDED = -(1 << 15)
@@ -92,27 +92,28 @@ class TableNoise:
 
 
 def simulate_draws(distribution: SymmetricDistribution, words: Words, size: int) -> NDArray[np.int64]:
-    """Return ``size`` draws from a distribution, which follow from ``words``, for simulations on public tables.
+    """Return ``size`` draws from a distribution, made from given ``words``, for simulations; shape (size,).
 
-    No release may use this function: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
+    Releases must not use this function: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
     """
     return _build_table_once(distribution).draw(words, size)
 
 
 class _Table:
-    """A table with which a noise distribution is drawn from uniform bits; see ``docs/explanation/noise.md``.
+    """A table for drawing a distribution from uniform random bits by inversion; see ``docs/explanation/noise.md``.
 
-    The bits of a uniform U and of each boundary F(k) = P(X <= k) are divided into *limbs*: the first limb has
-    ``first_bits`` bits, and names a cell of the *guide*, and each further one has ``further_bits``. The table has the
-    first two limbs of every boundary, rounded down.
+    The draw for a uniform number U in [0, 1) is the least k with U < F(k) = P(X <= k). The bits of U and of each
+    boundary F(k) are divided into *limbs*: the first limb has ``first_bits`` bits, and each further one has
+    ``further_bits``. The table has the first two limbs of every boundary, rounded down. The *guide* has one cell for
+    each value of the first limb: the draw, or ``_UNDECIDED`` if a boundary is in the cell.
     """
 
     def __init__(self, distribution: SymmetricDistribution, first_bits: int = 16, further_bits: int = 64) -> None:
         self._distribution, self._first_bits, self._further_bits = distribution, first_bits, further_bits
         cells, seconds = _compute_limbs(distribution, first_bits, further_bits)
-        least = -(len(cells) // 2)
+        least = -(len(cells) // 2)  # the k of the first boundary
         boundaries_in_cell = np.bincount(cells, minlength=1 << first_bits)
-        starts = np.concatenate([[0], np.cumsum(boundaries_in_cell)])
+        starts = np.concatenate([[0], np.cumsum(boundaries_in_cell)])  # number of boundaries before each cell
         values = starts[:-1] + least
         guide = values.astype(np.int16)  # int16 overflows only in undecided cells, which the next line overwrites
         guide[boundaries_in_cell > 0] = _UNDECIDED
@@ -123,15 +124,16 @@ class _Table:
     def draw(self, source: Words, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws from the distribution, made from the bits of ``source``; shape (size,)."""
         values = np.empty(size, dtype=np.int64)
-        undecided = np.empty(min(size, _BLOCK), dtype=np.int32)
-        for start in range(0, size, _BLOCK):
-            self._fill_block(source, values[start : start + _BLOCK], undecided)
+        undecided = np.empty(min(size, _DRAWS_PER_BLOCK), dtype=np.int32)
+        for start in range(0, size, _DRAWS_PER_BLOCK):
+            self._fill_block(source, values[start : start + _DRAWS_PER_BLOCK], undecided)
         return values
 
     def _fill_block(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
-        """Write draws into ``values``. The first limb decides most draws; the others take a second limb, or more.
+        """Write independent draws into ``values``, shape (draws,).
 
-        ``undecided`` is scratch space, at least as long as ``values``.
+        The first limb decides most draws, and the others take a second limb, or more. ``undecided`` is scratch space,
+        at least as long as ``values``.
         """
         firsts = source.draw_words(self._first_bits, len(values))
         undecided_count = _look_up_first_limbs(firsts, self._guide, values, undecided)
@@ -140,15 +142,15 @@ class _Table:
         equal_count = _compare_second_limbs(
             firsts, undecided, seconds, self._starts, self._seconds, self._least, values, equal
         )
-        for i in equal[:equal_count]:
-            position = undecided[i]
-            word = int(firsts[position]) << self._further_bits | int(seconds[i])
+        for index in equal[:equal_count]:
+            position = undecided[index]
+            word = int(firsts[position]) << self._further_bits | int(seconds[index])
             values[position] = self._draw_from_more_limbs(source, word)
 
     def _draw_from_more_limbs(self, source: Words, word: int) -> int:
-        """Return the draw for a uniform number with the first two limbs ``word``, which do not decide it.
+        """Return the draw for a uniform number whose first two limbs, the bits of ``word``, do not decide it.
 
-        Further limbs are drawn until the value is proven.
+        Further limbs are drawn from ``source`` until the value is proven.
         """
         bits = self._first_bits + self._further_bits
         while True:
@@ -177,58 +179,72 @@ def _compute_limbs(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the first and the second limbs of the boundaries F(-K), ..., F(K - 1), in order; shape (2 K,) each.
 
-    K is the length of :func:`compute_tail_floors`. F(k - 1) = 1 - F(-k), and no boundary is an exact number of two
-    limbs, so the limbs of F(0), ..., F(K - 1) are the bitwise complements of those of F(-1), ..., F(-K).
+    K is the length of :func:`compute_tail_floors`, whose item k is F(-k) = P(X >= k), scaled and rounded down. Since
+    F(k - 1) = 1 - F(-k), and no boundary is an exact number of two limbs, the limbs of F(0), ..., F(K - 1) are the
+    bitwise complements of those of F(-1), ..., F(-K).
     """
     floors = compute_tail_floors(distribution, first_bits + further_bits)
-    top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
+    first_mask, further_mask = (1 << first_bits) - 1, (1 << further_bits) - 1
     firsts = np.array([floor >> further_bits for floor in floors], dtype=np.int64)
-    seconds = np.array([floor & mask for floor in floors], dtype=np.uint64)
-    return np.concatenate([firsts[::-1], top - firsts]), np.concatenate([seconds[::-1], np.uint64(mask) - seconds])
+    seconds = np.array([floor & further_mask for floor in floors], dtype=np.uint64)
+    all_firsts = np.concatenate([firsts[::-1], first_mask - firsts])
+    return all_firsts, np.concatenate([seconds[::-1], np.uint64(further_mask) - seconds])
 
 
 @kernel
 def _look_up_first_limbs(
     words: NDArray[np.uint16], guide: NDArray[np.int16], values: NDArray[np.int64], undecided: NDArray[np.int32]
 ) -> int:
-    """Write the draws that first limbs (``words``) decide into ``values``, and return the number of the other draws.
+    """Write the draws that first limbs decide into ``values``, and return the number of undecided draws.
 
-    The positions of the others are written to the beginning of ``undecided``.
+    Args:
+        words: first limb of each draw; shape (draws,).
+        guide: guide of the table; see :class:`_Table`.
+        values: output, shape (draws,). Undecided draws get the value ``_UNDECIDED``.
+        undecided: output of at least the same length. Its beginning becomes the positions of the undecided draws.
     """
     count = 0
-    for i in range(len(words)):
-        value = guide[words[i]]
-        values[i] = value
-        undecided[count] = i
+    for position in range(len(words)):
+        value = guide[words[position]]
+        values[position] = value
+        undecided[count] = position  # the next undecided draw overwrites it, unless this one is undecided
         count += value == _UNDECIDED
     return count
 
 
 @kernel
 def _compare_second_limbs(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
-    """Write the draws that second limbs decide into ``values``, and return the number of the other draws.
+    """Write the draws that second limbs decide into ``values``, and return the number of draws still undecided.
 
-    ``words`` has the second limb of every position in ``undecided``. ``starts``, ``seconds`` and ``least`` are those of
-    the table. A draw is not decided if its second limb equals that of a boundary in its cell. The indices of these
-    draws in ``undecided`` are written to the beginning of ``equal``.
+    A binary search finds the first boundary of the draw's cell whose second limb is at least that of the draw. The draw
+    is undecided if the two limbs are equal.
+
+    Args:
+        firsts: first limb of every draw; shape (draws,).
+        undecided: positions of the draws that first limbs do not decide; shape (at least n,).
+        words: second limb of each of these draws; shape (n,).
+        starts, seconds, least: attributes of the table.
+        values: output, shape (draws,).
+        equal: output, shape (n,). Its beginning becomes the indices, in ``undecided``, of the draws still undecided.
     """
     count = 0
-    for i in range(len(words)):
-        position, word = undecided[i], words[i]
+    for index in range(len(words)):
+        position, word = undecided[index], words[index]
         cell = firsts[position]
-        low = starts[cell]
-        size = starts[cell + 1] - low
+        boundary = starts[cell]
+        size = starts[cell + 1] - boundary
         while size > 1:
             half = size >> 1
-            low += half * (seconds[low + half - 1] < word)
+            boundary += half * (seconds[boundary + half - 1] < word)
             size -= half
-        equal[count] = i
-        count += seconds[low] == word
-        values[position] = least + low + (seconds[low] < word)
+        equal[count] = index  # the next undecided draw overwrites it, unless this one is undecided
+        count += seconds[boundary] == word
+        values[position] = least + boundary + (seconds[boundary] < word)
     return count
 
 
 def _make_table_error(what: str) -> OdError:
+    """Return the OdError for a ``variance`` or ``scale`` with which no table can be made."""
     message = f"the noise table cannot be made: the {what} is not above 0 or is too large"
     return OdError("OD-NOISE-TABLE", message, next_step="use the noise backend opendp", spent="the level stays charged")
 
@@ -259,9 +275,10 @@ class DiscreteGaussian:
     def compute_tails(self, bits: int) -> list[arb]:
         """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision, where P(X >= K) < 2^-bits.
 
-        Let p be the larger of ``bits`` and flint's precision. Because 7/5 > 2 ln 2, the weight of the K used here,
-        exp(-K^2 / (2 variance)), is below 2^-p, and P(X >= K) is below this weight. The weights are summed from K down
-        to 1. The sum starts with a ball that contains the sum of all weights beyond K.
+        The weight of k is exp(-k^2 / (2 variance)). Let p be the larger of ``bits`` and flint's precision. K is chosen
+        so that K^2 > 7/5 p variance. Because 7/5 > 2 ln 2, the weight of K is below 2^-p, and P(X >= K) is below this
+        weight. The weights are summed from K down to 1. The sum starts with a ball that contains the sum of all weights
+        beyond K, which is at most that of a geometric series.
         """
         rate = arb(convert_to_rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
@@ -269,7 +286,7 @@ class DiscreteGaussian:
         outwards = (-rate * (2 * reach + 1)).exp()  # ratio of weights K + 1 and K; later ones are smaller
         # The ratio of the weight of k - 1 to that of k is exp(rate (2k - 1)), which changes by exp(-2 rate) per step.
         inwards, change = (rate * (2 * reach - 1)).exp(), (-2 * rate).exp()
-        total = (weight * outwards / (1 - outwards)).union(arb(0))
+        total = (weight * outwards / (1 - outwards)).union(arb(0))  # from 0 to the bound of the weights beyond K
         sums = []
         for _ in range(reach):
             total += weight
@@ -324,7 +341,7 @@ def compute_tail_floors(distribution: SymmetricDistribution, bits: int) -> list[
 def find_quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
     """Return the least k with U < P(X <= k), if k is proven to be the same for all U in [word, word + 1) / 2^bits.
 
-    X has the given distribution. None if this is not proven, so that more bits of U are needed.
+    X has the given distribution. Return None if this is not proven, so that more bits of U are needed.
     """
     with set_precision(bits + _GUARD_BITS):
         tails = distribution.compute_tails(bits)
@@ -337,7 +354,10 @@ def find_quantile(distribution: SymmetricDistribution, word: int, bits: int) -> 
 
 
 def _prove_floors(balls: list[arb]) -> list[int] | None:
-    """Return the floors of positive numbers in balls, up to the first 0; None if one is not proven, or none is 0."""
+    """Return the floors of positive, descending numbers in balls, up to and including the first 0.
+
+    Return None if a floor is not proven, if a ball contains an integer, or if no floor is 0.
+    """
     floors: list[int] = []
     for ball in balls:
         if ball < 1:
@@ -351,7 +371,7 @@ def _prove_floors(balls: list[arb]) -> list[int] | None:
 
 @contextmanager
 def set_precision(bits: int) -> Iterator[None]:
-    """Set the precision of ball arithmetic to ``bits`` in a ``with`` statement. Threads enter it one at a time."""
+    """Set flint's precision of ball arithmetic to ``bits`` during this context. Threads enter it one at a time."""
     with _PRECISION, flint.ctx.workprec(bits):
         yield
 

@@ -23,6 +23,7 @@ from numbers import Rational
 from od_core.errors import OdError
 
 Number = int | float | str | Fraction
+"""A number that a caller gives, which is read exactly; see :func:`parse_exact_fraction`."""
 
 RHO_UNIT = Fraction(1, 1 << 64)
 """Unit of rho: every rho to which a conversion converts an epsilon is a multiple of this number."""
@@ -30,7 +31,7 @@ RHO_UNIT = Fraction(1, 1 << 64)
 _BITS_OF_RHO = 100
 """Bits of the largest rho in this unit, 2^36. No allowed epsilon is that of a larger rho."""
 
-SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**9)
+MIN_BUDGET, MAX_BUDGET = Fraction(1, 10**30), Fraction(10**9)
 """Smallest and largest epsilon or rho of a budget. Between them, no computation overflows or loses its precision."""
 
 _DIGITS = 60
@@ -41,7 +42,7 @@ It is far larger than the error of a dozen correctly rounded operations with 60 
 """
 
 
-_MOST_BISECTIONS = 200
+_MAX_BISECTIONS = 200
 """Largest number of bisections for alpha. They normally end before, when no float lies between the two bounds."""
 
 
@@ -52,8 +53,9 @@ def compute_bun_steinke_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """
     _check_rho_and_delta(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        r = as_decimal(rho)
-        return _compute_upper_bound(r + 2 * (r * -as_decimal(delta).ln()).sqrt())
+        exact_rho = as_decimal(rho)
+        log_inverse_delta = -as_decimal(delta).ln()
+        return _compute_upper_bound(exact_rho + 2 * (exact_rho * log_inverse_delta).sqrt())
 
 
 def compute_tight_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
@@ -65,8 +67,9 @@ def compute_tight_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         log_inverse_delta = -as_decimal(delta).ln()
         u = Decimal(_solve_alpha_minus_one(float(rho), float(log_inverse_delta)))  # alpha - 1
-        log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()  # the numerator in the module
-        return max(Fraction(0), _compute_upper_bound(as_decimal(rho) * (1 + u) + log_term / u))
+        # The numerator of the formula in the module, with alpha = 1 + u
+        numerator = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
+        return max(Fraction(0), _compute_upper_bound(as_decimal(rho) * (1 + u) + numerator / u))
 
 
 def _solve_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
@@ -75,7 +78,7 @@ def _solve_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
     u solves rho u^2 + ln(1 + u) = ln(1/delta), where the derivative of epsilon with respect to alpha is 0.
     """
     low, high = 0.0, math.sqrt(log_inverse_delta / rho)
-    for _ in range(_MOST_BISECTIONS):
+    for _ in range(_MAX_BISECTIONS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
@@ -87,6 +90,7 @@ def _solve_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
 
 
 CONVERSIONS = {"tight": compute_tight_epsilon, "bun_steinke": compute_bun_steinke_epsilon}
+"""Functions that convert rho and delta to epsilon, by the name of the conversion."""
 
 
 @lru_cache(maxsize=256)
@@ -111,7 +115,7 @@ def find_rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) ->
 
 def check_epsilon(epsilon: Fraction) -> None:
     """Raise OdError if epsilon is outside the range of a budget."""
-    if not SMALLEST <= epsilon <= LARGEST:
+    if not MIN_BUDGET <= epsilon <= MAX_BUDGET:
         raise make_budget_error("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9")
 
 
@@ -147,20 +151,21 @@ def round_up_to_float(value: Fraction) -> float:
 def bound_exp_from_above(exponent: Fraction) -> Fraction:
     """Return an upper bound of e^exponent, for an exponent of at most 10^4. Its relative error is below 10^-25."""
     context = decimal.Context(prec=30, rounding=decimal.ROUND_CEILING)
-    rounded = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    return Fraction(context.next_plus(context.exp(rounded)))  # decimal rounds exp itself to the nearest
+    rounded_exponent = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    nearest = context.exp(rounded_exponent)  # decimal rounds exp to the nearest number, whatever the context says
+    return Fraction(context.next_plus(nearest))
 
 
 def format_rounded_up(value: Fraction | float, digits: int = 6) -> str:
-    """Return ``value``, rounded up to ``digits`` significant digits, as text. Every epsilon and charge is shown so.
+    """Return ``value``, rounded up to ``digits`` significant digits, as text. Use it to show an epsilon or a charge.
 
-    A float just above a short decimal number becomes that number.
+    A float that is above a short decimal number only by its rounding error becomes that number.
     """
     return _format_rounded(value, digits, decimal.ROUND_CEILING)
 
 
 def format_rounded_down(value: Fraction | float, digits: int = 6) -> str:
-    """Return ``value``, rounded down to ``digits`` significant digits, as text. What remains of a cap is shown so."""
+    """Return ``value``, rounded down to ``digits`` significant digits, as text. Use it for what remains of a cap."""
     return _format_rounded(value, digits, decimal.ROUND_FLOOR)
 
 
@@ -172,7 +177,7 @@ def format_promise(epsilon: Fraction | float, delta: Fraction | float) -> str:
 def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:
     """Return a number, rounded to ``digits`` significant digits, as text; ``rounding`` is a constant of ``decimal``.
 
-    A float may be rounded already. So a float is first moved by its error, against the direction of ``rounding``.
+    A float may have a rounding error, so it is first moved by ``_FLOAT_ERROR`` against the direction of ``rounding``.
     Numbers of at least 0.0001 are written without an exponent.
     """
     exact = Fraction(value)
@@ -184,8 +189,8 @@ def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:
 
 
 def _check_rho_and_delta(rho: Fraction, delta: Fraction) -> None:
-    """Raise OdError unless rho and delta can be converted to an epsilon."""
-    if rho <= 0 or rho > LARGEST**2:
+    """Raise OdError unless rho is in (0, 1e18] and delta in (0, 1), so that they can be converted to an epsilon."""
+    if rho <= 0 or rho > MAX_BUDGET**2:
         raise make_budget_error("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18")
     if not 0 < delta < 1:
         raise make_budget_error("OD-BUDGET-DELTA", "delta must lie between 0 and 1")
@@ -202,5 +207,5 @@ def as_decimal(value: Fraction) -> Decimal:
 
 
 def _compute_upper_bound(value: Decimal) -> Fraction:
-    """Return an upper bound of the exact value that ``value`` approximates with 60 digits."""
+    """Return an upper bound of the exact number that ``value`` approximates: value + (abs(value) + 1) ``_GUARD``."""
     return Fraction(value + (abs(value) + 1) * _GUARD)

@@ -24,8 +24,8 @@ from od_core.errors import OdError
 from od_core.notebook import Shown
 from od_core.privacy import accounting, privacy_loss
 from od_core.privacy.accounting import (
-    LARGEST,
-    SMALLEST,
+    MAX_BUDGET,
+    MIN_BUDGET,
     Number,
     find_rho_for_epsilon,
     make_budget_error,
@@ -82,7 +82,7 @@ class Budget(Shown):
             raise make_budget_error("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
         kind, stated = ("epsilon", epsilon) if rho is None else ("rho", rho)
         promise = parse_exact_fraction(kind, stated)
-        if not SMALLEST <= promise <= LARGEST:
+        if not MIN_BUDGET <= promise <= MAX_BUDGET:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
             raise make_budget_error(code, "epsilon and rho must lie between 1e-30 and 1e9")
         exact_delta = parse_exact_fraction("delta", delta)
@@ -107,8 +107,8 @@ class Budget(Shown):
     def choose_conversion(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """Return the name of the conversion to use: that of the budget, or the mechanism's ``default`` if it has none.
 
-        ``exact`` is replaced by ``tight`` if the exact loss is not defined: at this delta, or because ``shifted_cells``
-        (see :class:`Spent`) is None.
+        ``exact`` is replaced by ``tight`` if the exact loss is not defined at this delta, or if ``shifted_cells`` (see
+        :class:`Spent`) is None.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
@@ -123,9 +123,13 @@ class Budget(Shown):
     ) -> Fraction:
         """Return the rho of the whole release. It is converted from epsilon if the budget has an epsilon.
 
-        ``conversion`` is the default of the mechanism. The other arguments are only used by the conversion ``exact``:
-        ``shares`` are those of the measured levels; for ``shifted_cells`` and ``shift``, see :class:`Spent`. Raises
-        OdError if delta is 0, because Gaussian noise needs a positive delta, or if epsilon is too small for any noise.
+        Args:
+            conversion: the mechanism's conversion, which is used if the budget names none.
+            shares: share of rho of each measured level. It and the next two are only used by the conversion ``exact``.
+            shifted_cells, shift: see :class:`Spent`.
+
+        Raises:
+            OdError: delta is 0, because Gaussian noise needs a positive delta; or epsilon is too small for any noise.
         """
         if self.delta == 0:
             raise make_budget_error("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
@@ -150,7 +154,10 @@ class Budget(Shown):
         return frozenset(name for name, present in is_present.items() if present)
 
     def format_shares(self, default: str) -> str | list[str]:
-        """Return the shares, or ``default`` if there are none, as text that :class:`Budget` accepts as ``shares``."""
+        """Return the rule or the list of shares as text that :class:`Budget` accepts, ``default`` if none are declared.
+
+        Raises OdError for the rule ``minimise``.
+        """
         rule = self._resolve_share_rule(default)
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
@@ -159,7 +166,8 @@ class Budget(Shown):
     ) -> tuple[Fraction, ...]:
         """Return the shares of the levels by the rule of the budget, or by ``default`` if it has none.
 
-        The shares are of rho, or of epsilon if ``of_epsilon``. For the arguments, see :func:`compute_shares_by_rule`.
+        The shares are of rho, or of epsilon if ``of_epsilon``. For arguments and errors, see
+        :func:`compute_shares_by_rule`; the rule ``minimise`` is refused, too.
         """
         return compute_shares_by_rule(self._resolve_share_rule(default), fan_outs, of_epsilon=of_epsilon)
 
@@ -291,7 +299,10 @@ class Charge:
         return self.epsilon > 0 and self.delta == 0
 
     def select_amount(self, measure: Measure) -> Fraction:
-        """Return what the charge adds to a sum in a measure: its rho, or its epsilon, for charges that are pure."""
+        """Return what the charge adds to a sum in a measure: :attr:`as_rho`, or its epsilon.
+
+        Epsilons may only be summed if all charges are pure.
+        """
         return self.as_rho if measure == "rho" else self.epsilon
 
     def facts(self) -> dict[str, str]:
@@ -301,14 +312,14 @@ class Charge:
 
 
 def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
-    """Raise OdError unless a charge is the cost of its noise.
+    """Raise OdError unless the charge ``stated`` is the cost of its ``noise``.
 
     Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale.
     Some mechanisms choose later scales by earlier noisy results. They state only the scales that are used in any case,
-    as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not checked
-    here, but by :func:`od_core.privacy.plan.check_charges`.
+    as facts ``scale_of_...``, and the sum of their costs must be at most the charge. The delta of a charge is checked
+    by :func:`od_core.privacy.plan.check_charges` instead.
 
-    ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. A ``noise`` without a variance or a scale is
+    ``noise`` has the facts of :attr:`od_core.privacy.plan.Step.noise_facts`. If it has no variance and no scale, it is
     refused, too.
     """
     sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
@@ -361,7 +372,13 @@ class ChargeSum(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """How much some charges use of a cap: the measure, what the cap allows of it, and what is used."""
+    """How much some charges use of a cap.
+
+    Attributes:
+        measure: what is added up.
+        cap: largest sum that the cap allows in this measure.
+        used: sum of the charges in this measure.
+    """
 
     measure: Measure
     cap: Fraction
@@ -378,7 +395,7 @@ class Usage(NamedTuple):
         return 100 * self.used / self.cap if self.cap else _ZERO
 
 
-_MOST_RELEASES = 10**6
+_MAX_RELEASES = 10**6
 """Largest number of releases that is counted."""
 
 
@@ -411,7 +428,7 @@ class Cap:
         promise = self.rho if self.epsilon is None else self.epsilon
         if (self.rho is None) == (self.epsilon is None) or promise is None:
             raise _make_cap_error("a cap must be either rho, or epsilon and delta")
-        if not SMALLEST <= promise <= LARGEST:
+        if not MIN_BUDGET <= promise <= MAX_BUDGET:
             raise _make_cap_error("the cap must be from 1e-30 to 1e9")
         if self.rho is None and not 0 <= self.delta < 1:
             raise _make_cap_error("the delta of a cap must be at least 0 and below 1")
@@ -453,26 +470,28 @@ class Cap:
         return self.allowed_rho(delta_spent) if measure == "rho" else cast("Fraction", self.epsilon)
 
     def compute_usage(self, charges: Iterable[Charge]) -> Usage:
-        """Return how much some charges use of the cap. Raises OdError as :meth:`allowed_rho` does."""
-        charged = ChargeSum.from_charges((charge, 1) for charge in charges)
-        measure = self.choose_measure(charged)
-        return Usage(measure, self.compute_allowed(measure, charged.delta), charged.select_amount(measure))
+        """Return how much of the cap the charges use together. Raises OdError as :meth:`allowed_rho` does."""
+        total = ChargeSum.from_charges((charge, 1) for charge in charges)
+        measure = self.choose_measure(total)
+        return Usage(measure, self.compute_allowed(measure, total.delta), total.select_amount(measure))
 
     def count_releases(self, charges: Sequence[Charge]) -> dict[Measure, int]:
-        """Return how many releases with these charges the cap allows by each measure that applies; at most a million.
+        """Return how many releases with these charges each the cap allows, by each measure that applies.
 
-        Raises OdError as :meth:`allowed_rho` does.
+        The number is at most ``_MAX_RELEASES``. Raises OdError as :meth:`allowed_rho` does.
         """
-        of_release = ChargeSum.from_charges((charge, 1) for charge in charges)
+        release_sum = ChargeSum.from_charges((charge, 1) for charge in charges)
         measures: list[Measure] = ["rho"]
-        if self.epsilon is not None and of_release.epsilon is not None:
+        if self.epsilon is not None and release_sum.epsilon is not None:
             measures.append("epsilon")
 
         def exceeds_cap(number: int, measure: Measure) -> bool:
-            allowed = self.compute_allowed(measure, number * of_release.delta)
-            return number * of_release.select_amount(measure) > allowed
+            """Return whether so many releases exceed the cap."""
+            allowed = self.compute_allowed(measure, number * release_sum.delta)
+            return number * release_sum.select_amount(measure) > allowed
 
-        numbers = range(1, _MOST_RELEASES + 1)  # the position of the first that exceeds the cap is the largest allowed
+        numbers = range(1, _MAX_RELEASES + 1)
+        # The position of the first number that exceeds the cap equals the largest number that does not.
         return {measure: bisect_left(numbers, True, key=lambda n: exceeds_cap(n, measure)) for measure in measures}
 
     def require_rho(self) -> Fraction:
@@ -497,4 +516,5 @@ class Cap:
 
 
 def _make_cap_error(message: str) -> OdError:
+    """Return the OdError for a cap that is not valid."""
     return OdError("OD-DOMAIN-CAP", message, next_step="correct the privacy domain")

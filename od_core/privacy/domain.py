@@ -34,7 +34,7 @@ ALL_PERIODS = "all"
 CALENDAR = "calendar"
 """Name of the years that begin on 1 January."""
 
-_SOME_DAY = datetime.date(2001, 1, 1)
+_EXAMPLE_DAY = datetime.date(2001, 1, 1)
 """A day whose calendar year shows whether the elementary periods fill years; a Monday, for weeks."""
 
 
@@ -85,13 +85,16 @@ class PrivacyDomain:
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         if self.unit.is_of_year:
-            day = Period(self.year).first if self.year else _SOME_DAY
+            day = Period(self.year).first if self.year else _EXAMPLE_DAY
             self.periods_of_year(Period.from_day(day, self.elementary_period))
         elif self.year is not None:
             raise OdError("OD-DOMAIN-YEAR", f"unit {self.unit.kind!r} has no year", next_step=step)
 
     def periods_of_year(self, period: Period) -> tuple[Period, ...]:
-        """Return the elementary periods of the year that contains ``period``, for a unit of a year."""
+        """Return the elementary periods of the year that contains the elementary period ``period``.
+
+        Raises OdError if a year does not consist of several whole elementary periods.
+        """
         return list_periods_of_year(period, self.elementary_period, self.year or CALENDAR)
 
     def facts(self) -> dict[str, str | int | None]:
@@ -105,10 +108,10 @@ class PrivacyDomain:
 
 
 def list_unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
-    """Return the facts of a unit that all releases of a domain share.
+    """Return the facts of a unit that all releases of a domain must share, by name.
 
-    ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ, except under a unit of a year: a user's trips of
-    a period are bounded once for all releases that count them.
+    ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ between releases, so they are not among the facts.
+    Under a unit of a year, the first two are, because a user's trips of a period are bounded once for all releases.
     """
     facts: dict[str, str | int | None] = {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
     if unit.is_of_year:
@@ -157,7 +160,7 @@ Charged = tuple[Mapping[str, Any], Fraction]
 
 
 def is_of_uncounted(facts: Mapping[str, Any]) -> bool:
-    """Return whether the facts are those of the step that measures uncounted trips, or of its RESERVED entry."""
+    """Return whether ``facts``, of a step or of its RESERVED entry, are of the measurement of uncounted trips."""
     return "max_uncounted" in facts
 
 
@@ -195,7 +198,12 @@ Costs = Sequence[Fraction]
 
 
 def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips_pair: int) -> Costs:
-    """Return the rho that charges of counts of nodes cost a user together, by the user's number of counted trips."""
+    """Return the rho that all charges together cost a user with 1, 2, and up to m counted trips; shape (m,).
+
+    Args:
+        charges: charges of steps that count nodes; their facts have the sizes of the nodes.
+        max_trips, max_trips_pair: bounds m and c of the privacy unit.
+    """
     costs = [Fraction(0)] * max_trips
     for facts, rho in charges:
         sizes = tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"])
@@ -206,7 +214,11 @@ def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips
 
 @lru_cache(maxsize=256)
 def _compute_cost_shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
-    """Return the share of a charge for m trips that a user with 1, 2, and up to m counted trips costs; shape (m,)."""
+    """Return the cost for a user with 1, 2, and up to m counted trips, each as a share of that for m; shape (m,).
+
+    The cost is in proportion to the largest sum of squares of the user's counts; see
+    :func:`compute_largest_square_sum`.
+    """
     square_sums = [compute_largest_square_sum(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
     return [Fraction(square_sum, square_sums[-1]) for square_sum in square_sums]
 
@@ -228,7 +240,7 @@ def bound_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
 
 
 def _iterate_majorant_slopes(costs: Costs) -> Iterator[Fraction]:
-    """Yield the rise of the concave majorant of the costs of 0, 1, and up to m trips for each of the m trips.
+    """Yield, for each of m trips, by how much the concave majorant of the costs of 0, 1, and up to m trips rises.
 
     The corners of the majorant are found from the left: a corner is dropped if the slope does not fall there.
     """
@@ -243,7 +255,7 @@ def _iterate_majorant_slopes(costs: Costs) -> Iterator[Fraction]:
 
 
 def _compute_slope(left: tuple[int, Fraction], right: tuple[int, Fraction]) -> Fraction:
-    """Return the rise of the cost per trip between two points (number of trips, cost)."""
+    """Return the slope, as cost per trip, between two points (number of trips, cost)."""
     (trips_at_left, cost_at_left), (trips_at_right, cost_at_right) = left, right
     return (cost_at_right - cost_at_left) / (trips_at_right - trips_at_left)
 
@@ -268,7 +280,10 @@ def compute_largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_yea
 
 
 def bound_periods_per_year(period: Period) -> int:
-    """Return the largest number of elementary periods like this one that a year of the calendar has."""
+    """Return an upper bound of the number of periods of this one's length in a year of the calendar.
+
+    For a length other than a month or a quarter, it is 366 days divided by the days of the period, rounded up.
+    """
     if period.length == "month":
         return 12
     if period.length == "quarter":
@@ -279,9 +294,9 @@ def bound_periods_per_year(period: Period) -> int:
 def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
     """Return the elementary periods of the year that contains an elementary period.
 
-    ``year`` is ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years
-    before and after the span have as many elementary periods as the span. Raises OdError if a year does not consist of
-    whole elementary periods, or of only one.
+    ``elementary`` is the length of elementary periods. ``year`` is ``calendar``, or the text of a span of elementary
+    periods, such as ``2001-09--2002-08``. The years before and after the span have as many elementary periods as it.
+    Raises OdError if a year does not consist of several whole elementary periods.
     """
     if year == CALENDAR:
         return _split_year(Period.from_day(period.first, "year"), elementary)

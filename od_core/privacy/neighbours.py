@@ -51,29 +51,29 @@ def compute_largest_square_sum(max_trips: int, max_trips_pair: int, nodes: Itera
     trips_left = max_trips
     square_sum = 0
     for pairs, number in nodes:
-        most_trips = min(max_trips, max_trips_pair * pairs)
-        filled_nodes = min(number, trips_left // most_trips)
-        square_sum += filled_nodes * most_trips**2
-        trips_left -= filled_nodes * most_trips
+        node_bound = min(max_trips, max_trips_pair * pairs)
+        filled_nodes = min(number, trips_left // node_bound)
+        square_sum += filled_nodes * node_bound**2
+        trips_left -= filled_nodes * node_bound
         if filled_nodes < number:
             return square_sum + trips_left**2
     return square_sum
 
 
 def select_node_sizes(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
-    """Return the first sizes of nodes that together hold all m trips of a user under a pair cap.
+    """Return the sizes of the largest nodes that together can hold all m trips of a user under a pair cap.
 
-    :func:`compute_largest_square_sum`, which has the same arguments, needs no other sizes.
+    :func:`compute_largest_square_sum`, which has the same arguments, needs no smaller nodes.
     """
     trips_left = max_trips
     needed: list[tuple[int, int]] = []
     for pairs, number in nodes:
         if trips_left <= 0:
             break
-        most_trips = max_trips_pair * pairs
-        needed_number = min(number, -(-trips_left // most_trips))  # rounded up
+        node_bound = max_trips_pair * pairs
+        needed_number = min(number, -(-trips_left // node_bound))  # rounded up
         needed.append((pairs, needed_number))
-        trips_left -= needed_number * most_trips
+        trips_left -= needed_number * node_bound
     return tuple(needed)
 
 
@@ -138,11 +138,11 @@ class Acceptance:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Acceptance:
-        """Return the rules that :meth:`facts` has stated."""
+        """Return the rules with the given :meth:`facts`."""
         return cls(Fraction(facts["fault_threshold"]), facts["has_categories"], facts["refuses_empty"])
 
     def refuse_empty(self, counted: int, unit: PrivacyUnit) -> None:
-        """Raise OdError if ``counted``, the number of counted records, is 0 and the rules refuse an empty input."""
+        """Raise OdError if the rules refuse an empty input, and ``counted``, the number of counted records, is 0."""
         if not self.refuses_empty or counted:
             return
         message = (
@@ -217,11 +217,14 @@ class Neighbours:
     def sensitivity_squared(self, level: int, *, by_segment: bool = False) -> int:
         """Return the squared L2 sensitivity of the counts of a level; 0 for the root if the total is an invariant.
 
-        Below the root, a unit and the unit that replaces it may have their trips in different cells. The root changes
-        by at most the contribution bound, because the trips of the two units cancel there. In two cases, the root is
-        like any other level. Counts ``by_segment`` have several cells at the root. Under a unit of a year, two users
-        may have their trips in different periods, and then the totals of both periods change. A pair cap bounds the
-        trips of a user in each category, too, so it bounds counts ``by_segment`` as it bounds the totals.
+        Let m be the contribution bound, and S the largest sum of squares of one unit's counts: m^2, or that of
+        :func:`compute_largest_square_sum` under a pair cap. Below the root, it is S for unbounded neighbours, and 2 S
+        for bounded ones, because a unit and the unit that replaces it may have their trips in different cells. At the
+        root, it is S, because the trips of the two units cancel there.
+
+        In two cases, the root is like any other level. Counts ``by_segment`` have several cells at the root. Under a
+        unit of a year, two users may have their trips in different periods, and then the totals of both periods change.
+        A pair cap bounds the trips of a user in each category, too, so S is the same for counts ``by_segment``.
         """
         is_root = level == 0 and not by_segment and not self.unit.is_of_year
         if is_root and self.have_equal_totals:

@@ -32,7 +32,7 @@ from od_core.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
-R = TypeVar("R")
+Instance = TypeVar("Instance")
 
 Table = Literal["flows", "counts", "group sizes", "boxes"]
 """What a release has; counts are flows of one hierarchy."""
@@ -183,7 +183,7 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text for plan and certificate: by default, the fields that are not None."""
+        """The fields that are not None, by name, as public text for plan and certificate; True is ``true``."""
         options: dict[str, str] = {}
         for option in fields(self):  # type: ignore[arg-type]
             value = getattr(self, option.name)
@@ -197,7 +197,7 @@ class DetailNoise:
     """The noise of the most detailed table of a plan.
 
     Attributes:
-        scale: a variance, or the scale of Laplace noise.
+        scale: variance of Gaussian noise, or scale of Laplace noise.
         deviation: standard deviation of one measured number.
         error: expected error of the published flows; None if it is not defined.
         note: which pairs a mechanism with a threshold drops, or why the noise is not known; else empty.
@@ -213,7 +213,7 @@ class DetailNoise:
 
     @classmethod
     def from_laplace_scale(cls, scale: Fraction, note: str = "", *, is_known: bool = True) -> Self:
-        """Return the noise of a table with discrete Laplace noise of this scale; for the others, see the attributes."""
+        """Return the noise of a table with discrete Laplace noise of this scale; ``note`` as in the attributes."""
         return cls(scale, math.sqrt(compute_laplace_variance(scale)), note=note, is_known=is_known)
 
 
@@ -222,7 +222,7 @@ class Plan(Shown, ABC):
 
     Attributes:
         acceptance: rules that decide which records are counted, and which inputs are refused.
-        protects_trips_alone: whether plans of this class can protect only single trips, and count rows.
+        protects_trips_alone: whether unit ``trip`` is the only unit of plans of this class.
 
     Examples:
         >>> plan.to_frame().columns.tolist()[:3], plan.spent.delta
@@ -237,6 +237,7 @@ class Plan(Shown, ABC):
     acceptance: Acceptance
 
     def __repr__(self) -> str:
+        """Return the class, the mechanism and the charge, and how to list the steps."""
         charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
 
@@ -307,9 +308,9 @@ class Plan(Shown, ABC):
     def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
         """Return the budget that the draws of the steps have spent.
 
-        ``draws`` states how often each of :attr:`charged_steps` was drawn, including lost draws. A damaged certificate
-        may state a fraction. By default, the epsilons and the deltas of the draws are added up. Plans that charge rho
-        override this.
+        ``draws`` states how many times each of :attr:`charged_steps` was drawn, including lost draws; it may be a
+        fraction, if a damaged certificate states one. By default, the epsilons and the deltas of the draws are added
+        up. Plans that charge rho override this.
         """
         rhos: list[Fraction] = []
         delta = epsilon = Fraction(0)
@@ -320,14 +321,20 @@ class Plan(Shown, ABC):
         return Spent(tuple(rhos), delta=delta, promise=epsilon)
 
     def list_noise_charges(self, spent: Spent) -> list[Charged]:
-        """Return each of :attr:`charged_steps`, as public facts of its noise, with the rho that its draws spent."""
+        """Return, for each of :attr:`charged_steps`, the public facts of its noise and the rho that its draws spent.
+
+        ``spent`` is that of a release with this plan.
+        """
         return [(step.noise_facts, rho) for step, rho in zip(self.charged_steps, spent.levels, strict=True)]
 
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
-        """Return a bound of the rho of a year with ``periods`` releases that spend ``spent`` each."""
-        m, c = self.unit.bounds
+        """Return an upper bound of the rho that a year of releases costs one user.
+
+        A release in each of ``periods`` elementary periods spends ``spent``. The unit must be of a year.
+        """
+        max_trips, max_trips_pair = self.unit.bounds
         charges_by_period = [self.list_noise_charges(spent)] * periods
-        return bound_rho_of_year(charges_by_period, m, self.unit.max_trips_year or 0, c)
+        return bound_rho_of_year(charges_by_period, max_trips, self.unit.max_trips_year or 0, max_trips_pair)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -377,29 +384,29 @@ class Plan(Shown, ABC):
         return {}
 
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
-        """Yield the alternatives that only plans of this class have, such as another mechanism.
+        """Yield the alternatives to this plan that only plans of this class have, such as another mechanism.
 
         By default, there are none; override this to add some. Other units and budgets are not among them, because all
         plans have these alternatives.
 
         Yields:
-            The alternative in words; a function that returns its plan, and raises OdError if the library has no such
-            release; and a note to the reader, or an empty text.
+            Three items for each alternative: its description in words; a function that returns its plan, and raises
+            OdError if the library has no such release; and a note to the reader, or an empty text.
         """
         yield from ()
 
     def as_reserved(self, _reserved: Mapping[str, Any]) -> Self:
         """Return the plan of a release that the ledger has reserved, given the facts of the plan in the reservation.
 
-        By default, return this plan. Override this if an earlier version of the software planned the same declaration
-        otherwise. A release that it began then keeps its plan.
+        By default, return this plan. Override this if an earlier version of the software made another plan of the same
+        declaration, so that a release which that version began keeps its plan.
         """
         return self
 
     def find_less_error(self) -> tuple[Any, float] | None:
-        """Return another plan that is expected to have less error, with the ratio of the errors; None if none is known.
+        """Return another plan with a smaller expected error, and the ratio of its error to that of this plan.
 
-        By default, none is known. Plans that can compare themselves with others override this.
+        By default, and if no such plan is known, return None. Plans that can compare themselves override this.
         """
         return None
 
@@ -427,7 +434,7 @@ class Plan(Shown, ABC):
 
     @abstractmethod
     def verdicts(self) -> list[str]:
-        """Return sentences on which numbers can be read despite the noise, one per level or noise distribution.
+        """Return sentences that say how accurate the numbers are, one per level or noise distribution.
 
         Each begins with what it is about and a colon. The sentences follow from the plan alone, and hold for every
         input. Numbers are rounded to the weaker statement.
@@ -470,14 +477,19 @@ class Plan(Shown, ABC):
 
 
 def describe_laplace_noise(measured: str, scale: Fraction) -> str:
-    """Return the sentence of :meth:`Plan.verdicts` on what is measured with Laplace noise of a scale."""
+    """Return the sentence of :meth:`Plan.verdicts` for numbers with discrete Laplace noise of this scale.
+
+    ``measured`` says in words what is measured, and begins the sentence.
+    """
     return f"{measured}: the noise of one measured number is at most {compute_laplace_reach(scale):,}, 9 times in 10."
 
 
 def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
-    """Return, by name, the arguments of planning functions that the :meth:`Plan.facts` of every class state.
+    """Return the arguments, by name, that the planning functions of all kinds of releases have.
 
-    ``mechanisms`` has the mechanisms of the class by name.
+    Args:
+        facts: result of :meth:`Plan.facts`.
+        mechanisms: mechanisms for the kind of release, by name.
     """
     return {
         "unit": PrivacyUnit.from_facts(facts),
@@ -487,14 +499,14 @@ def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> di
     }
 
 
-def with_fields(instance: R, **values: object) -> R:
-    """Return a copy of a dataclass ``instance`` with these values of fields.
+def with_fields(instance: Instance, **values: object) -> Instance:
+    """Return a copy of a dataclass ``instance`` in which the named fields have the given values.
 
     If it already has all of these values, return the instance itself, which keeps its cached properties.
     """
     if all(getattr(instance, name) == value for name, value in values.items()):
         return instance
-    changed: R = replace(cast("Any", instance), **values)
+    changed: Instance = replace(cast("Any", instance), **values)
     return changed
 
 
@@ -520,13 +532,16 @@ class PlannedRelease(Shown, ABC):
     uncounted: int | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
+        """Return the class, the mechanism and the charge, on one line."""
         charge = ", ".join(f"{name} {value}" for name, value in self.plan.charge.facts().items())
         return f"{type(self).__name__}({self.plan.mechanism.name}, {charge})"
 
     def __str__(self) -> str:
+        """Return the summary, one line for each text."""
         return "\n".join(f"{name}: {text}" for name, text in self._describe_release().items())
 
     def _list_notebook_facts(self) -> dict[str, Any]:
+        """Return the texts of the summary and the cost of the release, by name."""
         spent = self.spent
         cost = (
             format_promise(spent.epsilon, spent.delta)
@@ -559,7 +574,7 @@ def _format_unit_promise(spent: Spent, unit: PrivacyUnit) -> str:
 
 
 def check_charges(plan: Plan) -> None:
-    """Raise OdError unless the charge of each step is the cost of its noise, and that of the plan the sum of these.
+    """Check that the charge of each step is the cost of its noise, and that of the plan the sum of these.
 
     Raises:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
@@ -582,8 +597,8 @@ def check_charges(plan: Plan) -> None:
 def _check_sensitivity(step: Step, neighbours: Neighbours, *, counts_leaf_pairs: bool) -> None:
     """Raise OdError unless a step has the sensitivity, the kind of charge and the threshold that the unit needs.
 
-    If ``counts_leaf_pairs``, each of the unit's trips is in one of the counts of the step. Then the L1 sensitivity is
-    checked, too.
+    ``counts_leaf_pairs`` says that each trip of a unit is in exactly one of the counts of the step. Only then is the L1
+    sensitivity checked.
     """
     unit, facts = neighbours.unit, step.noise_facts
     if step.charge.epsilon and unit.is_of_year:
@@ -605,7 +620,7 @@ def make_plan_error(message: str) -> OdError:
     return OdError("OD-PLAN-INVALID", message, next_step=step)
 
 
-_MOST_TRIPS = 10**6
+_MAX_UNCOUNTED_TRIPS = 10**6
 """Largest value of :attr:`Uncounted.max_trips`."""
 
 
@@ -632,8 +647,8 @@ class Uncounted:
         exact = parse_exact_fraction("the share of the budget for uncounted trips", share)
         if not 0 < exact <= Fraction(1, 2):
             raise _make_uncounted_error(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
-        if isinstance(max_trips, bool) or not isinstance(max_trips, int) or not 1 <= max_trips <= _MOST_TRIPS:
-            raise _make_uncounted_error(f"max_trips must be a whole number from 1 to {_MOST_TRIPS:,}")
+        if isinstance(max_trips, bool) or not isinstance(max_trips, int) or not 1 <= max_trips <= _MAX_UNCOUNTED_TRIPS:
+            raise _make_uncounted_error(f"max_trips must be a whole number from 1 to {_MAX_UNCOUNTED_TRIPS:,}")
         object.__setattr__(self, "share", exact)
         object.__setattr__(self, "max_trips", max_trips)
 
@@ -688,10 +703,11 @@ class UncountedStep(GaussianStep):
 
 
 def compute_table_share(uncounted: Uncounted | None) -> Fraction:
-    """Return the share of a release's budget that its table has; the number of uncounted trips has the rest."""
+    """Return the share of a release's budget for its table: all, or what the number of uncounted trips leaves."""
     return Fraction(1) if uncounted is None else 1 - uncounted.share
 
 
 def _make_uncounted_error(message: str) -> OdError:
+    """Return the OdError for a measurement of uncounted trips that is not valid."""
     message = f"uncounted records cannot be measured: {message}"
     return OdError("OD-UNCOUNTED", message, next_step="correct or leave out `uncounted`")

@@ -44,7 +44,7 @@ from od_core.privacy.budget import Cap, Spent
 DELTA_OF_CAP = Fraction(1, 10**8)
 """Delta at which a cap in rho is stated beside a release without a delta."""
 
-LARGEST_EXPONENT = Fraction(10_000)
+MAX_EXPONENT = Fraction(10_000)
 """Largest epsilon for which odds are computed. The factor e^10000 is as good as no promise."""
 
 _DIGITS = 40
@@ -78,7 +78,10 @@ class Guarantee:
 
     @classmethod
     def from_spent(cls, spent: Spent) -> Guarantee:
-        """Return the guarantee of a release that spent this budget."""
+        """Return the guarantee of a release that spent this budget.
+
+        If a mechanism promises (epsilon, delta) directly, with a delta above 0, nothing is known of rho.
+        """
         if spent.promise is not None and spent.delta:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances, shift=spent.shift)
@@ -120,7 +123,7 @@ class Guarantee:
     def odds(self) -> tuple[Fraction, Fraction] | None:
         """Largest factor by which the odds of a hypothesis grow, and the probability that they grow by more.
 
-        The factor is rounded up. None if the factor is larger than e^``LARGEST_EXPONENT``, or if the probability is 1
+        The factor is rounded up. None if the factor is larger than e^``MAX_EXPONENT``, or if the probability is 1
         or more: then there is no promise. See the module for the three cases.
         """
         if self.rho is not None and self.delta > 0:
@@ -132,7 +135,7 @@ class Guarantee:
         else:
             largest_loss = self.epsilon
             multiple, exceeded = 1, Fraction(0)
-        if largest_loss > LARGEST_EXPONENT or exceeded >= 1:
+        if largest_loss > MAX_EXPONENT or exceeded >= 1:
             return None
         return multiple * bound_exp_from_above(largest_loss), exceeded
 
@@ -163,7 +166,10 @@ class Guarantee:
         return likelier + less_likely * self.bound_delta(likelier / less_likely)
 
     def bound_delta(self, factor: Fraction) -> Fraction:
-        """Return an upper bound of the delta of the release at epsilon = ln(``factor``); ``factor`` is at least 1."""
+        """Return an upper bound of the delta of the release at epsilon = ln(``factor``); ``factor`` is at least 1.
+
+        It is the least of 1 and of the bounds that the module names, as far as their parameters are known.
+        """
         bounds = [Fraction(1), self._bound_delta_by_promise(factor)]
         epsilon = _bound_ln_from_below(factor)
         if self.rho is not None:
@@ -181,7 +187,7 @@ class Guarantee:
         """
         if units == 1:
             return self
-        exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
+        exponent = min((units - 1) * self.epsilon, MAX_EXPONENT)
         factor_of_delta = units * bound_exp_from_above(exponent)
         return self._scale_by_factors(of_epsilon=units, of_rho=units**2, of_delta=factor_of_delta)
 
@@ -192,8 +198,8 @@ class Guarantee:
     def _scale_by_factors(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
         """Return the guarantee with multiples of its rho, epsilon and delta; None if delta becomes 1 or more.
 
-        The factors are ``of_rho``, ``of_epsilon`` and ``of_delta``. An epsilon that is converted from rho is converted
-        anew, at the same delta.
+        The factors are ``of_rho``, ``of_epsilon`` and ``of_delta``. If epsilon is converted from rho, only rho is
+        multiplied, and converted again at the same delta.
         """
         rho = None if self.rho is None else of_rho * self.rho
         if rho is not None and self.delta > 0:
@@ -207,7 +213,7 @@ class Guarantee:
         The trade-off function of an (e, d)-differentially private release [dong2022gaussian] lies above one with a
         corner at (1 - d) / (1 + exp(e)), which gives 1 - (1 - d)(1 + factor) / (1 + exp(e)).
         """
-        if self.epsilon > LARGEST_EXPONENT:
+        if self.epsilon > MAX_EXPONENT:
             return Fraction(1)
         odds = bound_exp_from_above(self.epsilon)
         if factor >= odds:
@@ -222,28 +228,30 @@ def _bound_delta_by_divergence(rho: Fraction) -> Fraction:
     and at most sqrt(1 - exp(-rho)) by the inequality of Bretagnolle and Huber.
     """
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        exact = as_decimal(rho)
-        least = min((exact / 2).sqrt(), (1 - (-exact).exp()).sqrt())
-    return min(Fraction(1), Fraction(least) + _GUARD)
+        exact_rho = as_decimal(rho)
+        pinsker = (exact_rho / 2).sqrt()
+        bretagnolle_huber = (1 - (-exact_rho).exp()).sqrt()
+    return min(Fraction(1), Fraction(min(pinsker, bretagnolle_huber)) + _GUARD)
 
 
 def _bound_delta_by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return an upper bound of delta at ``epsilon``, at most 1, from rho [canonne2020discrete, Proposition 12].
 
     Every order alpha > 1 gives a valid delta, exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
-    Orders around the best one for a Gaussian, (epsilon + rho) / (2 rho), are tried.
+    Multiples of the best order for a Gaussian, (epsilon + rho) / (2 rho), are tried, and the smallest delta is
+    returned. The logarithm of delta, with u = alpha - 1, is u ((1 + u) rho - epsilon) + (1 + u) ln(u / (1 + u)) - ln u.
     """
     gaussian_order = max(float(epsilon + rho) / (2 * float(rho)), 1.0)
     if not math.isfinite(gaussian_order):
         return Fraction(1)
     smallest = Fraction(1)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        r, e = as_decimal(rho), as_decimal(epsilon)
+        exact_rho, exact_epsilon = as_decimal(rho), as_decimal(epsilon)
         for factor in map(Decimal, ("0.6", "0.8", "1", "1.1", "1.3", "2")):
             u = max(Decimal(gaussian_order) * factor - 1, Decimal("0.001"))  # alpha - 1
-            exponent = u * ((1 + u) * r - e) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
-            if exponent < 0:
-                smallest = min(smallest, Fraction(exponent.exp()) + _GUARD)
+            log_delta = u * ((1 + u) * exact_rho - exact_epsilon) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
+            if log_delta < 0:
+                smallest = min(smallest, Fraction(log_delta.exp()) + _GUARD)
     return smallest
 
 

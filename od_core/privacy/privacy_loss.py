@@ -27,10 +27,10 @@ from od_core.errors import OdError
 from od_core.noise.opendp import VARIANCE_SLACK
 from od_core.privacy import accounting
 
-LEAST_DELTA = Fraction(1, 10**12)
+MIN_DELTA = Fraction(1, 10**12)
 """Smallest delta. Below it, the tails that are cut off (three per variance, each 2^-64) would matter."""
 
-_REACH = 9.5
+_CUTOFF_DEVIATIONS = 9.5
 """Number of standard deviations beyond which a distribution is cut off.
 
 The probability beyond is at most 2 exp(-9.5^2 / 2) < 2^-64 [canonne2020discrete, Corollary 17].
@@ -42,13 +42,13 @@ _TAIL = 2.0**-64
 _GUARD = 2.0**-24
 """Relative margin for the errors of floats, in losses and in sums of probabilities."""
 
-_BLOCKS = 2**12
-"""Smallest standard deviation sigma for which integers are treated in blocks (:func:`_compute_loss_distribution`).
+_MIN_BLOCK_SIGMA = 2**12
+"""Smallest standard deviation sigma for which integers are grouped into blocks (:func:`_compute_loss_distribution`).
 
-A block has about 2 sigma / ``_BLOCKS`` integers, so that the time does not grow with sigma.
+A block has about 2 sigma / ``_MIN_BLOCK_SIGMA`` integers, so that the time does not grow with sigma.
 """
 
-_NARROWEST, _WIDEST = Fraction(1, 10**30), Fraction(10**60)
+_MIN_VARIANCE, _MAX_VARIANCE = Fraction(1, 10**30), Fraction(10**60)
 """Smallest and largest variance. Between them, no computation overflows or underflows to zero."""
 
 _BITS_OF_RHO = 13
@@ -71,7 +71,7 @@ class _Distribution(NamedTuple):
 
 def is_defined(delta: Fraction) -> bool:
     """Return whether this module can compute the exact privacy loss at a delta."""
-    return LEAST_DELTA <= delta < 1
+    return MIN_DELTA <= delta < 1
 
 
 def compute_exact_delta(variances: Sequence[Fraction], epsilon: Fraction, shift: int = 1) -> float:
@@ -111,18 +111,24 @@ def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction, shif
 def find_rho_by_loss(
     epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...], shift: int = 1
 ) -> Fraction:
-    """Return a rho for which the release is (epsilon, delta)-differentially private; the next one on the grid is not.
+    """Return the largest rho, on a grid, for which the release is (epsilon, delta)-differentially private.
 
     The grid has the multiples of a power of 2, at least 2^-64, with about ``_BITS_OF_RHO`` significant bits, so that
     different machines find the same rho. By :func:`compute_exact_delta`, delta is kept at this rho, and exceeded at the
     next one.
 
-    A level with share s is measured with variance c m^2 / (2 rho s), and neighbours differ by m, the ``shift``, in at
-    most c of its cells. ``shares`` and ``cells`` have the s and the c of each level. The shares are above 0 and sum to
-    1. c is 2 for bounded neighbours, and 1 for unbounded neighbours and for the root.
+    A level with share s is measured with variance c m^2 / (2 rho s), and neighbours differ by m in at most c of its
+    cells.
 
-    Raises OdError if :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or
-    delta, or delta is below 1e-12.
+    Args:
+        epsilon, delta: the promise.
+        shares: the share s of each level, above 0. They sum to 1.
+        cells: the number c of each level: 2 for bounded neighbours, and 1 for unbounded neighbours and for the root.
+        shift: the change m of a cell.
+
+    Raises:
+        OdError: :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or delta, or delta is below
+            1e-12.
     """
     _check_delta(delta)
     tight = accounting.find_rho_for_epsilon(epsilon, delta, "tight")
@@ -131,6 +137,7 @@ def find_rho_by_loss(
     lowered_epsilon = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
 
     def compute_delta(units: int) -> float:
+        """Return an upper bound of delta if rho is a multiple of the unit of the grid."""
         variances: list[Fraction] = []
         for share, differing in zip(shares, cells, strict=True):
             variances += differing * [differing * shift**2 / (2 * units * unit * share)]
@@ -144,8 +151,12 @@ def find_rho_by_loss(
 
 @lru_cache(maxsize=32)
 def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callable[[float], float]:
-    """Return a function of epsilon that is :func:`compute_exact_delta` with these variances and this shift."""
-    if not variances or not _NARROWEST * shift**2 <= min(variances) <= max(variances) <= _WIDEST:
+    """Return the function of epsilon that :func:`compute_exact_delta` evaluates, for these variances and this shift.
+
+    Equal variances are convolved by doubling, and then the different ones in ascending order, so that the result does
+    not depend on the order of ``variances``. Raises OdError for variances that are out of range.
+    """
+    if not variances or not _MIN_VARIANCE * shift**2 <= min(variances) <= max(variances) <= _MAX_VARIANCE:
         message = "every variance must lie between 1e-30 and 1e60"
         raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
     counts = Counter(float(variance) for variance in variances)
@@ -157,11 +168,15 @@ def _make_delta_function(variances: tuple[Fraction, ...], shift: int) -> Callabl
     first, masses, lost = random_loss
     offset = sum(times * shift**2 / (2 * variance) for variance, times in counts.items())  # R
     losses = offset + step * (first + np.arange(len(masses)))
-    largest_loss = offset + sum(times * _REACH * shift / math.sqrt(variance) for variance, times in counts.items())
+    largest_loss = offset + sum(
+        times * _CUTOFF_DEVIATIONS * shift / math.sqrt(variance) for variance, times in counts.items()
+    )
     slack = float(VARIANCE_SLACK)
-    growth = math.exp(slack * counts.total() * _REACH**2 / 2)  # bounds how much larger variances raise probabilities
+    # By at most this factor, larger variances raise probabilities.
+    growth = math.exp(slack * counts.total() * _CUTOFF_DEVIATIONS**2 / 2)
 
     def bound_delta(epsilon: float) -> float:
+        """Return an upper bound of delta at an epsilon, with all margins."""
         lowered_epsilon = epsilon - _GUARD * (epsilon + largest_loss) - slack * largest_loss
         excess = losses - lowered_epsilon
         above = excess > 0
@@ -179,7 +194,7 @@ def _compute_grid_step(counts: Counter[float], shift: int) -> float:
     would have more than 2^13 points, or if all variances are equal and the values of a cell's loss are further apart.
     """
     mean_square = shift**2 * sum(cells / variance for variance, cells in counts.items()) / counts.total()
-    widest = max(shift * (_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
+    widest = max(shift * (_CUTOFF_DEVIATIONS * math.sqrt(variance) + 1) / variance for variance in counts)
     step = max(math.sqrt(mean_square) / 64, widest / 2**13)
     if len(counts) == 1:
         (variance,) = counts
@@ -190,15 +205,15 @@ def _compute_grid_step(counts: Counter[float], shift: int) -> float:
 def _compute_loss_distribution(variance: float, step: float, shift: int) -> _Distribution:
     """Return the distribution of Y = -m X / v with X ~ N_Z(0, v) and the shift m, moved to the points of the grid.
 
-    From sigma = 2^12 on, the integers are treated in blocks of 2 h + 1, from c - h to c + h, with h / sigma at most
-    2^-12. The probability of a block is bounded from above; it is P(c) times the sum of cosh(c i / v) exp(-i^2 / 2v)
-    over |i| <= h. The block's mean of exp(-Y) is bounded from below; it is exp(m c / v) times a mean of
-    cosh((c - m) i / v) / cosh(c i / v). This mean is at least 1 for c <= 0, and at least exp(-m c h^2 / v^2) for
-    c >= 1, because the derivative of ln cosh(x) is at most x. With h = 0 both bounds are exact.
+    ``step`` is the distance of the points. From sigma = 2^12 on, the integers are grouped into blocks of 2 h + 1, from
+    c - h to c + h, with h / sigma at most 2^-12. The probability of a block is bounded from above; it is P(c) times the
+    sum of cosh(c i / v) exp(-i^2 / 2v) over |i| <= h. The block's mean of exp(-Y) is bounded from below; it is
+    exp(m c / v) times a mean of cosh((c - m) i / v) / cosh(c i / v). This mean is at least 1 for c <= 0, and at least
+    exp(-m c h^2 / v^2) for c >= 1, because the derivative of ln cosh(x) is at most x. With h = 0 both bounds are exact.
     """
     sigma = math.sqrt(variance)
-    half = int(sigma / _BLOCKS)
-    reach = math.ceil(_REACH * sigma / (2 * half + 1))
+    half = int(sigma / _MIN_BLOCK_SIGMA)
+    reach = math.ceil(_CUTOFF_DEVIATIONS * sigma / (2 * half + 1))
     centre = (2 * half + 1) * np.arange(-reach, reach + 1, dtype=np.float64)
     masses = (2 * half + 1) * np.exp(-(centre**2) / (2 * variance)) * np.cosh(half * centre / variance)
     normaliser = math.sqrt(2 * math.pi * variance) if half else masses.sum()  # neither exceeds the true one
@@ -209,9 +224,9 @@ def _compute_loss_distribution(variance: float, step: float, shift: int) -> _Dis
     # A block is divided between the points `lower` and `upper` of the grid so that its mean of exp(-Y) is kept.
     upwards = np.clip(np.expm1(lower * step - mean) / np.expm1((lower - upper) * step), 0, 1)  # share of `upper`
     first = int(lower[-1])
-    dots = np.concatenate([lower, upper]).astype(np.int64) - first
-    spread = np.concatenate([masses * (1 - upwards), masses * upwards]) / normaliser
-    return _Distribution(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
+    points = np.concatenate([lower, upper]).astype(np.int64) - first
+    divided_masses = np.concatenate([masses * (1 - upwards), masses * upwards]) / normaliser
+    return _Distribution(first, np.asarray(np.bincount(points, divided_masses), dtype=np.float64), _TAIL)
 
 
 def _sum_independent(first_term: _Distribution, second_term: _Distribution) -> _Distribution:
@@ -234,11 +249,17 @@ def _sum_copies(distribution: _Distribution, times: int) -> _Distribution:
 
 
 def _find_last_within_delta(compute_delta: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
-    """Return an n above 0 for which ``compute_delta(n)`` is at most ``delta``, while that of n + 1 is above.
+    """Return the n above 0 for which ``compute_delta(n)`` is at most ``delta``, while that of n + 1 is above.
 
-    The delta of n grows with n. The search begins at ``start``, and uses the secant method on the logarithms. After
-    eight steps, it continues by doubling and bisection. ``slope`` is a first estimate of the derivative of the
-    logarithm of n's delta with respect to ln(n). Raises OdError if there is no such n.
+    Args:
+        compute_delta: function of n that grows with n.
+        delta: limit.
+        slope: first estimate of the derivative of ln(compute_delta(n)) with respect to ln(n).
+        start: first n to try. The search uses the secant method on the logarithms and, after eight steps, doubling and
+            bisection.
+
+    Raises:
+        OdError: ``compute_delta(1)`` is above ``delta``.
     """
     # The largest n known to keep delta, and the least n known to exceed it, or 0 while none is known.
     low, high = 0, 0

@@ -44,7 +44,11 @@ class MinimiseRule:
 
     @classmethod
     def from_mapping(cls, rule: Mapping[str, Any]) -> MinimiseRule:
-        """Return the rule written as ``{"minimise": quantities}``: a mapping to weights, or a list, each with 1."""
+        """Return the rule that is written as ``{"minimise": quantities}``.
+
+        ``quantities`` is a mapping from names to weights, or a list of names, whose weights are 1. Raises OdError for
+        another form, or a weight that is not above 0.
+        """
         quantities = rule.get("minimise")
         if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
@@ -58,7 +62,10 @@ ShareRule = str | tuple[Any, ...] | MinimiseRule
 
 
 def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule) -> ShareRule:
-    """Return the stated rule, with exact fractions. Raises OdError if the rule, its ratio or its shares are invalid."""
+    """Return the rule that a caller states, with exact fractions. Raises OdError if it is not valid.
+
+    ``shares`` is as in :class:`od_core.privacy.budget.Budget`.
+    """
     if isinstance(shares, str):
         if shares == "geometric":
             raise make_budget_error("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")

@@ -21,13 +21,13 @@ from od_core.privacy.accounting import check_epsilon, make_budget_error
 from od_core.privacy.neighbours import compute_leaf_sensitivity
 from od_core.privacy.unit import PrivacyUnit
 
-_NO_NOISE = 300
-"""Smallest value of 1 / (2 scale) for which the variance is not computed, because floats could overflow.
+_MAX_HALF_RATE = 300
+"""Value of 1 / (2 scale) from which the variance is not computed, because floats could overflow.
 
 The variance is then below 10^-259.
 """
 
-_LEAST_VARIANCE = Fraction(1, 1 << 200)
+_MIN_VARIANCE_BOUND = Fraction(1, 1 << 200)
 """Smallest result of :func:`bound_laplace_variance`."""
 
 _BITS = 128
@@ -49,7 +49,7 @@ def compute_laplace_variance(scale: Fraction) -> Fraction:
     For a scale below 1 / 600, the variance is not computed, and 2^-1000 is returned.
     """
     half = 1 / (2 * float(scale))
-    return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
+    return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _MAX_HALF_RATE else Fraction(1, 1 << 1000)
 
 
 def bound_laplace_variance(scale: Fraction) -> Fraction:
@@ -61,7 +61,7 @@ def bound_laplace_variance(scale: Fraction) -> Fraction:
     with set_precision(_BITS):
         a = (-1 / arb(convert_to_rational(scale))).exp()
         variance = 2 * a / (1 - a) ** 2
-        return max(Fraction(math.nextafter(float(variance.upper()), math.inf)), _LEAST_VARIANCE)
+        return max(Fraction(math.nextafter(float(variance.upper()), math.inf)), _MIN_VARIANCE_BOUND)
 
 
 def compute_laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
@@ -80,9 +80,11 @@ def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fra
     probability at least 1 - delta. By the rule ``bun_nissim_stemmer``, t is 1 + scale ln(2 / delta), rounded up.
 
     The probability holds for any division of the unit's trips, at most the contribution bound m, among such pairs, and
-    for every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair, and
-    each trip on a separate pair. The result is proven with ball arithmetic. Raises OdError if epsilon is outside
-    the range of a budget, delta is not in (0, 1), or the threshold of the rule is below the least one.
+    for every scale up to 1 + ``SCALE_SLACK`` times the planned one. It suffices to check two cases: all m trips on one
+    pair, and each trip on a separate pair. The result is proven with ball arithmetic.
+
+    Raises OdError if epsilon is outside the range of a budget, delta is not in (0, 1), or the threshold of the rule is
+    below the least one.
     """
     if not 0 < delta < 1:
         message = "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list"
@@ -106,10 +108,10 @@ def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fra
 
 
 def _compute_ceiling(compute_number: Callable[[], arb]) -> int:
-    """Return the least integer above a number that is not an integer.
+    """Return the least integer above a number, which must not be an integer.
 
     ``compute_number`` returns a ball that contains the number, at flint's current precision. The precision is doubled
-    until all numbers in the ball have the same ceiling. So the loop would not end for an integer.
+    until all numbers in the ball have the same ceiling, which never happens for an integer.
     """
     precision = _BITS
     while True:
@@ -141,12 +143,13 @@ def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int
     """
 
     def solve_for_k() -> arb:
-        s = arb(convert_to_rational(scale))
-        a = (-1 / s).exp()
-        log_dropped = arb(convert_to_rational(1 - delta)).log() / pairs  # ln(1 - q)
-        k = -s * ((1 + a) * -log_dropped.expm1()).log()
+        """Return a ball that contains the real solution k, at flint's current precision."""
+        exact_scale = arb(convert_to_rational(scale))
+        a = (-1 / exact_scale).exp()
+        log_below = arb(convert_to_rational(1 - delta)).log() / pairs  # ln(1 - q)
+        k = -exact_scale * ((1 + a) * -log_below.expm1()).log()
         if k < 0:  # the second case; at q = 1 / (1 + a), both formulas give 0
-            k = 1 + s * (1 + a).log() + s * log_dropped
+            k = 1 + exact_scale * (1 + a).log() + exact_scale * log_below
         return k
 
     return _compute_ceiling(solve_for_k)

@@ -58,7 +58,7 @@ RECORDS_OF: Mapping[str, ProtectedRecords] = MappingProxyType(
         "user_year": ProtectedRecords("user", "year"),
     }
 )
-"""What each kind of unit protects. Everything that depends on the kind is asked of this table."""
+"""What each kind of unit protects. Code that depends on the kind of a unit reads it here."""
 
 LARGEST_WEIGHT = 1 << 20
 """Largest allowed ``max_weight``. With it, the trips of 2^33 records sum to at most 2^53."""
@@ -152,19 +152,22 @@ class PrivacyUnit(Shown):
             raise _make_unit_error(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     def _check_pair_cap(self) -> None:
-        """Raise OdError unless the pair cap is from 1 to m. Drop a pair cap of m, because m bounds the same trips."""
+        """Raise OdError unless the pair cap is from 1 to m. Remove a pair cap of m, which has no effect beside m."""
         if self.kind == "trip":
             raise _make_unit_error("unit 'trip' does not take max_trips_pair; use unit 'user'")
-        cap, most = self.max_trips_pair, self.max_trips
-        if not (_is_count(most, least=1) and _is_count(cap, least=1) and cap <= most):
-            message = f"max_trips_pair must be a whole number from 1 to max_trips, {most}"
+        pair_cap, max_trips = self.max_trips_pair, self.max_trips
+        if not (_is_count(max_trips, least=1) and _is_count(pair_cap, least=1) and pair_cap <= max_trips):
+            message = f"max_trips_pair must be a whole number from 1 to max_trips, {max_trips}"
             raise _make_unit_error(message, "OD-UNIT-MAX-TRIPS-PAIR")
-        if cap == most:
+        if pair_cap == max_trips:
             object.__setattr__(self, "max_trips_pair", None)
 
     @property
     def contribution_bound(self) -> int:
-        """Contribution bound m, the most trips of one unit that a release counts; for records with weights, it is W."""
+        """Contribution bound: largest number of trips of one unit that a release counts.
+
+        It is m for users, W for records with weights, and 1 for other records.
+        """
         return self.max_weight or self.max_trips or 1
 
     @property
@@ -234,7 +237,7 @@ def _is_count(value: object, *, least: int) -> TypeGuard[int]:
 
 
 def _is_regular_expression(text: str) -> bool:
-    """Return whether a text is a non-empty regular expression for RE2, both alone and anchored."""
+    """Return whether a text is not empty and a regular expression for RE2, both alone and anchored."""
     import pyarrow.compute as pc  # only units of a year need it
 
     try:
@@ -251,4 +254,5 @@ def anchor_pattern(pattern: str) -> str:
 
 
 def _make_unit_error(message: str, code: str = "OD-UNIT-OPTIONS") -> OdError:
+    """Return the OdError for a privacy unit that is not valid."""
     return OdError(code, message, next_step="correct the privacy unit")

@@ -83,10 +83,13 @@ def write_bundle(
     are the same for any number of threads.
 
     Args:
+        kind, release: kind of the bundle, and what is published.
+        certificate: certificate of the release.
         report: text of ``report.html``.
+        folder: empty folder to write to.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
-        balance: that of :class:`~od_core.publication.kind.ReleaseContext`; None for derived flows.
+        balance: attribute of :class:`~od_core.publication.kind.ReleaseContext`; None for derived flows.
 
     Raises:
         OdError: a file cannot be written or read back, or does not have the rows of its table.
@@ -99,6 +102,7 @@ def write_bundle(
         make_folder(inner_folder)
 
     def write_listed_file(file: BundleFile) -> Written:
+        """Write a file, check that it can be read, and return its digest and size."""
         written = _write(folder / file.name, file.write)
         if not is_read_whole(file):  # otherwise, the comparison of rows below reads the file
             refuse_unreadable(folder / file.name)
@@ -120,12 +124,15 @@ def write_bundle(
 
 
 def list_bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
-    """Return the files with the tables of a release in the formats that its certificate states, below their folders."""
-    files = kind.list_files(release, certificate)
+    """Return the files with the tables of a release in the formats that its certificate states.
+
+    Their names include their folders, except in bundles of the first formats, which have none.
+    """
+    table_files = kind.list_files(release, certificate)
     if read_bundle_format(certificate) < _FIRST_WITH_FOLDERS:
-        return list(files)
+        return list(table_files)
     formats = certificate["formats"]
-    return [_place_in_folder(file, formats) for file in files if file.format is None or file.format in formats]
+    return [_place_in_folder(file, formats) for file in table_files if file.format is None or file.format in formats]
 
 
 def _place_in_folder(file: BundleFile, formats: Sequence[str]) -> BundleFile:
@@ -144,7 +151,11 @@ def _list_documents(
     notes: Sequence[str],
     balance: Balance | None,
 ) -> list[BundleFile]:
-    """Return the files that explain a release, given those with its tables and the notes of the codebook."""
+    """Return the files that explain a release: report, certificate, schema, codebook and overview.
+
+    ``tables`` are the files with the tables, ``report`` is the text of the report, and ``notes`` are those of the
+    codebook. For ``balance``, see :func:`write_bundle`.
+    """
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     certificate_page = render_template("certificate.html", certificate=certificate, balance=balance)
     documents = [
@@ -191,7 +202,8 @@ def publish_folder(
 ) -> Iterator[Certificate]:
     """Prepare a bundle in a hidden folder, and publish it in one rename if this context ends without an error.
 
-    The context gets the certificate that the public folder has afterwards: the prepared one, or that of a sound bundle.
+    The context yields the certificate that the public folder has afterwards: the prepared one, or that of a sound
+    bundle that is there already.
 
     The zip file beside the public folder is written during the context, and published just before the folder. A crash
     in between leaves only the zip file, and the next run writes it again.
@@ -203,6 +215,7 @@ def publish_folder(
 
     Args:
         write: function that writes the files of the bundle into an empty folder.
+        target: public folder of the bundle.
         published_digest: digest of the published certificate, from the ledger; None if the ledger has none. Without
             it, a damaged bundle is replaced only if its own certificate equals the prepared one.
 
@@ -241,7 +254,7 @@ def _inspect_public_bundle(
 ) -> Literal["absent", "damaged", "zip damaged", "sound"]:
     """Return the state of the public bundle in ``target``, compared with the one in the folder ``prepared``.
 
-    Raises OdError as :func:`publish_folder` does.
+    Arguments and errors are those of :func:`publish_folder`.
     """
     if not target.exists():
         if published_digest not in (None, compute_certificate_digest(read_certificate(prepared / CERTIFICATE))):

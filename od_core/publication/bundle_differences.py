@@ -27,27 +27,27 @@ from od_core.publication.bundle_files import (
 from od_core.publication.certificate import Certificate, compute_certificate_digest
 from od_core.publication.file_formats import has_same_content, is_readable
 
-_WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
-"""Ends of the names of files with words of the software version about facts of the certificate and the tables."""
+_WORDED_ENDINGS = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
+"""Endings of the names of files with sentences, which another version of the software may word differently."""
 
-_LAYOUT = ("bundle_format", "formats")
+_LAYOUT_FIELDS = ("bundle_format", "formats")
 """Fields of the certificate on which files the bundle has. Each version of the software states its own."""
 
-_SENTENCES = ("about", "guarantee", "invariants", "known_limitations")
+_SENTENCE_FIELDS = ("about", "guarantee", "invariants", "known_limitations")
 """Fields of the certificate whose values are sentences."""
 
 
 def list_differing_files(made: Path, public: Path) -> list[str]:
     """Return the sorted names of the files that differ between the bundle ``made`` now and the ``public`` one.
 
-    The two certificates may name different versions of software. If they do, the words of files may differ too, and
-    only the checksums of these files are checked.
+    If the two certificates name different versions of software, files with sentences (``_WORDED_ENDINGS``) are not
+    compared, and only their public checksums are checked.
     """
     same_software = _read_software(made) == _read_software(public)
     made_files = list_bundle_contents(made)
     not_compared = {CERTIFICATE, CHECKSUMS}
     if not same_software:
-        not_compared |= {name for name in made_files if name.endswith(_WORDED)}
+        not_compared |= {name for name in made_files if name.endswith(_WORDED_ENDINGS)}
     compared = (made_files.keys() | list_bundle_contents(public).keys()) - not_compared
     differing = set()
     for name in compared:
@@ -63,7 +63,10 @@ def list_differing_files(made: Path, public: Path) -> list[str]:
 
 
 def _are_same_files(made: Path, public: Path, *, same_software: bool) -> bool:
-    """Return whether two files have the same bytes, or the same content if different software wrote them."""
+    """Return whether two files have the same bytes or, if different software may have written them, the same content.
+
+    ``same_software`` states whether the certificates of their bundles name the same software.
+    """
     if not (made.is_file() and public.is_file()):
         return False
     if compute_file_digest(made) == compute_file_digest(public):
@@ -94,7 +97,7 @@ def _have_same_facts(made: dict[str, object], public: dict[str, object]) -> bool
 
     The sentences, the software and the formats of the bundle are not compared.
     """
-    not_compared = (*_SENTENCES, *_LAYOUT, "software")
+    not_compared = (*_SENTENCE_FIELDS, *_LAYOUT_FIELDS, "software")
     return all(made.get(name) == fact for name, fact in public.items() if name not in not_compared)
 
 
@@ -104,29 +107,34 @@ def _read_software(folder: Path) -> dict[str, object]:
 
 
 def reword_as_published(certificate: Certificate, folder: Path, published_digest: str | None) -> Certificate:
-    """Return a certificate of this version of the software in the wording of the version that published it.
+    """Return a certificate that was made again, with the sentences and formats of the published one.
 
-    A later version may word a certificate differently or add fields, and a series may be described differently. The
-    result has the sentences and the formats of the certificate in the public ``folder``, and no fields that the public
-    certificate lacks. If other fields differ, only the formats are taken from the public certificate, so that the same
-    files are compared. Unless the certificate in the folder has the published digest, ``certificate`` is returned.
+    A later version of the software may word a certificate differently or add fields, and a series may be described
+    differently. The result has the sentences and the formats of the certificate in the public ``folder``, and no fields
+    that the public certificate lacks. If other fields differ, only the formats are taken from the public certificate,
+    so that the same files are compared.
+
+    If the certificate in the folder does not have the digest ``published_digest``, ``certificate`` is returned
+    unchanged.
     """
     public = find_json_object(folder / CERTIFICATE)
     if public is None or compute_certificate_digest(public) != published_digest:
         return certificate
-    result: dict[str, Any] = {name: fact for name, fact in certificate.items() if name not in _LAYOUT or name in public}
-    result |= {name: public[name] for name in result.keys() & _LAYOUT}
+    result: dict[str, Any] = {
+        name: fact for name, fact in certificate.items() if name not in _LAYOUT_FIELDS or name in public
+    }
+    result |= {name: public[name] for name in result.keys() & _LAYOUT_FIELDS}
     if _have_same_facts(result, public):
         result = {name: fact for name, fact in result.items() if name in public}
-        for name in public.keys() & _SENTENCES:
+        for name in public.keys() & _SENTENCE_FIELDS:
             result[name] = _restore_order(public[name], result.get(name))
     return cast("Certificate", result)
 
 
 def _restore_order(published: Any, worded_now: Any) -> Any:
-    """Return published sentences in the order of the names in this version's, because JSON files have sorted names.
+    """Return published sentences, by name, in the order of ``worded_now``, the sentences of this version.
 
-    Sentences without names are returned unchanged.
+    JSON files have sorted names, so the published order is lost. Sentences without names are returned unchanged.
     """
     if not (isinstance(published, dict) and isinstance(worded_now, dict)):
         return published
@@ -143,7 +151,7 @@ def is_damaged_copy(made: Path, public: Path, differing: list[str], published_di
 
 
 def _has_published_certificate(made: Path, public: Path, published_digest: str | None) -> bool:
-    """Return whether the new certificate equals the one that the ledger records or the one in the public bundle.
+    """Return whether the certificate made again equals the one in the ledger or the one in the public bundle.
 
     If so, the bundles have the same measurements: a certificate names a ledger entry, whose hash covers their digests.
     """
@@ -155,13 +163,14 @@ def _has_published_certificate(made: Path, public: Path, published_digest: str |
 
 
 def _is_only_damaged(made: Path, public: Path, differing: list[str]) -> bool:
-    """Return whether every differing file of a public bundle is damaged. An intact one may belong to another bundle.
+    """Return whether every differing file of a public bundle is damaged; an intact one may be of another release.
 
-    Only two intact files may differ: the checksums, and a data package that differs only in entries for damaged files.
+    Two intact files may differ: the checksums, and a data package that differs only in entries for damaged files.
     """
     digests = read_checksums(public)
 
     def is_damaged(name: str) -> bool:
+        """Return whether a file is missing, contradicts its checksum, cannot be read, or lacks rows."""
         file = public / name
         if not (made / name).exists():  # it does not belong to this bundle
             return False
@@ -203,17 +212,17 @@ def _read_comparable_package(folder: Path, damaged: set[str]) -> dict[str, objec
 
 def make_changed_bundle_error(differing: list[str], made: Path, public: Path) -> OdError:
     """Return the OdError for a public bundle that is sound, but differs from the one made again."""
-    now, then = _read_software(made).get("od-release"), _read_software(public).get("od-release")
-    upgraded = now is not None and then is not None and now != then
+    version, published_version = (_read_software(folder).get("od-release") for folder in (made, public))
+    is_upgraded = version is not None and published_version is not None and version != published_version
     new, old = (find_json_object(folder / CERTIFICATE) or {} for folder in (made, public))
     fields = [name for name in sorted(old) if name != "software" and old[name] != new.get(name)]
     return OdError(
         "OD-BUNDLE-CHANGED",
         "the public bundle differs from the result of its measurements"
-        + (f" (od-release {then} published it, and this is {now})" if upgraded else "")
+        + (f" (od-release {published_version} published it, and this is {version})" if is_upgraded else "")
         + (f"; different fields of its certificate: {', '.join(fields)}" if fields else "")
         + f"; different: {', '.join(differing)}",
-        next_step=(f"run the release again with od-release {then}, or " if upgraded else "")
+        next_step=(f"run the release again with od-release {published_version}, or " if is_upgraded else "")
         + "restore the bundle from a copy, or the declaration, the ledger and the measurements from which it was made",
         spent="nothing more was spent",
     )

@@ -41,14 +41,14 @@ TABLES = "tables"
 NOTICE = ".withdrawn.json"
 """End of the name of the file that stands in place of a withdrawn bundle and its zip file."""
 
-KEPT = PurePath("confidential", "withdrawn")
+WITHDRAWN_COPIES = PurePath("confidential", "withdrawn")
 """Place below the folder of all output with copies of withdrawn bundles, which only the owner can read."""
 
 _CHECKSUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def list_bundle_contents(folder: Path) -> dict[str, Path]:
-    """Return the files and the empty folders of a bundle, by the path below its folder, in the order of the paths."""
+    """Return the paths of a bundle's files and empty folders, by their names below its folder, in that order."""
     contents = {}
     for path in folder.rglob("*"):
         is_filled_folder = path.is_dir() and not path.is_symlink() and any(path.iterdir())
@@ -58,7 +58,10 @@ def list_bundle_contents(folder: Path) -> dict[str, Path]:
 
 
 def locate_table(bundle: Path, name: str) -> Path:
-    """Return the path of a Parquet or CSV table of a bundle of any format."""
+    """Return the path of a Parquet or CSV table of a bundle of any format; ``name`` is that of its file.
+
+    It is in the folder of tables or, in bundles of the first formats, in the bundle's own folder.
+    """
     path, path_without_folder = bundle / TABLES / name, bundle / name
     return path if path.exists() or not path_without_folder.exists() else path_without_folder
 
@@ -78,7 +81,7 @@ def read_release_name(bundle: Path) -> str:
 
 
 def format_checksums(digests: Mapping[str, str]) -> str:
-    """Return the text of ``SHA256SUMS``, in the order of the names, from the SHA-256 of the bytes of each file."""
+    """Return the text of ``SHA256SUMS``, in the order of the names, given the SHA-256 of each file by its name."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
@@ -121,7 +124,7 @@ def check_checksums(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_bundle(folder: Path) -> Iterator[str]:
-    """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name."""
+    """Yield one line per fault of a bundle's files and its zip file, which begins with the file's name."""
     faults = dict(check_checksums(folder))
     yield from (f"{name} {fault}" for name, fault in faults.items())
     for name, file in list_bundle_contents(folder).items():
@@ -131,16 +134,16 @@ def check_bundle(folder: Path) -> Iterator[str]:
         yield from check_zip(folder, read_release_name(folder), locate_zip(folder))
 
 
-_NO_TIME = (1980, 1, 1, 0, 0, 0)
+_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 """Earliest time that a zip file can state. Every entry has this time, so that it does not change the bytes."""
 
-_UNIX = 3
-"""Number of the system, in an entry of a zip file, whose file modes the entry states."""
+_UNIX_SYSTEM = 3
+"""Number that marks the file mode of a zip file's entry as one of Unix."""
 
-_COMPRESSION = 5
+_COMPRESSION_LEVEL = 5
 """Level of compression. For bundles of text, level 6 takes twice the time of level 5 to make files 2 % smaller."""
 
-_LARGE = 2**30
+_LARGE_FILE_BYTES = 2**30
 """Sizes above this, in bytes, get the fields that files above 2 GiB need."""
 
 _ZIP_DAMAGE = (OSError, BadZipFile, KeyError, zlib.error, EOFError, NotImplementedError, RuntimeError)
@@ -169,14 +172,15 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     """
 
     def write(target: BinaryIO) -> None:
-        with ZipFile(target, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
+        """Write the zip file to an open file."""
+        with ZipFile(target, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as archive:
             for inner_name, file in list_bundle_contents(folder).items():
                 name = f"{name_top_folder(release)}/{inner_name}"
-                is_large = file.stat().st_size > _LARGE
+                is_large = file.stat().st_size > _LARGE_FILE_BYTES
                 with file.open("rb") as source, archive.open(name, "w", force_zip64=is_large) as compressed:
                     shutil.copyfileobj(source, compressed)
                 entry = archive.getinfo(name)
-                entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
+                entry.create_system, entry.external_attr = _UNIX_SYSTEM, PUBLIC_FILE_MODE << 16
 
     write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
     faults = list(check_zip(folder, release, path))
@@ -203,7 +207,10 @@ def check_zip(folder: Path, release: str, path: Path) -> Iterator[str]:
 
 
 def _list_zip_faults(archive: ZipFile, folder: Path, top_folder: str) -> list[str]:
-    """Return the differences between an open zip file and a folder, in words; raises one of :data:`_ZIP_DAMAGE`."""
+    """Return the differences between an open zip file and a bundle's folder, in words.
+
+    ``top_folder`` is the name of the one folder in the zip file. Raises one of :data:`_ZIP_DAMAGE` for a damaged one.
+    """
     digests = read_checksums(folder)
     entries = {entry.filename: entry for entry in archive.infolist()}
     expected = {f"{top_folder}/{inner_name}": inner_name for inner_name in list_bundle_contents(folder)}
@@ -214,7 +221,7 @@ def _list_zip_faults(archive: ZipFile, folder: Path, top_folder: str) -> list[st
         digest = digests.get(inner_name) or compute_file_digest(folder / inner_name)
         if _compute_entry_digest(archive, name) != digest:
             faults.append(f"{name} differs from the file in the folder")
-    has_other_times = any(entry.date_time != _NO_TIME for entry in entries.values())
+    has_other_times = any(entry.date_time != _EARLIEST_TIME for entry in entries.values())
     if not faults and (list(entries) != list(expected) or has_other_times):
         faults.append("its files have a different order or different times")
     return faults

@@ -183,7 +183,7 @@ def is_derived(certificate: Certificate) -> bool:
 
 
 def count_summed_releases(certificate: Certificate) -> int:  # a filter
-    """Return how many releases the numbers of a bundle add up: several for a sum, and otherwise one."""
+    """Return the number of releases whose sum a bundle has; 1 for a bundle that is no sum."""
     return len(certificate["sources"]) if is_derived(certificate) and "estimation" not in certificate else 1
 
 
@@ -208,7 +208,8 @@ def is_selected(certificate: Certificate) -> bool:  # a filter
 def read_subject(certificate: Certificate) -> Subject:  # a filter
     """Return what a release is about, as its certificate states it.
 
-    Certificates of formats before 10 state it in several facts, but the bounds of derived flows not at all.
+    Certificates of formats before ``FIRST_WITH_SUBJECT`` state it in several other fields. Those of derived flows do
+    not state their bounds, so these are None.
     """
     about, plan = read_publisher_texts(certificate), certificate.get("plan", {})
     if "subject" in certificate:
@@ -234,7 +235,7 @@ _TABLES: Mapping[str, Table] = MappingProxyType(
 def format_release_title(certificate: Certificate, otherwise: str) -> str:
     """Return the title of a release for its readers: the title of its series, and the period in words.
 
-    If the series has no title, return ``otherwise`` and the text of the period.
+    If the series has no title, ``otherwise`` and the text of the period take their place.
     """
     title, period = read_publisher_texts(certificate).get("title"), certificate["period"]
     return f"{otherwise}, {period}" if title is None else f"{title}, {Period(period).in_words}"
@@ -249,8 +250,8 @@ def format_confidence(certificate: Certificate) -> str | None:
 def read_guarantee_for_one_unit(certificate: Certificate) -> Guarantee:
     """Return what a certificate promises to one privacy unit.
 
-    Derived flows have the promise of all their releases together if a unit spans periods, and otherwise that of the
-    release with the weakest promise.
+    Derived flows have the joint promise of all their releases if a unit spans periods, and otherwise that of the
+    release with the weakest promise. Raises KeyError if the certificate lacks a field.
     """
     if is_derived(certificate):
         return _read_derived_guarantee(certificate)
@@ -287,10 +288,7 @@ def _read_derived_guarantee(certificate: Certificate) -> Guarantee:
 
 
 def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
-    """Return how often, at most, the best guess between two equally likely cases is right in 100 guesses.
-
-    Without a guarantee, every guess may be right.
-    """
+    """Return how many of 100 best guesses between two equally likely cases are right, at most; rounded up."""
     return 100 if guarantee is None else math.ceil(100 * guarantee.bound_guess_probability())
 
 

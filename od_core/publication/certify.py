@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +27,7 @@ from od_core.privacy.domain import bound_periods_per_year
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle_files import CERTIFICATE, KEPT
+from od_core.publication.bundle_files import CERTIFICATE, WITHDRAWN_COPIES
 from od_core.publication.certificate import Certificate, CheckResult, bound_right_guesses_of_100, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
@@ -63,9 +64,11 @@ def build_certificate(
     formats: Sequence[str] | None = None,
     intervals: bool = True,
 ) -> Certificate:
-    """Return the certificate of a release of any kind, JSON-ready and of public values alone.
+    """Return the certificate of a release of any kind, which is JSON-ready and has public values only.
 
     Args:
+        kind, release: kind of the release, and its result.
+        key: key of the release.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: the ledger's record of the release.
@@ -84,15 +87,8 @@ def build_certificate(
             "the noise of this release did not come from a backend of this library, so the release cannot be certified",
             next_step="use one of the named noise backends",
         )
-    plan, spent = release.plan, release.spent
-    planned, subject = plan.facts(), Subject.from_plan(plan, about or {})
-    if DRY_RUN in release.noise:
-        guarantee = render_data("dry_run.yaml")  # public noise promises nothing
-    else:
-        guarantee = kind.describe_guarantee(plan, spent, subject)
-        if plan.unit.max_trips_year is not None:
-            periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
-            guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
+    plan, planned = release.plan, release.plan.facts()
+    subject = Subject.from_plan(plan, about or {})
     facts_of_kind = kind.facts(release, subject)
     if "interval" in facts_of_kind and not intervals:
         facts_of_kind["interval"] = None
@@ -110,22 +106,11 @@ def build_certificate(
         "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
         "records": json.loads(json.dumps(records, sort_keys=True)),  # with the names in the order of the JSON file
         **({"account": dict(record.account)} if record.account else {}),
-        "guarantee": guarantee,
+        "guarantee": _describe_promise_of_release(kind, release, key, subject, record),
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
-        "spent": {
-            "rho": round_up_to_float(spent.rho),
-            "rho_exact": str(spent.rho),
-            "rho_by_level_exact": [str(rho) for rho in spent.levels],
-            "rho_planned_exact": str(plan.spent.rho),
-            "lost_draws": record.lost_draws,
-            "delta": round_up_to_float(spent.delta),
-            "epsilon": round_up_to_float(spent.epsilon),
-            "epsilon_tight": spent.epsilon_tight,
-            "epsilon_bun_steinke": spent.epsilon_bun_steinke,
-            "epsilon_exact": spent.epsilon_exact,
-        },
+        "spent": _list_spent_facts(release.spent, plan.spent.rho, record.lost_draws),
         "mechanism": {"name": planned["mechanism"], "options": planned["mechanism_options"]},
         "noise": release.noise,
         "exact": {},  # unless the facts of the kind state numbers that are published exactly
@@ -138,6 +123,39 @@ def build_certificate(
         **facts_of_kind,
     }
     return cast("Certificate", facts)
+
+
+def _describe_promise_of_release(
+    kind: Kind[R], release: R, key: ReleaseKey, subject: Subject, record: ReleaseRecord
+) -> dict[str, str]:
+    """Return the sentences of a certificate on what a release protects, by name.
+
+    The arguments are those of :func:`build_certificate`. A unit with a bound for a year has a further sentence.
+    """
+    plan, spent = release.plan, release.spent
+    if DRY_RUN in (release.noise or ""):
+        return dict(render_data("dry_run.yaml"))  # public noise promises nothing
+    guarantee = kind.describe_guarantee(plan, spent, subject)
+    if plan.unit.max_trips_year is not None:
+        periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
+        guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
+    return guarantee
+
+
+def _list_spent_facts(spent: Spent, planned_rho: Fraction, lost_draws: int) -> dict[str, object]:
+    """Return what a release spent as JSON-ready facts: floats are rounded up, and exact numbers are text."""
+    return {
+        "rho": round_up_to_float(spent.rho),
+        "rho_exact": str(spent.rho),
+        "rho_by_level_exact": [str(rho) for rho in spent.levels],
+        "rho_planned_exact": str(planned_rho),
+        "lost_draws": lost_draws,
+        "delta": round_up_to_float(spent.delta),
+        "epsilon": round_up_to_float(spent.epsilon),
+        "epsilon_tight": spent.epsilon_tight,
+        "epsilon_bun_steinke": spent.epsilon_bun_steinke,
+        "epsilon_exact": spent.epsilon_exact,
+    }
 
 
 @cache  # to find a version takes milliseconds, and what a process has imported stays
@@ -174,6 +192,8 @@ def read_release_context(
 ) -> ReleaseContext[R]:
     """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
 
+    ``data_set`` is the domain that was charged, and ``releases`` the folder of all bundles.
+
     Raises:
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
@@ -182,7 +202,7 @@ def read_release_context(
     earlier = select_earlier_releases(key, ledger.list_compared_releases(key))
     if earlier:
         newest, *_ = earlier
-        folder = releases.parent / KEPT / newest.folder  # if it was withdrawn after this release was published
+        folder = releases.parent / WITHDRAWN_COPIES / newest.folder  # if it was withdrawn later
         if not folder.exists():
             folder = releases / newest.folder
         try:
@@ -217,6 +237,7 @@ def describe_guarantee(
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
     Args:
+        subject: what the release is about.
         spent: budget of the release, with lost draws.
         acceptance: rules by which records are counted or refused.
         public: further facts that are public beforehand, as clauses.
@@ -245,13 +266,13 @@ def describe_guarantee(
 
 
 def describe_year_cost(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
-    """Return a sentence on what a whole year costs under a unit of a year, with one release in each period."""
+    """Return a sentence on the cost to a user of a year of ``periods`` releases that each spend ``spent``."""
     year = Guarantee.from_rho(plan.rho_of_year(spent, periods), spent.delta)
     return str(render_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 
 
 def _format_guarantee(guarantee: Guarantee | None) -> str:
-    """Return a guarantee in words, with its delta if there is one."""
+    """Return a guarantee in words: epsilon, delta if there is one, and how many guesses of 100 are right at most."""
     if guarantee is None:
         return "no promise"
     text = f"epsilon {format_rounded_up(guarantee.epsilon, digits=4)}"
@@ -261,5 +282,5 @@ def _format_guarantee(guarantee: Guarantee | None) -> str:
 
 
 def describe_promise(guarantee: Mapping[str, str]) -> str:
-    """Return the sentences of a certificate's guarantee on what is protected and what is public, as one text."""
+    """Return what a certificate says is protected and what is public, as one text; ``guarantee`` is its field."""
     return f"{guarantee['protected']} {guarantee['public']}"

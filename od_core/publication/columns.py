@@ -17,8 +17,8 @@ import yaml
 from od_core.meaning.subject import Nouns, make_nouns
 from od_core.records.segments import Breakdown
 
-USUAL, BOXES = make_nouns("flows"), make_nouns("boxes")
-"""Nouns of flows and of boxes whose publisher states no other word: those of columns in the database, too."""
+DEFAULT_NOUNS, BOX_NOUNS = make_nouns("flows"), make_nouns("boxes")
+"""Nouns of flows and of boxes whose publisher states no other word. The columns of the database have them, too."""
 
 CONFIDENCE = Fraction(9, 10)
 """Probability with which an interval contains the true number of counted trips."""
@@ -49,13 +49,13 @@ class Column:
     minimum: int | None = None
 
     def make_bound_column(self, end: Literal["lower", "upper"]) -> Column:
-        """Return the column of the lower or the upper bound of these values."""
+        """Return the column of the lower or the upper bound of this column's values."""
         bound_of = f"{end.capitalize()} bound of"
         return replace(
             self,
             name=f"{self.name}_{end}",
             title=f"{bound_of} {self.title.lower()}",
-            description=f"{bound_of} {self.name}. {_make_text_values(USUAL)['bounded']}",
+            description=f"{bound_of} {self.name}. {_make_text_values(DEFAULT_NOUNS)['bounded']}",
             required=True,
         )
 
@@ -99,7 +99,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Described:
+class TableDescription:
     """The meaning of a row of a table or view of the database, and the descriptions of its columns by name."""
 
     text: str
@@ -109,27 +109,30 @@ class Described:
 _DATA = yaml.load(  # the loader is safe: CSafeLoader
     files("od_core.publication").joinpath("tables.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
 )
-_FACTS = {"confidence": f"{100 * CONFIDENCE}", "most_listed": f"{MOST_LISTED:,}"}
-_ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
+_COMMON_FACTS = {"confidence": f"{100 * CONFIDENCE}", "most_listed": f"{MOST_LISTED:,}"}
+_INTERVAL_ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
 
 
 @cache
 def _make_text_values(nouns: Nouns) -> Mapping[str, str]:
-    """Return the values of the names in braces that all tables have: nouns, facts and sentences."""
-    words = nouns.index_words() | _FACTS
+    """Return the values of the names in braces that all texts of ``tables.yaml`` may use: nouns, facts, sentences."""
+    words = nouns.index_words() | _COMMON_FACTS
     return words | {name: text.format(**words) for name, text in _DATA["sentences"].items()}
 
 
 def _format_text(text: str, nouns: Nouns, **facts: str) -> str:
-    """Return a text of ``tables.yaml`` with the values of the names in braces."""
+    """Return a text of ``tables.yaml`` with its names in braces replaced; ``facts`` are further values by name."""
     return text.format(**_make_text_values(nouns), **facts)
 
 
-def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
+def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = DEFAULT_NOUNS, **facts: str) -> Column:
     """Return the column of a definition in ``tables.yaml``.
 
-    ``definition`` is the key of a common column, which is also its name; or the fields of a column. These are all
-    fields, or those in which it differs from the common column ``like``. ``facts`` are the values of names in braces.
+    Args:
+        definition: key of a common column, which is also its name; or the fields of a column, which are all fields, or
+            those in which it differs from the common column that the field ``like`` names.
+        nouns: nouns of the release.
+        facts: further values of names in braces.
     """
     fields: dict[str, Any] = dict(_DATA["columns"][definition] if isinstance(definition, str) else definition)
     like = fields.pop("like", None)
@@ -141,36 +144,40 @@ def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = USUAL, **fa
 
 @cache
 def make_public_table(
-    key: str, nouns: Nouns = USUAL, *, interval: bool = False, distance: bool = False, **facts: str
+    key: str, nouns: Nouns = DEFAULT_NOUNS, *, interval: bool = False, distance: bool = False, **facts: str
 ) -> Table:
-    """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
+    """Return the definition of a table by its key in ``tables.yaml``.
 
-    With ``interval``, a table has the columns that its definition lists under ``intervals`` or, if its definition says
-    ``bounds``, two bounds after every column that is not in the key. With ``distance``, it has those that its
-    definition lists under ``distances``. ``nouns`` are those of the release, and ``facts`` the values of names in
-    braces that only this table has.
+    Args:
+        key: key of the table.
+        nouns: nouns of the release.
+        interval: whether the table has the columns that its definition lists under ``intervals`` or, if its definition
+            says ``bounds``, two bounds after every column that is not in the key.
+        distance: whether it has the columns that its definition lists under ``distances``.
+        facts: values of names in braces that only this table has.
     """
     definition = _DATA["tables"][key]
 
     def format_text(text: str) -> str:
+        """Return a text with its names in braces replaced."""
         return _format_text(text, nouns, **facts)
 
     key_columns = tuple(map(format_text, definition["key"]))
-    of_intervals = definition.get("intervals", {}) if interval else {}
-    of_distances = definition.get("distances", ()) if distance else ()
+    interval_parts = definition.get("intervals", {}) if interval else {}
+    distance_columns = definition.get("distances", ()) if distance else ()
     columns: list[Column] = []
-    for column_definition in (*definition["columns"], *of_intervals.get("columns", ()), *of_distances):
+    for column_definition in (*definition["columns"], *interval_parts.get("columns", ()), *distance_columns):
         column = _make_column(column_definition, nouns, **facts)
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
-            columns += map(column.make_bound_column, _ENDS)
+            columns += map(column.make_bound_column, _INTERVAL_ENDS)
     code_lists = definition.get("code_lists", ())
     return Table(
         name=format_text(definition.get("name", key)),
         title=format_text(definition["title"]),
         file=format_text(definition.get("file", "")),
         row=format_text(definition["row"]),
-        absent=format_text(of_intervals.get("absent", definition["absent"])),
+        absent=format_text(interval_parts.get("absent", definition["absent"])),
         columns=tuple(columns),
         key=key_columns,
         code_lists=tuple(
@@ -194,24 +201,28 @@ HISTOGRAM, GROUP_MEASUREMENTS = make_public_table("histogram"), make_public_tabl
 
 
 def make_period_column(nouns: Nouns) -> Column:
-    """Return the column of the period, as the structure of a statistical message has it."""
+    """Return the column of the period, which the structure of an SDMX message has."""
     return _make_column("period", nouns)
 
 
 def make_boxes_table(
-    dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXES, *, interval: bool = True
+    dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOX_NOUNS, *, interval: bool = True
 ) -> Table:
-    """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
+    """Return the definition of the table of boxes of a grid.
 
-    ``places`` names the places of a trip if the grid is a map, which has a longitude and a latitude for each.
+    Args:
+        dimensions: number of dimensions of the grid.
+        places: names of the places of a trip, if the grid is a map, which has a longitude and a latitude for each.
+        nouns: nouns of the release.
+        interval: whether the table has the intervals of the trips.
     """
-    along = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
+    axes = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
     if places:
-        along = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
+        axes = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
     ends_of_boxes = []
     for end, title in (("lower", "First"), ("upper", "Last")):
-        for number, words in enumerate(along, start=1):
-            ends_of_boxes.append(_make_column("box_end", end=end, title=title, number=str(number), along=words))
+        for number, axis in enumerate(axes, start=1):
+            ends_of_boxes.append(_make_column("box_end", end=end, title=title, number=str(number), along=axis))
     boxes = make_public_table("boxes", nouns)
     ends_of_counts = {column.name for column in COUNT_ENDS}
     columns = [column for column in boxes.columns if interval or column.name not in ends_of_counts]
@@ -219,7 +230,7 @@ def make_boxes_table(
     return replace(boxes, columns=(*ends_of_boxes, *columns), key=key)
 
 
-def make_pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval: bool) -> Table:
+def make_pair_segments_table(breakdown: Breakdown, nouns: Nouns = DEFAULT_NOUNS, *, interval: bool) -> Table:
     """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
     categories = f"{describe_categories(breakdown)} {describe_unlisted_records(breakdown)}"
     key = "pair_segments" if nouns.has_pairs else "pair_segment_counts"
@@ -238,11 +249,11 @@ def describe_unlisted_records(breakdown: Breakdown) -> str:
     return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
 
 
-_COMPLETE = ("indicators", "segments")
+_COMPLETE_TABLES = ("indicators", "segments")
 """Tables of the database that have all columns, whatever a release has."""
 
 
-def _describe_table(definition: Mapping[str, Any]) -> Described:
+def _describe_table(definition: Mapping[str, Any]) -> TableDescription:
     """Return the description of a table of the database, from its definition in ``tables.yaml``.
 
     The table has the columns of the public table ``of``, if one is named, and the texts ``also`` for others.
@@ -251,12 +262,12 @@ def _describe_table(definition: Mapping[str, Any]) -> Described:
     text = definition.get("text", "")
     original = definition.get("of")
     if original is not None:
-        has_all_columns = original in _COMPLETE
+        has_all_columns = original in _COMPLETE_TABLES
         table = make_public_table(original, interval=has_all_columns, distance=has_all_columns)
         columns += table.columns
         text = definition.get("text", table.row)
     texts = {column.name: column.description for column in columns} | definition.get("also", {})
-    return Described(text, texts)
+    return TableDescription(text, texts)
 
 
 DATABASE = {name: _describe_table(definition) for name, definition in _DATA["database"].items()}

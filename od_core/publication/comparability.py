@@ -58,7 +58,7 @@ def check_comparability(before: Certificate, after: Certificate, breakdowns: Col
 
 
 def _list_categories(certificate: Certificate, breakdowns: Collection[str]) -> dict[str, object]:
-    """Return the definitions of the categories of some breakdowns, by the words on a difference."""
+    """Return the definitions of the categories of some breakdowns, by the words that name a difference in them."""
     definitions = read_category_definitions(certificate)
     return {name_breakdown_categories(name): definitions.get(name, {}) for name in breakdowns}
 
@@ -69,16 +69,17 @@ def count_period_days(certificate: Certificate) -> int:
 
 
 def name_breakdown_categories(breakdown: str) -> str:
-    """Return the words of :attr:`Comparability.differing` on the categories of a breakdown."""
+    """Return the words that :attr:`Comparability.differing` has for the categories of a breakdown."""
     return f"categories of {breakdown!r}"
 
 
 def list_compared_facts(certificate: Certificate) -> dict[str, object]:
-    """Return the facts that must be equal in two compared releases, if both state them, by the words on a difference.
+    """Return the facts that must be equal in two compared releases, if both state them, by words for a difference.
 
-    Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
-    which only say in which area a record is counted. A breakdown selects records only if it leaves out unlisted ones.
-    Under user units, a user's trips are bounded for the whole period, so a month is not compared with a quarter.
+    Other columns and files are not compared, because their names may change with each period; nor are the codes that
+    name no place, which only say in which area a record is counted. A breakdown selects records only if it leaves out
+    unlisted ones. Under user units, a user's trips are bounded for the whole period, so a month is not compared with a
+    quarter.
     """
     plan, records = certificate.get("plan", {}), certificate.get("records") or {}
     definitions = read_category_definitions(certificate)
@@ -103,7 +104,10 @@ def list_compared_facts(certificate: Certificate) -> dict[str, object]:
 
 
 def read_category_definitions(certificate: Certificate) -> dict[str, dict[str, object]]:
-    """Return, by breakdown, the facts that assign records to categories: all but the name of the column."""
+    """Return, by breakdown, the facts that assign records to categories: all but the name of the column.
+
+    The categories are sorted, so that their order does not matter.
+    """
     sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
     declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])
     definitions = {}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
-    """Set all comments of each table or view that lacks a comment, for example because it was replaced."""
+    """Set the comments of each table or view in which a comment is missing, for example because it was replaced."""
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
     for name, column_names in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
@@ -49,7 +49,10 @@ Increase it if an earlier version of the software would misread the tables, and 
 ``store_release``.
 """
 
-CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
+CLOSED_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "lock_configuration": True,
+}
 """Settings of every connection: it has no access to other files, and no statement can change the settings."""
 
 STORAGE = "v1.0.0"
@@ -58,7 +61,7 @@ STORAGE = "v1.0.0"
 DuckDB 2 alone can open a file that DuckDB 2 makes without it. Such a file is rewritten when a release is added.
 """
 
-_BLOCK = 1 << 16
+_BLOCK_BYTES = 1 << 16
 """Bytes of a block. With DuckDB's own 262,144, a few small releases take 7 MB; with fewer, large tables take more.
 
 A database keeps the size of its blocks. Every version of DuckDB from 1.1 on reads it.
@@ -69,13 +72,13 @@ _STORAGE_NUMBER = 64
 
 _LOCK_SECONDS = 60.0
 
-_HELD = ("Could not set lock", "different configuration")
+_HELD_MESSAGES = ("Could not set lock", "different configuration")
 """Messages of DuckDB for a file that another process, or another connection of this process, has open."""
 
-_DAMAGED = "Corrupt database file"
+_DAMAGED_MESSAGE = "Corrupt database file"
 """Part of DuckDB's message for a file whose bytes do not match their checksums."""
 
-_OF_A_NEWER_DUCKDB = "newer version of DuckDB"
+_NEWER_DUCKDB_MESSAGE = "newer version of DuckDB"
 """Part of DuckDB's message for a file that it is too old to read; before it, DuckDB 1.5 has "an", and 2.0 "a"."""
 
 _RELEASE_TABLES = ("releases", "flows", "group_size_releases", "group_sizes", "stops_releases", "stops_boxes")
@@ -104,6 +107,7 @@ def store_release(kind: Kind[R], database: Path, release: R, key: ReleaseKey, ce
     """
 
     def write_copy(copy: Path) -> None:
+        """Write the database with the release to a temporary file, which exists and is empty."""
         if database.exists():
             shutil.copyfile(database, copy)
             if _read_storage_number(copy) > _STORAGE_NUMBER:
@@ -119,8 +123,9 @@ def remove_release(database: Path, key: ReleaseKey) -> None:
     """Remove all rows of a release, also from the free space of the file. Raises OdError as :func:`store_release`."""
 
     def write_copy(copy: Path) -> None:
+        """Write the database without the release to a temporary file."""
         shutil.copyfile(database, copy)
-        with duckdb.connect(str(copy), config=CLOSED) as connection:
+        with duckdb.connect(str(copy), config=CLOSED_SETTINGS) as connection:
             _delete_rows_of_release(connection, key)
         _rewrite_in_older_storage(copy)
 
@@ -129,9 +134,9 @@ def remove_release(database: Path, key: ReleaseKey) -> None:
 
 
 def _replace_database(database: Path, write_copy: Callable[[Path], None]) -> None:
-    """Replace the database, or create it, by the temporary file that ``write_copy`` writes.
+    """Replace the database, or create it, by the temporary file that ``write_copy`` writes, given its path.
 
-    Raises OdError as :func:`store_release`.
+    Other programs cannot write to the database meanwhile. Raises OdError as :func:`store_release`.
     """
     make_folder(database.parent)
     with lock_file(
@@ -153,7 +158,7 @@ def _replace_database(database: Path, write_copy: Callable[[Path], None]) -> Non
 
 
 def _read_storage_number(path: Path) -> int:
-    """Return the number of the storage in the header of a file of DuckDB, in the 8 bytes from byte 12 on."""
+    """Return the number of the storage version that a DuckDB file states in its header, in the 8 bytes from byte 12."""
     with path.open("rb") as file:
         file.seek(12)
         return int.from_bytes(file.read(8), "little")
@@ -176,20 +181,23 @@ def _block_writers(database: Path) -> Iterator[None]:
 
 
 def _rewrite_in_older_storage(database: Path) -> None:
-    """Replace a database that nothing else has open by one of the same content, whose storage older DuckDBs read."""
+    """Rewrite a database that nothing else has open in storage version :data:`STORAGE`, without free space."""
     older = database.with_name(f"{database.name}.older")
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH {quote_literal(str(database))} AS newer (READ_ONLY)")
         connection.execute(
-            f"ATTACH {quote_literal(str(older))} AS older (STORAGE_VERSION '{STORAGE}', BLOCK_SIZE {_BLOCK})"
+            f"ATTACH {quote_literal(str(older))} AS older (STORAGE_VERSION '{STORAGE}', BLOCK_SIZE {_BLOCK_BYTES})"
         )
         connection.execute("COPY FROM DATABASE newer TO older; CHECKPOINT older")
     older.replace(database)
 
 
 def _add_release(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> None:
-    """Add a release to a database that nothing else has open. Move all rows from the log into the file."""
-    config = CLOSED | {"storage_compatibility_version": STORAGE, "default_block_size": _BLOCK}
+    """Add a release to a database that nothing else has open, and move all rows from the log into the file.
+
+    Arguments and errors are those of :func:`store_release`.
+    """
+    config = CLOSED_SETTINGS | {"storage_compatibility_version": STORAGE, "default_block_size": _BLOCK_BYTES}
     config["threads"] = 1  # two would fill row groups in part, and the checkpoint would write all of them again
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
@@ -222,9 +230,10 @@ def _add_release(database: Path, kind: Kind[R], release: R, key: ReleaseKey, cer
 
 
 def _remove_replaced(connection: duckdb.DuckDBPyConnection, facts: str, key: ReleaseKey, new: Certificate) -> None:
-    """Remove all rows of a release if its certificate in the table ``facts`` is another one of the same measurements.
+    """Remove all rows of a release if its stored certificate is another one of the same measurements.
 
-    They are of a run that died before the release was published, or of a damaged bundle that later software replaces.
+    Such rows are of a run that died before the release was published, or of a damaged bundle that later software
+    replaces. ``facts`` is the name of the table with the certificate, and ``new`` the certificate to store.
     """
     query = f"SELECT certificate FROM {facts} WHERE release = ?"  # noqa: S608  # names in the code
     row = connection.execute(query, [str(key)]).fetchone()
@@ -243,7 +252,7 @@ def _delete_rows_of_release(connection: duckdb.DuckDBPyConnection, key: ReleaseK
 
 
 def _make_release_row(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> pa.Table:
-    """Return the row of a release in the table with one row per release of its kind."""
+    """Return the row of a release in the table that has one row per release of its kind."""
     facts = {
         "series": key.release,
         "period": key.period,
@@ -265,7 +274,7 @@ def _make_checks_table(certificate: Certificate) -> pa.Table:
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
-    """Replace the stored areas of a geography. If it has no names, or no coordinates, the stored ones stay."""
+    """Replace the stored areas of a geography. If the geography has no names or no coordinates, those stored stay."""
     areas = make_areas_table(geography)
     lacking = [name for name in ("name", *COORDINATES) if name not in areas.column_names]
     connection.register("new_rows", areas)
@@ -288,7 +297,7 @@ def _has_other_areas(connection: duckdb.DuckDBPyConnection, geography: Geography
 def find_differences(
     kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate
 ) -> Iterator[str]:
-    """Yield one line per difference between the database and a release's bundle, except in derived tables."""
+    """Yield one line per difference between the database and a release's bundle; derived tables are not compared."""
     with open_database(database, read_only=True) as connection:
         if _has_other_rows(connection, key, kind.facts_table, _make_release_row(kind, release, key, certificate)):
             yield "its facts of the release differ from the certificate"
@@ -381,10 +390,10 @@ def open_database(database: Path, *, read_only: bool = False) -> Iterator[duckdb
     connection = None
     while connection is None:
         try:
-            connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
+            connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED_SETTINGS)
         except duckdb.Error as error:
             refuse_newer_duckdb(error, database.name)
-            if not any(words in str(error) for words in _HELD):
+            if not any(words in str(error) for words in _HELD_MESSAGES):
                 raise _make_broken_database_error(database.name) from None
             if time.monotonic() > deadline:
                 raise _make_locked_database_error(database.name) from None
@@ -405,7 +414,7 @@ def _refuse_damaged_rows(name: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        if _DAMAGED in str(error):
+        if _DAMAGED_MESSAGE in str(error):
             raise _make_broken_database_error(name, "is damaged") from None
         raise
 
@@ -444,7 +453,7 @@ def refuse_newer_database(connection: duckdb.DuckDBPyConnection, name: str) -> N
 
 def refuse_newer_duckdb(error: duckdb.Error, name: str) -> None:
     """Raise OdError if an error of DuckDB means that a newer DuckDB wrote the file with the name ``name``."""
-    if _OF_A_NEWER_DUCKDB in str(error):
+    if _NEWER_DUCKDB_MESSAGE in str(error):
         raise _make_newer_database_error(
             f"{name} was written by a newer version of DuckDB than {duckdb.__version__}", "DuckDB"
         ) from None

@@ -67,7 +67,7 @@ def is_readable(path: Path) -> bool:
 
 
 def _read_parquet_to_end(path: Path) -> None:
-    """Read all rows of a Parquet file. As in the functions below, any exception means that the file is damaged."""
+    """Read all rows of a Parquet file. Any exception, of this and the next functions, means that it is damaged."""
     with pq.ParquetFile(path) as file:
         rows = sum(len(batch) for batch in file.iter_batches())
         if rows != file.metadata.num_rows:
@@ -88,19 +88,19 @@ def _read_csv_to_end(path: Path) -> None:
 
 
 def _read_html_to_end(path: Path) -> None:
-    """Find the end of a page."""
+    """Raise ValueError unless a page ends with ``</html>``."""
     if not path.read_bytes().decode().rstrip().endswith("</html>"):
         raise ValueError("the page does not end")
 
 
 def _read_workbook_to_end(path: Path) -> None:
-    """Parse every part of a workbook as XML."""
+    """Parse every part of a workbook as XML; zipfile checks the checksum of each part."""
     for _, part in _read_zip_parts(path):
-        ParserCreate().Parse(part, True)  # zipfile checks the checksum of each part
+        ParserCreate().Parse(part, True)
 
 
 def _read_geopackage_to_end(path: Path) -> None:
-    """Let SQLite check a GeoPackage, and read the rows of its layers."""
+    """Check the database of a GeoPackage with SQLite, and read all rows of its layers."""
     with _open_geopackage_copy(path) as connection:
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise ValueError("the database is damaged")
@@ -173,19 +173,19 @@ CONTENTS: dict[str, Callable[[Path], Any]] = {
 matrices and lookup tables, and Parquet tables."""
 
 
-LINE = ("longitude_1", "latitude_1", "longitude_2", "latitude_2")
+LINE_END_COLUMNS = ("longitude_1", "latitude_1", "longitude_2", "latitude_2")
 """Columns of the ends of a line on a map, in the rows of its file."""
 
-_READ_WHOLE = (".csv", ".omx", ".geojson", ".json", ".xml")
+_READ_WHOLE_SUFFIXES = (".csv", ".omx", ".geojson", ".json", ".xml")
 """Extensions of files that are read to their ends in their format where their rows are compared."""
 
-_KEPT = 1 << 20
+_MAX_LOADED_BYTES = 1 << 20
 """Size in bytes below which a Parquet file is read once. Each query on the view of a file opens the file again."""
 
 _Summary = tuple[int, int | None, int | None]
-"""Number of rows, the sum of their trips, and a sum of hashes of their values."""
+"""Number of rows, the sum of their trips, and a sum of hashes of their values; None for a sum that is not known."""
 
-_TRIPS = ("trips", "count", "OBS_VALUE")
+_TRIP_COLUMNS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
 
@@ -201,7 +201,7 @@ def check_file_rows(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple
         for path in sorted(folder.rglob("*.parquet")):
             with suppress(duckdb.Error):  # a damaged file is met below, where it is compared
                 rows = make_parquet_sql(path, numbered=True)
-                kind = "TABLE" if path.stat().st_size < _KEPT else "VIEW"
+                kind = "TABLE" if path.stat().st_size < _MAX_LOADED_BYTES else "VIEW"
                 connection.execute(f"CREATE {kind} {quote_identifier(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
         faults = map_in_order(partial(_find_fault, connection, folder), examined)
         yield from ((file.name, fault) for file, fault in zip(examined, faults, strict=True) if fault is not None)
@@ -210,7 +210,7 @@ def check_file_rows(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple
 def is_read_whole(file: BundleFile) -> bool:
     """Return whether :func:`check_file_rows` reads a file to its end. It does not if rows are only counted."""
     compared = (file.table is not None or file.rows is not None) and not callable(file.rows)
-    return compared and Path(file.name).suffix in _READ_WHOLE
+    return compared and Path(file.name).suffix in _READ_WHOLE_SUFFIXES
 
 
 def refuse_faulty_files(folder: Path, files: Sequence[BundleFile]) -> None:
@@ -239,9 +239,10 @@ def _find_fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFil
 
 
 def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
-    """Return in words how the rows of a file differ from those it must have; None if they do not.
+    """Return in words how the rows of a file differ from those that it must have; None if they do not.
 
-    Every file is read to its end, even if nothing states its rows.
+    ``connection`` can read the Parquet tables of the bundle, by the names of their files. Every file is read to its
+    end, even if nothing states its rows.
     """
     required_columns = [] if file.table is None else [column.name for column in file.table.columns]
     required = _find_required_rows(path, file, required_columns)  # a query, a number of rows, or None
@@ -253,7 +254,7 @@ def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file
     columns, query = _query_file_rows(connection, path)
     if columns and required_columns and columns != required_columns:
         return f"has the columns {', '.join(columns)} instead of {', '.join(required_columns)}"
-    trips = next((name for name in _TRIPS if name in types), None)
+    trips = next((name for name in _TRIP_COLUMNS if name in types), None)
     # Of a format without columns, rows are only counted.
     held = _summarise_rows(connection, query, types, trips) if columns else _summarise_rows(connection, query, {})
     if required is None:
@@ -265,7 +266,10 @@ def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file
 
 
 def _find_required_rows(path: Path, file: BundleFile, columns: Sequence[str]) -> int | str | None:
-    """Return the query or the number of the rows that a file must have; None if nothing states them."""
+    """Return the query or the number of the rows that a file must have; None if nothing states them.
+
+    By default, a CSV file must have the ``columns`` of the Parquet file of the same name.
+    """
     required = file.rows() if callable(file.rows) else file.rows
     if required is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
         return f"SELECT {', '.join(map(quote_identifier, columns))} FROM {quote_identifier(path.stem)}"  # noqa: S608
@@ -273,8 +277,12 @@ def _find_required_rows(path: Path, file: BundleFile, columns: Sequence[str]) ->
 
 
 def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], str]:
-    """Return the names of a file's columns, and a query of its rows. Without rows, the columns may be unknown."""
-    contents = _ROWS[path.suffix](path)
+    """Return the names of a file's columns, and a query of its rows.
+
+    Rows that are read into memory are registered as the relation ``held``. The columns of a format that names them in
+    each row are unknown, and the list is empty, if there are no rows.
+    """
+    contents = _ROW_READERS[path.suffix](path)
     columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
     if isinstance(rows, pa.Table) and not rows.column_names:  # a format that names columns in each row, without rows
         return columns, "FROM (SELECT 1 WHERE false)"
@@ -285,9 +293,10 @@ def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple
 
 
 def _describe_difference(held: _Summary, expected: _Summary, counted: str) -> str | None:
-    """Return how two summaries differ; None if they do not, or if there are no rows.
+    """Return in words how two summaries differ; None if they do not, or if both have no rows.
 
-    ``counted`` is the word for what the sums count; empty if there are no sums.
+    ``held`` is the summary of a file, and ``expected`` the one that it must have. ``counted`` is the word for what the
+    sums count; empty if there are no sums.
     """
     rows_held, total_held, _ = held
     rows_expected, total_expected, _ = expected
@@ -304,11 +313,15 @@ def _describe_difference(held: _Summary, expected: _Summary, counted: str) -> st
 def _summarise_rows(
     connection: duckdb.DuckDBPyConnection, query: str, types: dict[str, str], trips: str | None = None
 ) -> _Summary:
-    """Return the number of rows of a query, the sum of trips, and a sum of hashes of all values, whatever their order.
+    """Return a summary of the rows of a query, which does not depend on their order.
 
-    ``types`` has the DuckDB type to which each column is converted; without columns, rows are only counted. ``trips``
-    is the column of trips; None if there is none. Missing text and empty text are the same, and so are missing numbers
-    and NaN: formats do not tell them apart.
+    Missing text and empty text are the same, and so are missing numbers and NaN: formats do not tell them apart.
+
+    Args:
+        connection: connection that runs the query.
+        query: query of the rows.
+        types: DuckDB type to which each column is converted; without columns, rows are only counted.
+        trips: column of trips; None if there is none.
     """
     values = []
     for name, kind in types.items():
@@ -336,8 +349,8 @@ def _make_csv_query(path: Path) -> tuple[list[str], str]:
 def _read_matrices(path: Path) -> pa.RecordBatchReader:
     """Return the cells of the matrices of an OpenMatrix file, as rows of matrix, origin, destination and value.
 
-    Listed are the cells of whole numbers that are not 0 and, in matrices of fractions such as distances, the cells that
-    are not NaN and have trips. One more row of each matrix, without zones, has its number of cells.
+    Of a matrix of whole numbers, the cells that are not 0 are returned; of a matrix of fractions, such as distances,
+    the cells that are not NaN and have trips. One more row of each matrix, without zones, has its number of cells.
     """
     require("bundle")
     import tables  # slow to import
@@ -351,6 +364,7 @@ def _read_matrices(path: Path) -> pa.RecordBatchReader:
         matrices = {node.name: node.read() for node in file.iter_nodes("/data")}
 
     def iterate_batches() -> Iterator[pa.RecordBatch]:
+        """Yield two batches for each matrix: its cells, and its number of cells."""
         for name, values in matrices.items():
             is_listed = values != 0
             if values.dtype.kind == "f":
@@ -365,12 +379,15 @@ def _read_matrices(path: Path) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, iterate_batches())
 
 
-_CELL = re.compile(rb"<c(?: [^>]*)?(?:/>|>(?:<v>|<is><t>)([^<]*)(?:</v>|</t></is>)</c>)")
-"""A cell of a sheet. An XML parser, which finds faults of the sheet where it is written, makes an object of each."""
+_CELL_PATTERN = re.compile(rb"<c(?: [^>]*)?(?:/>|>(?:<v>|<is><t>)([^<]*)(?:</v>|</t></is>)</c>)")
+"""Pattern of a cell of a sheet, and of its content. An XML parser, which makes an object of each cell, is slower."""
 
 
 def _read_workbook(path: Path) -> pa.Table:
-    """Return the rows of all sheets but the first, which explains the others, with a column of the sheets' names."""
+    """Return the rows of all sheets of a workbook except the first, which explains the others.
+
+    A column ``sheet`` has the names of the sheets. All of these sheets must have the same columns.
+    """
     with ZipFile(path) as archive:
         names = re.findall('<sheet name="([^"]*)"', archive.read("xl/workbook.xml").decode())
         tables = []
@@ -381,10 +398,14 @@ def _read_workbook(path: Path) -> pa.Table:
 
 
 def _parse_sheet_rows(name: str, sheet: bytes) -> pa.Table:
-    """Return the rows of a sheet below a line of text and the header, from the XML of the sheet."""
+    """Return the rows of a sheet, given its name and its XML, with the name in the column ``sheet``.
+
+    The sheet begins with one row of text and the header. Values are texts, in which escapes are replaced. Raises
+    ValueError if a row has more or fewer cells than the header.
+    """
     _, _, header, *rows = sheet.split(b"<row>")
-    columns = [cell.decode() for cell in _CELL.findall(header)]
-    cells = _CELL.findall(b"".join(rows))
+    columns = [cell.decode() for cell in _CELL_PATTERN.findall(header)]
+    cells = _CELL_PATTERN.findall(b"".join(rows))
     if len(cells) != len(rows) * len(columns):
         raise ValueError("a row has more or fewer cells than the header")
     texts = pa.array(cells, pa.binary()).cast(pa.string())
@@ -398,35 +419,41 @@ def _parse_sheet_rows(name: str, sheet: bytes) -> pa.Table:
 
 
 def _read_features(path: Path) -> pa.Table:
-    """Return a row for each feature of a GeoJSON file: its properties that are no lists, and the ends of a line."""
+    """Return a row for each feature of a GeoJSON file.
+
+    It has the properties that are no lists and, for a line, its ends (:data:`LINE_END_COLUMNS`).
+    """
     rows = []
     for feature in json.loads(path.read_bytes())["features"]:
         row = {name: value for name, value in feature["properties"].items() if not isinstance(value, list)}
         if feature["geometry"]["type"] == "LineString":
-            row |= zip(LINE, np.ravel(feature["geometry"]["coordinates"]).tolist(), strict=True)
+            row |= zip(LINE_END_COLUMNS, np.ravel(feature["geometry"]["coordinates"]).tolist(), strict=True)
         rows.append(row)
     return pa.Table.from_pylist(rows)
 
 
-_LINE_HEADERS = 17
+_LINE_HEADER_BYTES = 17
 """Bytes before the coordinates of a line in a GeoPackage: 8 of the GeoPackage, and 9 of its WKB."""
 
 
 def _read_geopackage(path: Path) -> pa.Table:
-    """Return the attributes of the one layer of a GeoPackage, without its row number, and the ends of its lines."""
+    """Return a row for each line in the one layer of a GeoPackage.
+
+    It has the attributes, except the row number, and the ends of the line (:data:`LINE_END_COLUMNS`).
+    """
     with _open_geopackage_copy(path) as connection:
         connection.row_factory = sqlite3.Row
         ((layer, geometry),) = connection.execute("SELECT table_name, column_name FROM gpkg_geometry_columns")
         rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quote_identifier(layer)}")]  # noqa: S608  # its own
     for row in rows:
-        coordinates = struct.unpack_from("<4d", row.pop(geometry), _LINE_HEADERS)
-        row |= zip(LINE, coordinates, strict=True)
+        coordinates = struct.unpack_from("<4d", row.pop(geometry), _LINE_HEADER_BYTES)
+        row |= zip(LINE_END_COLUMNS, coordinates, strict=True)
         row.pop("fid")
     return pa.Table.from_pylist(rows)
 
 
 def _read_code_lists(path: Path) -> pa.Table:
-    """Return the codes of each code list of an SDMX structure in JSON."""
+    """Return the codes of each code list of an SDMX structure in JSON, as rows of ``list`` and ``code``."""
     lists = json.loads(path.read_bytes())["data"]["codelists"]
     return pa.Table.from_pylist(
         [{"list": code_list["id"], "code": code["id"]} for code_list in lists for code in code_list["codes"]]
@@ -434,11 +461,12 @@ def _read_code_lists(path: Path) -> pa.Table:
 
 
 def _read_xml_code_lists(path: Path) -> pa.Table:
-    """Return the codes of each code list of an SDMX structure in XML."""
+    """Return the codes of each code list of an SDMX structure in XML, as rows of ``list`` and ``code``."""
     rows: list[dict[str, str]] = []
     code_lists: list[str] = []
 
     def handle_start(tag: str, attributes: dict[str, str]) -> None:
+        """Remember the code list or the code that begins here."""
         if tag == "str:Codelist":
             code_lists.append(attributes["id"])
         elif tag == "str:Code":
@@ -451,18 +479,19 @@ def _read_xml_code_lists(path: Path) -> pa.Table:
 
 
 def _read_atlas(path: Path) -> pa.Table:
-    """Return the flows of the page at its finest level, from the layout that ``atlas/src/columns.ts`` describes."""
+    """Return the flows of an atlas at its finest level, as rows of origin, destination and trips."""
     match = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
     content = gzip.decompress(base64.b64decode(match[1] if match else b""))
     header_end = 4 + int.from_bytes(content[:4], "little")
     header: dict[str, Any] = json.loads(content[4:header_end])
     columns_start = (header_end + 7) // 8 * 8  # the next multiple of 8
 
-    def read_column(place: Mapping[str, Any]) -> NDArray[np.int64]:
-        start = columns_start + place["start"]
-        return np.frombuffer(content, f"<{place['type']}", place["length"], start).astype(np.int64)
+    def read_column(entry: Mapping[str, Any]) -> NDArray[np.int64]:
+        """Return a column, given its entry in the header: where it starts, its type and its length."""
+        start = columns_start + entry["start"]
+        return np.frombuffer(content, f"<{entry['type']}", entry["length"], start).astype(np.int64)
 
-    leaves = {name: read_column(place) for name, place in header["leaves"].items()}
+    leaves = {name: read_column(entry) for name, entry in header["leaves"].items()}
     destination_side = header["destination"] or header["origin"]  # a geography of both sides is stated once
     origin_codes, destination_codes = (pa.array(side["codes"][-1]) for side in (header["origin"], destination_side))
     leaves_per_origin = leaves["perOrigin"]
@@ -476,7 +505,7 @@ def _read_atlas(path: Path) -> pa.Table:
     )
 
 
-_ROWS: dict[str, Callable[[Path], Any]] = {
+_ROW_READERS: dict[str, Callable[[Path], Any]] = {
     ".parquet": lambda path: (pq.read_schema(path).names, quote_identifier(path.stem)),
     ".csv": _make_csv_query,
     ".omx": _read_matrices,

@@ -46,7 +46,8 @@ class ReleaseContext(Generic[R]):
     Later entries are ignored, so the report is the same whenever it is made.
 
     Attributes:
-        balance: that of the charged elementary period with the least rho remaining, after the release was charged.
+        balance: balance of the charged elementary period with the least remaining part of its cap, after the release
+            was charged.
         previous: key and release of the series' last published period before this one, in its newest revision; None
             if there is none.
         previous_certificate: certificate of that release; empty if there is none.
@@ -74,7 +75,7 @@ class BundleKind(ABC, Generic[T]):
 
     @abstractmethod
     def list_files(self, release: T, certificate: Certificate) -> Sequence[BundleFile]:
-        """Return the bundle files with the tables of a release."""
+        """Return the bundle files with the tables of a release, in all formats, without their folders."""
 
     def list_notes(self, _release: T, _certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read; by default, none."""
@@ -108,8 +109,7 @@ class Kind(BundleKind[R]):
     def describe_guarantee(self, plan: Any, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences on the guarantee of a plan, by the names that a certificate gives them.
 
-        ``spent`` is what the release has spent, with lost draws, and ``subject`` what it is about. Numbers are rounded
-        up.
+        ``spent`` is what the release spent, with lost draws, and ``subject`` what it is about. Numbers are rounded up.
         """
 
     @abstractmethod
@@ -146,15 +146,15 @@ class Kind(BundleKind[R]):
 
     @abstractmethod
     def list_measurements(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
-        """Return each step of a release with its noisy values."""
+        """Return each step of a release with its noisy values, in the order of the plan."""
 
     def recompute_release(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
         """Return the release that the files of a bundle must show, and the examinations of the published one, by name.
 
         ``release`` is the result of :meth:`open`. By default, it is returned unchanged, because :meth:`open` computes
         it from the measurements, and the examination is that of the invariants. Override this if :meth:`open` reads
-        published numbers: return a release computed again from its measurements, and an examination that compares the
-        two.
+        published numbers: return a release computed again from its measurements, and an examination that compares
+        both.
         """
         return release, {"invariants": lambda: self.check_invariants(release)}
 

@@ -18,6 +18,7 @@ SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#20
 INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
 
 _DARK_SHADES = 3
+"""Number of shades at the end of ``SHADES`` on which text is legible in ``PAPER``."""
 
 
 def format_number(value: int) -> str:
@@ -26,7 +27,10 @@ def format_number(value: int) -> str:
 
 
 def format_change(value: float) -> str:
-    """Return a change with its sign, formatted like :func:`format_rounded` if it is a float; 0 without a sign."""
+    """Return a change with its sign, 0 without one. A float is formatted by :func:`format_rounded`.
+
+    The sign of a decrease is a minus sign (U+2212), not a hyphen.
+    """
     text = format_rounded(value) if isinstance(value, float) else format_number(int(value))
     return ("+" if value > 0 else "") + text.replace("-", "\u2212")
 
@@ -41,7 +45,7 @@ def format_rounded(value: float) -> str:
 
 
 def format_trips_rounded_up(width: float, times: int = 1) -> str:
-    """Return the text of :func:`round_up_trips` of a half-width, or of a multiple of it."""
+    """Return a half-width in trips, rounded by :func:`round_up_trips` and then multiplied by ``times``, as text."""
     return format_number(times * round_up_trips(width))
 
 
@@ -68,7 +72,7 @@ def format_interval(lower: int, upper: int) -> str:
 
 
 def choose_reliability_word(value: int, lower: int, upper: int) -> str:
-    """Return the word on a number and its interval, as :mod:`od_core.flows.interval_ends` defines it.
+    """Return the word for how reliable a number is, given its interval; see :mod:`od_core.flows.interval_ends`.
 
     The number is ``solid`` if its interval is at most a quarter of it wide, and otherwise ``rough``. It ``may be none``
     if the interval has 0. The word is empty for a number that is released as 0.
@@ -81,7 +85,7 @@ def choose_reliability_word(value: int, lower: int, upper: int) -> str:
 
 
 def format_interval_and_word(value: int, lower: int, upper: int) -> str:
-    """Return the text of the interval of a number, with the word on it, such as ``20 to 54, rough``.
+    """Return the text of the interval of a number, with the word for its reliability, such as ``20 to 54, rough``.
 
     An interval from 0 to 0 is no certainty, so it has a word in place of its ends.
     """
@@ -91,9 +95,9 @@ def format_interval_and_word(value: int, lower: int, upper: int) -> str:
     return f"{interval}, {word}" if word else interval
 
 
-def compute_percent_of_largest(value: float, most: float) -> float:
-    """Return a number as a percentage of the largest one, at most 100, with two decimal places; 0 if that one is 0."""
-    return round(min(100 * value / most, 100), 2) if most > 0 else 0.0
+def compute_percent_of_largest(value: float, largest: float) -> float:
+    """Return a number in percent of ``largest``, at largest 100, with two decimal places; 0 if ``largest`` is 0."""
+    return round(min(100 * value / largest, 100), 2) if largest > 0 else 0.0
 
 
 def iterate_one_three_ten() -> Iterator[int]:
@@ -102,23 +106,23 @@ def iterate_one_three_ten() -> Iterator[int]:
         yield from (10**power, 3 * 10**power)
 
 
-def list_size_classes(most: int) -> list[tuple[int, int]]:
-    """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
+def list_size_classes(largest: int) -> list[tuple[int, int]]:
+    """Return the first and last number of each class up to ``largest``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
     classes = []
     first = 1
     for last in iterate_one_three_ten():
         classes.append((first, last))
-        if last >= most:
+        if last >= largest:
             break
         first = last + 1
     return classes
 
 
-def find_places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]:
-    """Return the places of the largest numbers, at most ``most``, in ascending order."""
-    places = (-numbers).argsort(kind="stable")[:most]
-    places.sort()
-    return places
+def find_places_of_largest(numbers: NDArray[np.int64], max_count: int) -> NDArray[np.intp]:
+    """Return the positions, in ascending order, of the ``max_count`` largest numbers; of all if there are fewer."""
+    positions = (-numbers).argsort(kind="stable")[:max_count]
+    positions.sort()
+    return positions
 
 
 def format_class(low: int, high: int) -> str:
@@ -138,19 +142,23 @@ class Scale:
     steps: tuple[int, ...]
 
     @classmethod
-    def from_maximum(cls, most: float) -> Scale:
-        """Return the scale for numbers from 0 to ``most``."""
-        steps = takewhile(lambda step: step <= max(most, 1), iterate_one_three_ten())
+    def from_maximum(cls, largest: float) -> Scale:
+        """Return the scale for numbers from 0 to ``largest``."""
+        steps = takewhile(lambda step: step <= max(largest, 1), iterate_one_three_ten())
         darker_shades = len(SHADES) - 1
         return cls(tuple(steps)[-darker_shades:])
 
     def find_shade(self, value: float) -> int:
-        """Return the index of a number's shade in :data:`SHADES`, with a tolerance for rounding errors of floats."""
+        """Return the index of a number's shade in :data:`SHADES`.
+
+        With fewer than eight steps, the shades are further apart. A number that is below a step only by the rounding
+        error of floats has the shade of the step.
+        """
         reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
         return reached * (len(SHADES) - 1) // len(self.steps)
 
     def find_colour(self, value: float) -> str:
-        """Return the shade of a number."""
+        """Return the colour of a number's shade, as in :data:`SHADES`."""
         return SHADES[self.find_shade(value)]
 
     def format_style(self, value: float) -> str:

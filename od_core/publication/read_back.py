@@ -31,7 +31,7 @@ REPAIR = (
 
 
 def read_certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Certificate, list[pd.DataFrame]]:
-    """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
+    """Return the certificate and the tables of these names of a bundle. Raises OdError if a file is unreadable."""
     folder = Path(bundle)
     try:
         certificate = read_certificate(folder / CERTIFICATE)
@@ -128,7 +128,7 @@ def read_certified_entries(releases: Path) -> dict[str, EntryName]:
 
 
 def name_bundle(bundle: Path) -> str:
-    """Return the name of a bundle for messages: the key of its release if the folder is named so, else the last part.
+    """Return the name of a bundle for messages: the key of its release if the path ends with it, else the last part.
 
     >>> name_bundle(Path("var/releases/us_flights/2001-06/r1")), name_bundle(Path("downloads/flights"))
     ('us_flights/2001-06/r1', 'flights')
@@ -140,7 +140,7 @@ def name_bundle(bundle: Path) -> str:
 
 @contextmanager
 def refuse_incomplete(name: str) -> Iterator[None]:
-    """Raise OdError in place of the KeyError of a fact or a column that the bundle or database ``name`` lacks."""
+    """Replace a KeyError, for a fact that the bundle or database ``name`` lacks, by an OdError."""
     try:
         yield
     except KeyError as error:
@@ -151,13 +151,16 @@ def refuse_incomplete(name: str) -> Iterator[None]:
 
 
 def refuse_other_plan(plan: Plan, facts: Mapping[str, object]) -> None:
-    """Raise OdError if a plan that was made from a certificate differs from the certificate's plan in ``facts``."""
+    """Raise OdError if a plan that was made from a certificate does not have the certificate's ``facts`` of it."""
     if plan.stored_facts != facts:
         raise make_changed_data_error("plan")
 
 
 def read_spent_budget(plan: Plan, certificate: Certificate) -> Spent:
-    """Return the budget that a release has spent according to its certificate. The ledger is not read."""
+    """Return the budget that a release has spent according to its certificate. The ledger is not read.
+
+    Raises OdError if the certificate has another number of charges than the plan.
+    """
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
     if len(charged) != len(plan.charged_steps):
         raise make_changed_data_error("charges")
@@ -195,7 +198,7 @@ def read_withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
 
 
 def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:
-    """Raise OdError if one of some releases was withdrawn."""
+    """Raise OdError if one of the releases ``keys`` was withdrawn, according to the folder of all bundles."""
     for key, withdrawal in read_withdrawals(releases).items():
         if key in keys:
             raise withdrawal.make_withdrawn_error(key)

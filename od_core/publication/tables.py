@@ -45,6 +45,7 @@ def make_table_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) 
     """
 
     def make_arrow_table() -> pa.Table:
+        """Return the rows as an Arrow table without metadata."""
         arrow_table = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
         return arrow_table.replace_schema_metadata(None)
 
@@ -80,17 +81,17 @@ def make_table_schema(table: Table) -> pa.Schema:
 
 
 def make_areas_files(areas: pa.Table) -> list[BundleFile]:
-    """Return the CSV file and the Parquet file of the areas of one or two geographies."""
+    """Return the CSV file and the Parquet file of a table of :func:`make_areas_table`, or of two in one."""
     table = replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in areas.column_names))
     return make_table_files(table, lambda: areas)
 
 
 def make_areas_table(geography: Geography) -> pa.Table:
-    """Return one row per area: geography (digest), level, level_name, area, parent, position.
+    """Return the table of all areas: columns geography (digest), level, level_name, area, parent, position.
 
-    ``position`` is the area's number in its level; it determines the tree and the order of every table. If areas have
-    names, the table also has the column ``name``, null for areas without one. If zones have coordinates, it also has
-    the columns ``latitude`` and ``longitude``, null for all other areas.
+    The areas are sorted by level and position. ``position`` is the area's number in its level, by which trees and
+    tables are ordered. If areas have names, the table also has the column ``name``, null for areas without one. If
+    zones have coordinates, it also has the columns ``latitude`` and ``longitude``, null for all other areas.
     """
     rows: list[dict[str, object]] = []
     for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
@@ -112,18 +113,19 @@ def make_areas_table(geography: Geography) -> pa.Table:
 
 
 def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
-    """Return one row per area with a boundary: geography (digest), level_name, area, geometry (WKB), as GeoParquet 1.1.
+    """Return the table of all areas with a boundary, as GeoParquet 1.1.
 
-    Given boundaries are unchanged. Areas above the zones without a given boundary have the union of the boundaries
-    below them. If boundaries of levels above the zones were given, the column ``given`` tells which are given. With
-    ``names``, if areas have names, the table also has the column ``name``, null for areas without one.
+    The columns are geography (digest), level_name, area and geometry (WKB). Given boundaries are unchanged. An area
+    above the zones without a given boundary has the union of the boundaries below it. If boundaries of levels above the
+    zones were given, the column ``given`` tells which boundaries are given. With ``names``, if areas have names, the
+    column ``name`` has them, null for areas without one.
     """
     rows: list[dict[str, object]] = []
     area_names = geography.names or geography.codes
     has_names = names and geography.names is not None
-    shapes_of_levels = dissolve_boundaries(geography)  # from level 1 on
+    shapes_from_level_1 = dissolve_boundaries(geography)
     for level in range(geography.depth, 0, -1):
-        level_name, shapes = geography.level_names[level], shapes_of_levels[level - 1]
+        level_name, shapes = geography.level_names[level], shapes_from_level_1[level - 1]
         given_shapes = geography.given_boundaries.get(level_name, (None,) * len(shapes))
         unions = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)  # zones have no areas below
         for area, name, given, union in zip(
@@ -161,7 +163,11 @@ def count_bounded_areas(geography: Geography) -> int:
 
 
 def join_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
-    """Return a published table of areas with their boundaries, of :func:`make_boundaries_table`, in a column."""
+    """Return a published table of areas with the column ``BOUNDARY``, empty for areas without a boundary.
+
+    ``areas`` is a table of :func:`make_areas_table`, and ``boundaries`` one of :func:`make_boundaries_table`. Its
+    column ``given``, if there is one, is added, too.
+    """
     shapes = boundaries.to_pandas().rename(columns={"geometry": BOUNDARY}).drop(columns="name", errors="ignore")
     return areas.merge(shapes, how="left", on=["geography", "level_name", "area"], validate="one_to_one")
 
@@ -169,13 +175,15 @@ def join_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
 def build_published_geography(
     areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None
 ) -> Geography:
-    """Return the geography with a digest from a published table of areas, which :func:`make_areas_table` made.
+    """Return the geography with a digest from a published table of areas.
 
-    The table may have several geographies, and their boundaries. It does not say which zone is the ``unknown`` one, nor
-    which ``version`` the zone list has.
+    Args:
+        areas: table of :func:`make_areas_table` or :func:`join_boundaries`; it may have several geographies.
+        digest: digest of the geography.
+        unknown, version: attributes of the geography that the table does not state.
     """
     of_geography = areas[areas["geography"] == digest].sort_values(["level", "position"])
-    levels = [level for _, level in of_geography.groupby("level")]
+    levels = [level for _, level in of_geography.groupby("level")]  # rows of each level
     level_names = [level["level_name"].iloc[0] for level in levels]
     codes = tuple(tuple(level["area"]) for level in levels)
     parents = [np.empty(0, dtype=np.int32)]

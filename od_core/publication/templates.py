@@ -58,6 +58,7 @@ class _Absent(StrictUndefined):
 
     @property
     def _undefined_message(self) -> str:
+        """Name of the fact, which becomes the message of the KeyError."""
         return str(self._undefined_name)
 
 
@@ -95,7 +96,7 @@ def _as_markdown(value: object) -> str:
 
 
 def _as_json(value: object) -> str:
-    """Return a value of a JSON template as it is written. An absent fact raises its error."""
+    """Return a value as JSON text; a type that JSON lacks is a string. Raises KeyError for an absent fact."""
     return json.dumps(value, default=str)  # values of other types as text, which an absent fact refuses to be
 
 
@@ -116,7 +117,7 @@ _IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
 
 @cache
 def _make_environment(ending: str) -> Environment:
-    """Return the environment of the templates whose names have an ending."""
+    """Return the Jinja environment, with filters, of the templates whose names end with ``ending``, such as ``md``."""
     environment = Environment(
         extensions=["jinja2.ext.do"],
         loader=PackageLoader("od_core.publication", "templates"),
@@ -170,7 +171,10 @@ def _make_environment(ending: str) -> Environment:
 
 
 def render_template(name: str, /, **values: object) -> str:
-    """Return the text of a template, filled in with values. The same values give the same bytes."""
+    """Return the text of a template, filled in with values. The same values give the same text.
+
+    ``name`` is that of a file in ``publication/templates``. The nouns of the release are added to the values.
+    """
     _, _, ending = name.rpartition(".")
     return _make_environment(ending).get_template(name).render(_add_subject(values))
 
@@ -236,7 +240,7 @@ class _Fact:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the mark ``!fact``."""
+    """A safe loader of YAML that reads the mark ``!fact`` as a :class:`_Fact`."""
 
 
 _Loader.add_constructor("!fact", lambda _, node: _Fact(str(node.value)))

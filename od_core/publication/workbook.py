@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from od_core.files.table_writers import make_text_scalar
 from od_core.publication.templates import render_template
 
-_LEVEL = 1
+_COMPRESSION_LEVEL = 1
 """Level of compression: the lowest, which is four times as fast as the usual one."""
 
-_BOLD, _WRAPPED = 1, 2
+_BOLD_STYLE, _WRAPPED_STYLE = 1, 2
 """Numbers of the styles of cells."""
 
 
@@ -60,22 +60,22 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
     content = io.BytesIO()  # a zip file that is written to a stream has sizes in places that some readers ignore
     with ZipFile(content, "w") as archive:
         for name, part in parts.items():  # an entry states no time, which would change the bytes
-            archive.writestr(ZipInfo(name), part, ZIP_DEFLATED, _LEVEL)
+            archive.writestr(ZipInfo(name), part, ZIP_DEFLATED, _COMPRESSION_LEVEL)
     file.write(content.getvalue())  # not getbuffer: after an error, Python 3.13 warns of a buffer that is still in use
 
 
 def _render_part(name: str, **values: object) -> bytes:
-    """Return a part of a workbook from its template, whose line breaks and indents are left out."""
+    """Return the XML of a part of a workbook, from its template without line breaks and indents."""
     lines = render_template(f"workbook/{name}.xml", **values).splitlines()
     declaration = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
     return (declaration + "".join(map(str.strip, lines))).encode()
 
 
 def _render_head_rows(sheet: Sheet) -> str:
-    """Return the rows above the table: the lines, and the header. Wide lines are wrapped."""
-    style = _WRAPPED if sheet.width >= 40 else 0
+    """Return the XML of the lines above the table, wrapped in a wide column, and of the header."""
+    style = _WRAPPED_STYLE if sheet.width >= 40 else 0
     rows = [_render_text_cell(line, style) for line in sheet.lines]
-    rows.append("".join(_render_text_cell(name, _BOLD) for name in sheet.table.column_names))
+    rows.append("".join(_render_text_cell(name, _BOLD_STYLE) for name in sheet.table.column_names))
     return "".join(f"<row>{cells}</row>" for cells in rows)
 
 

@@ -49,9 +49,13 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, eq=False)
 class PublishedFlows:
-    """Published derived flows, with their bundle's folder and their certificate.
+    """Published derived flows.
 
     Attributes:
+        key: key under which they are published.
+        folder: folder of their bundle.
+        flows: the flows.
+        certificate: certificate in the folder.
         is_new: whether they were published by this call; otherwise, the bundle was there already.
     """
 
@@ -66,10 +70,18 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
     """Publish flows that are derived from releases as a bundle, or return them if they are published already.
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
-    revision of a month, are the next revision. ``releases`` is the folder of all public bundles. ``keys`` are of one
-    series, in the order of :meth:`DerivedKind.sort_releases`, and ``period`` is that of the flows. Raises OdError if a
-    release is of another series, not published, damaged or not of flows; the flows cannot be derived from these
-    releases; the name of their series is taken by another one; or the bundle cannot be written.
+    revision of a month, are the next revision.
+
+    Args:
+        kind: kind of derived flows.
+        releases: folder of all public bundles.
+        keys: releases of one series from which to derive, in the order of :meth:`DerivedKind.sort_releases`.
+        period: text of the period of the flows.
+
+    Raises:
+        OdError: a release is of another series, not published, withdrawn, damaged or not of flows; the flows cannot be
+            derived from these releases; the name of their series is taken by another one; another process publishes
+            flows of this series; or the bundle cannot be written.
     """
     if len({key.release for key in keys}) > 1:
         message = f"the releases are of several series: {', '.join(sorted({key.release for key in keys}))}"
@@ -85,8 +97,11 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
         folder = releases / key.folder
         restore_folder(folder, str(key))
         published = read_bundle_certificate(folder) if folder.exists() else None
-        named = index_releases_by_name(sources)
-        flows = kind.derive_flows(named) if published is None else kind.derive_by_stated_rule(named, published)
+        release_by_name = index_releases_by_name(sources)
+        if published is None:
+            flows = kind.derive_flows(release_by_name)
+        else:
+            flows = kind.derive_by_stated_rule(release_by_name, published)
         _refuse_different_records(flows, [source.certificate for source in sources if source.release in flows.parts])
         certificate = make_derived_certificate(kind, key, flows, sources, None if published is None else folder)
         report = kind.render_report(flows, certificate)
@@ -96,7 +111,10 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
 
 
 def _refuse_different_records(flows: DerivedFlows, certificates: Sequence[Certificate]) -> None:
-    """Raise OdError if the certificates of the releases of flows state that these count different records."""
+    """Raise OdError if the certificates of the releases that derived flows follow from state different records.
+
+    ``certificates`` are those of these releases, at least one.
+    """
     first, *others = certificates
     breakdowns = [breakdown.name for breakdown in flows.breakdowns]
     period = first["period"]  # the periods of a sum may have any lengths
@@ -112,10 +130,7 @@ def _refuse_different_records(flows: DerivedFlows, certificates: Sequence[Certif
 
 
 def read_published_release(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows.
-
-    Raises OdError if it is not published, withdrawn, missing, damaged or not of flows.
-    """
+    """Return a published release of flows. Raises OdError if there is none, or it is withdrawn or damaged."""
     refuse_withdrawn(releases, key)
     if not (releases / key.folder).is_dir():
         if key in find_bundle_zips(releases):
@@ -125,9 +140,10 @@ def read_published_release(releases: Path, key: ReleaseKey) -> Source:
 
 
 def find_newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
-    """Return the newest revision of each published release of a series, by its periods. Raises OdError if it has none.
+    """Return the key of the newest revision of each published period of a series, sorted by the text of the period.
 
-    A release of which only the zip file is there was published, too: to leave it out would choose other releases.
+    A release of which only the zip file is there counts as published: without it, other releases would be chosen.
+    Raises OdError if no release of the series is published.
     """
     keys = sorted({*find_bundle_folders(releases), *find_bundle_zips(releases)})
     newest = {key.period: key for key in keys if key.release == series}
@@ -140,6 +156,7 @@ def find_release_key(releases: Path, name: str, period: str | None = None) -> Re
     """Return the release that a user names: by its key, or the newest revision of a release of a series.
 
     Args:
+        releases: folder of all public bundles.
         name: key of a release, such as us_flights/2001-06/r1, or name of a series.
         period: with a series, the period; by default the last one that is published.
 
@@ -170,8 +187,13 @@ def _choose_release_key(
     is there.
 
     Args:
-        first: the key of the first revision.
+        kind: kind of the derived flows.
+        releases: folder of all public bundles.
+        first: key of the first revision.
         sources: facts of the releases, as the certificate of the flows states them.
+
+    Raises:
+        OdError: a release of the series is not of this kind, or a bundle cannot be opened.
     """
     newest = 0
     for key in read_withdrawals(releases):
@@ -193,12 +215,13 @@ def _choose_release_key(
 
 
 def find_newest_in_period(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
-    """Return the newest revisions of a series within a period, by period.
+    """Return the newest revisions of a series whose periods fill a period, sorted by period.
 
-    Raises OdError if they do not fill the period; if a release that is missing was withdrawn, the error says so.
+    Raises OdError if they do not fill it; if a release that is missing was withdrawn, the error says so.
     """
 
     def select_inside_period(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+        """Return those keys that are of the series and lie within the period."""
         spans = {key: Period(key.period) for key in keys if key.release == series}
         return [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
 
@@ -230,14 +253,17 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     return publish_derived(SUMS, releases, keys, period)
 
 
-def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MAX_ASSISTED_RELEASES - 1) -> list[ReleaseKey]:
-    """Return the latest published releases of a series before one of them, in their newest revisions, by their periods.
+def find_earlier_releases(
+    releases: Path, key: ReleaseKey, max_releases: int = MAX_ASSISTED_RELEASES - 1
+) -> list[ReleaseKey]:
+    """Return the latest published releases of the series before the release ``key``, sorted by period.
 
-    At most ``most`` releases are returned, and only those after the last release with other areas. Raises OdError if no
-    release of the series is published, two of them overlap, or a certificate cannot be read.
+    They are in their newest revisions. At most ``max_releases`` are returned, and only those after the last release
+    with other areas than ``key`` has. Raises OdError if no release of the series is published, two of them overlap,
+    or a certificate cannot be read.
     """
     earlier = select_earlier_releases(key, find_newest_revisions(releases, key.release))
-    latest = ASSISTED.sort_releases(earlier, None)[-most:] if earlier and most else []
+    latest = ASSISTED.sort_releases(earlier, None)[-max_releases:] if earlier and max_releases else []
     areas = _read_area_digests(releases, key) if latest else None
     for position in reversed(range(len(latest))):
         if _read_area_digests(releases, latest[position]) not in (None, areas):
@@ -246,19 +272,19 @@ def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MAX_ASSIS
 
 
 def _read_area_digests(releases: Path, key: ReleaseKey) -> object:
-    """Return the digests of the areas of a release.
+    """Return the digests of the areas of a release, as its certificate states them.
 
-    Return None if its folder is missing or it is not of flows, which is refused when the release is opened.
+    Return None if its folder is missing or it is not of flows: such a release is refused when it is opened.
     """
     folder = releases / key.folder
     return read_bundle_certificate(folder).get("geographies") if folder.is_dir() else None
 
 
-def publish_assisted(releases: Path, key: ReleaseKey, most: int = MAX_ASSISTED_RELEASES - 1) -> PublishedFlows:
+def publish_assisted(releases: Path, key: ReleaseKey, max_releases: int = MAX_ASSISTED_RELEASES - 1) -> PublishedFlows:
     """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
 
-    The estimates learn from at most ``most`` published releases of the same series before this one, with the same
-    areas. If other earlier releases are published later, the estimates from those are the next revision, and nothing
-    that is published changes. Raises OdError as in :func:`find_earlier_releases` and :func:`publish_derived`.
+    The estimates learn from at most ``max_releases`` published releases of the same series before this one, with the
+    same areas. If other earlier releases are published later, the estimates from those are the next revision, and
+    nothing that is published changes. Raises OdError as in :func:`find_earlier_releases` and :func:`publish_derived`.
     """
-    return publish_derived(ASSISTED, releases, [*find_earlier_releases(releases, key, most), key], key.period)
+    return publish_derived(ASSISTED, releases, [*find_earlier_releases(releases, key, max_releases), key], key.period)

@@ -59,8 +59,8 @@ from od_core.stops.plan import BOX_NOISE_NAMES
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
 
-_REACH = NormalDist().inv_cdf(0.95)
-"""Half of the width, in standard deviations, of the range that has 90 % of a normal distribution."""
+_NORMAL_QUANTILE_95 = NormalDist().inv_cdf(0.95)
+"""Standard deviations that the absolute value of a normal variable exceeds 1 time in 10."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,7 @@ class Facts:
     """The public facts on one published release.
 
     Attributes:
+        key, certificate: key and certificate of the release.
         files: name, description, SHA-256 and more of each file, as the data package states them.
         losses: what is promised for one privacy unit: by everything that may be published about it first, and by this
             release last; see :func:`compute_losses`.
@@ -108,7 +109,7 @@ class Facts:
 
     @property
     def whole(self) -> Guarantee:
-        """Promise of everything that may be published about one privacy unit; of this release, if no cap is stated."""
+        """Joint promise of all that may be published about one privacy unit; of this release, if no cap is stated."""
         return self.losses[0].guarantee
 
     @property
@@ -138,16 +139,16 @@ class Facts:
 
     @property
     def units(self) -> int | None:
-        """Number of privacy units, perhaps with noise; None if it is not published, as for users and weights."""
+        """Published number of privacy units, which may have noise; None if it is not published, as for users."""
         trips = self.certificate["contents"].get("trips")
         return int(trips) if self.subject.counts_all and trips is not None else None
 
     @property
     def rho_of_whole(self) -> Fraction | None:
-        """Rho of :attr:`whole`, not of this release; None unless the epsilon of :attr:`whole` is converted from rho.
+        """Rho of :attr:`whole`; None unless the epsilon of :attr:`whole` is converted from rho.
 
-        So it is None under a cap in epsilon, whose rho does not bound all that it allows (:meth:`Guarantee.from_cap`),
-        and for a derived release whose certificate states no cap.
+        So it is None under a cap in epsilon, whose rho does not bound all that it allows (:meth:`Guarantee.from_cap`).
+        It is None, too, for a derived release whose certificate states no cap.
         """
         is_stated = not self.is_derived or "account" in self.certificate
         return self.whole.rho if is_stated and self.whole.is_converted else None
@@ -159,17 +160,18 @@ class Facts:
 
     @property
     def reach(self) -> int | None:
-        """Number that the noise of one measured number of the most detailed level exceeds at most 1 time in 10.
+        """Number that the absolute noise of a number of the most detailed level exceeds at most 1 time in 10.
 
-        None for a derived release, for which nothing was measured, and for boxes with noise that a draw determines.
+        It is rounded up. None for a derived release, for which nothing was measured, and for boxes whose noise depends
+        on what is drawn first.
         """
         if self.is_derived:
             return None
-        not_of_levels = {"breakdown", "area_totals"}
-        of_levels = [step for step in self.plan["steps"] if not step.keys() & not_of_levels]
-        most_detailed = next(step for step in reversed(of_levels) if not is_of_uncounted(step))
+        facts_of_other_steps = {"breakdown", "area_totals"}
+        level_steps = [step for step in self.plan["steps"] if not step.keys() & facts_of_other_steps]
+        most_detailed = next(step for step in reversed(level_steps) if not is_of_uncounted(step))
         if "variance" in most_detailed:
-            return math.ceil(_REACH * math.sqrt(Fraction(most_detailed["variance"])))
+            return math.ceil(_NORMAL_QUANTILE_95 * math.sqrt(Fraction(most_detailed["variance"])))
         for name in ("scale", *(f"scale_of_{name}" for name in BOX_NOISE_NAMES)):
             if most_detailed.get(name):
                 return compute_laplace_reach(Fraction(most_detailed[name]))
@@ -177,7 +179,7 @@ class Facts:
 
     @property
     def person(self) -> Guarantee | None:
-        """The guarantee for a person with ``TRIPS_OF_A_PERSON`` trips under unit ``trip``; None if it is no promise."""
+        """Guarantee for a person with ``TRIPS_OF_A_PERSON`` privacy units; None if nothing is promised."""
         return self.guarantee.scale_to_units(TRIPS_OF_A_PERSON)
 
     @cached_property
@@ -188,13 +190,21 @@ class Facts:
         return dict(render_data("disclosure/sentences.yaml", **values))
 
     def sentence(self, name: str) -> str:
-        """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
+        """Return the sentence of the certificate's guarantee with this name, or "" if there is none.
+
+        It begins with a capital letter and ends with a full stop.
+        """
         return format_sentence(str(self.certificate["guarantee"].get(name, "")))
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What some releases together promise for one privacy unit; ``of`` names them, as the subject of a sentence."""
+    """What some releases together promise for one privacy unit.
+
+    Attributes:
+        of: words that name the releases, as the subject of a sentence.
+        guarantee: their joint promise.
+    """
 
     of: str
     guarantee: Guarantee
@@ -206,10 +216,11 @@ class Loss:
 
 
 def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
-    """Return the guarantees for a privacy unit: of everything that the cap allows, of a year, and of the release.
+    """Return the promises for a privacy unit: of everything that the cap allows, of a year, and of the release alone.
 
-    The first is left out if the certificate states no cap, and the second unless the unit is of a year. The cap holds
-    for all releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year.
+    The first is left out if the certificate states no cap, and the second unless the unit is of a year and the release
+    is measured. The cap holds for all releases of the data set: of all periods under unit ``user``, and otherwise of
+    the period or the year.
     """
     guarantee, subject = read_guarantee_for_one_unit(certificate), read_subject(certificate)
     account = certificate.get("account")
@@ -222,8 +233,8 @@ def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
     if subject.is_of_year and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
-        m, yearly_bound = certificate["contribution_bound"], plan["max_trips_year"]
-        rho = bound_rho_of_year([charged] * periods, m, yearly_bound, plan.get("max_trips_pair"))
+        max_trips, max_trips_year = certificate["contribution_bound"], plan["max_trips_year"]
+        rho = bound_rho_of_year([charged] * periods, max_trips, max_trips_year, plan.get("max_trips_pair"))
         losses.append(Loss(words["year"], Guarantee.from_rho(rho, guarantee.delta)))
     return (*losses, Loss(words["release"], guarantee))
 
@@ -251,7 +262,9 @@ class Disclosure:
     """The written disclosure documents of a release.
 
     Attributes:
-        changed: names of the files that were written. All others were there already.
+        key: key of the release.
+        folder: folder of the documents.
+        changed: names of the files that were written. All others were there already with the same content.
     """
 
     key: ReleaseKey
@@ -305,7 +318,7 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
 
 
 def make_provenance(facts: Facts) -> dict[str, object]:
-    """Return where a release comes from as a dictionary that is ready for PROV-JSON."""
+    """Return the provenance of a release as a PROV-JSON document, JSON-ready."""
 
     def make_identifier(kind: str, name: str) -> str:
         """Return an identifier, in which unusual characters are escaped as in addresses."""
@@ -340,7 +353,10 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _format_posterior_ranges(facts: Facts) -> list[list[str]]:
-    """Return each prior with its least and largest posterior by each of the losses that bounds beliefs, as text."""
+    """Return a row of texts for each prior: the prior, and the range of its posterior by each of the losses.
+
+    Losses without odds are left out, because they do not bound beliefs.
+    """
     guarantees = [loss.guarantee for loss in facts.losses if loss.guarantee.odds is not None]
     rows = []
     for prior in PRIORS:
@@ -375,7 +391,7 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
 
 
 def _refuse_unsuitable(folder: Path) -> None:
-    """Raise OdError if a folder is a bundle or a file, or lies in one."""
+    """Raise OdError if documents cannot be written to a folder: it is a bundle or a file, or lies in one."""
     path = folder.resolve()
     faults = {
         f"{folder} is the folder of a bundle, or lies in one": lambda place: (place / CHECKSUMS).is_file(),

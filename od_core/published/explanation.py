@@ -62,8 +62,11 @@ def describe_own_choice(
 ) -> Alternative:
     """Return the plan itself as an alternative, with which the others are compared.
 
-    No alternative includes the cost of lost draws, and a note says so if there are any. ``measured`` are the
-    measurements of a release, on which the noise of some plans depends. ``subject`` has the publisher's words.
+    Args:
+        plan: plan of the release.
+        lost_draws: number of lost draws. No alternative includes their cost, and a note says so if there are any.
+        measured: measurements of the release, on which the noise of some plans depends.
+        subject: what the release is about, in the publisher's words; by default in those of the plan.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
     choice = render_clauses(subject or Subject.from_plan(plan))["choice"]
@@ -90,7 +93,10 @@ def list_alternatives(plan: Plan, measured: object = None, subject: Subject | No
 
 
 def _add_noise_and_error(plan: Plan, other: Plan, stated: Alternative, measured: object) -> Alternative:
-    """Return the alternative ``stated`` to a plan with the noise and error of ``other``, the plan of its choice."""
+    """Return the alternative ``stated`` with the noise and error of ``other``, the plan of its choice.
+
+    The noise is compared with that of ``plan``. For ``measured``, see :func:`describe_own_choice`.
+    """
     own_noise, other_noise = plan.detail_noise(measured), other.detail_noise(measured)
     note = "; ".join(text for text in (stated.note, other_noise.note) if text)
     times = other_noise.deviation / own_noise.deviation
@@ -103,7 +109,7 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
 
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
     """
-    times = other.detail_noise().scale / plan.detail_noise().scale  # a variance, for noise that rho determines
+    times = other.detail_noise().scale / plan.detail_noise().scale  # the scale of Gaussian noise is its variance
     if other.spent.promise is not None:
         budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
@@ -112,9 +118,9 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
 
 
 def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield the other choices: the decision, the choice in words, its privacy unit and budget, and a note.
+    """Yield, for each other choice, the decision, the choice in words, its privacy unit, its budget, and a note.
 
-    All budgets are in epsilon, so that choices have the same promise.
+    All budgets are in epsilon, so that choices with the same epsilon and delta have the same promise.
     """
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:
@@ -164,8 +170,8 @@ def _iterate_alternative_bounds(
 ) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield the choices with half and double the contribution bound of users or weights; none if there is no bound.
 
-    They are as in :func:`iterate_choices`. The bound of a year is at least that of a period, and the bound of a pair at
-    most.
+    The items are those of :func:`iterate_choices`. If necessary, the bound of a year is raised to that of a period, and
+    the bound of a pair lowered to it.
     """
     bound = unit.contribution_bound
     nouns = subject.nouns
@@ -178,12 +184,12 @@ def _iterate_alternative_bounds(
         if unit.max_weight is not None:
             yield "m", choice, replace(unit, max_weight=other), budget, note
         elif unit.is_of_users:
-            of_year = unit.max_trips_year and max(unit.max_trips_year, other)
-            if of_year is not None:
-                choice += f" in a period and {of_year} in the year"
-            of_pair = unit.max_trips_pair and min(unit.max_trips_pair, other)
-            bounded = replace(unit, max_trips=other, max_trips_year=of_year, max_trips_pair=of_pair)
-            yield "m", choice, bounded, budget, note
+            year_bound = unit.max_trips_year and max(unit.max_trips_year, other)
+            if year_bound is not None:
+                choice += f" in a period and {year_bound} in the year"
+            pair_bound = unit.max_trips_pair and min(unit.max_trips_pair, other)
+            other_unit = replace(unit, max_trips=other, max_trips_year=year_bound, max_trips_pair=pair_bound)
+            yield "m", choice, other_unit, budget, note
 
 
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
@@ -198,8 +204,9 @@ class Explanation:
     """A published release, explained.
 
     Attributes:
-        balance: cap, spent and remaining rho of the elementary period with the least remaining rho; None if the ledger
-            is not at hand.
+        facts: public facts on the release.
+        balance: balance of the elementary period with the least remaining part of its cap; None if the ledger is not
+            at hand.
         chosen: the release as it was planned; None for a derived release.
         others: other choices and their costs; empty for a derived release.
 
@@ -223,11 +230,14 @@ class Explanation:
         return dict(render_data("explanation.yaml", **values))
 
     def losses(self) -> list[dict[str, object]]:
-        """Return the guarantees for a unit: first of everything that may be published, last of this release alone."""
+        """Return what is promised for a unit: first by everything that may be published, last by this release alone.
+
+        Each dictionary has ``of``, the words that name the releases, and the numbers of :func:`_describe_promise`.
+        """
         return [{"of": loss.of, **_describe_promise(loss.guarantee)} for loss in self.facts.losses]
 
     def beliefs(self) -> list[dict[str, float]]:
-        """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
+        """Return, for each prior, bounds of the posterior, and the probability that the best guess is right."""
         guarantee = self.facts.guarantee
         beliefs = []
         for prior in PRIORS:
@@ -244,7 +254,10 @@ class Explanation:
         return beliefs
 
     def persons(self) -> list[dict[str, object]]:
-        """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
+        """Return the promise to a person with each of several numbers of privacy units (``units``).
+
+        The other numbers are those of :func:`_describe_promise`.
+        """
         guarantee = self.facts.guarantee
         numbers = USERS if self.facts.subject.is_of_users else RECORDS
         return [{"units": units, **_describe_promise(guarantee.scale_to_units(units))} for units in numbers]
@@ -284,9 +297,10 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
 
 
 def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
-    """Return the balance with the least remaining part, of a release or of the releases that derived flows follow from.
+    """Return the balance of a release with the least remaining part of its cap.
 
-    Return None if there is no ledger, or it is not the one to which they were charged.
+    For derived flows, it is the one of the releases that they follow from. Return None if there is no ledger, or it is
+    not the one to which they were charged.
     """
     if ledger is None:
         return None
@@ -304,9 +318,10 @@ def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
 
 
 def _describe_promise(guarantee: Guarantee | None) -> dict[str, float | None]:
-    """Return a promise (``epsilon``, ``delta``), and the largest share of right guesses (``best_guess_after``).
+    """Return the ``epsilon`` and ``delta`` of a promise, and the largest share of right guesses, ``best_guess_after``.
 
-    The guesses are between two equally likely cases. Without a promise, every guess may be right.
+    The guesses are between two equally likely cases. All numbers are rounded up. Without a promise, epsilon and delta
+    are None, and every guess may be right.
     """
     if guarantee is None:
         return {"epsilon": None, "delta": None, "best_guess_after": 1.0}

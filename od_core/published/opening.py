@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 KINDS: Mapping[str, BundleKind[Any]] = {kind.format: kind for kind in (FLOWS, GROUP_SIZES, STOPS, SUMS, ASSISTED)}
-"""All kinds of bundles, by the format that certificates state. Nothing else lists them."""
+"""All kinds of bundles, by the format that certificates state. This is the only list of them."""
 
 
 def find_bundle_kind(certificate: Certificate) -> BundleKind[Any]:
@@ -95,9 +95,10 @@ def open_release(
 def open_bundle(
     place: Path, request: ReleaseRequest | None = None
 ) -> tuple[ReleaseKey, Release | DerivedFlows | GroupSizeRelease | StopsRelease]:
-    """Return the key and the release of a bundle, a folder or a .zip file; for errors, see :func:`open_release`.
+    """Return the key and the release of a bundle, which is a folder or a .zip file at ``place``.
 
-    ``request`` is the requested series, period and revision, which the bundle must match; by default, any.
+    ``request`` is the requested series, period and revision, which the bundle must match; by default, any. For errors,
+    see :func:`open_release`.
     """
     with open_bundle_folder(place) as folder:
         certificate = read_bundle_certificate(folder)
@@ -109,21 +110,24 @@ def open_bundle(
 
 
 @contextmanager
-def open_bundle_folder(place: Path) -> Iterator[Path]:
-    """Yield the folder of a bundle; a .zip file is unpacked for this context. Raises OdError if it is broken."""
-    if not _is_zip(place):
-        yield place
+def open_bundle_folder(bundle: Path) -> Iterator[Path]:
+    """Yield the folder of a bundle. A .zip file is unpacked while this context lasts.
+
+    Raises OdError if a .zip file is damaged, or has no certificate.
+    """
+    if not _is_zip(bundle):
+        yield bundle
         return
     with TemporaryDirectory(prefix="od-release-open-") as folder:
         try:
-            with zipfile.ZipFile(place) as packed:
+            with zipfile.ZipFile(bundle) as packed:
                 packed.extractall(folder)
         except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
-            raise make_absent_release_error(f"{place.name} is not a complete .zip file") from None
-        bundle = next((path.parent for path in sorted(Path(folder).rglob(CERTIFICATE))), None)
-        if bundle is None:
-            raise make_absent_release_error(f"{place.name} does not hold a bundle: it lacks {CERTIFICATE}")
-        yield bundle
+            raise make_absent_release_error(f"{bundle.name} is not a complete .zip file") from None
+        unpacked = next((path.parent for path in sorted(Path(folder).rglob(CERTIFICATE))), None)
+        if unpacked is None:
+            raise make_absent_release_error(f"{bundle.name} does not hold a bundle: it lacks {CERTIFICATE}")
+        yield unpacked
 
 
 def find_bundle_folders(releases: Path) -> dict[ReleaseKey, Path]:
@@ -149,7 +153,7 @@ def find_missing_bundles(releases: Path, database: Path | None = None) -> list[R
 
 
 def _index_by_release_key(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
-    """Return the paths that are named after releases that were not withdrawn, by key and in the order of the keys."""
+    """Return the paths of bundles by key, in the order of the keys, without those of withdrawn releases."""
     bundles = {}
     withdrawn = read_withdrawals(releases)
     for path in paths:
@@ -168,6 +172,6 @@ def list_derived_releases(releases: Path) -> list[ReleaseKey]:
     return derived
 
 
-def _is_zip(place: Path) -> bool:
+def _is_zip(path: Path) -> bool:
     """Return whether a path is that of a .zip file that exists."""
-    return place.suffix == ".zip" and place.is_file()
+    return path.suffix == ".zip" and path.is_file()

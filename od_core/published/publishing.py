@@ -23,6 +23,7 @@ class Published:
     """The locations of the files of a published release.
 
     Attributes:
+        key: key of the release.
         bundle: public folder of the release.
         database: file of the public release database.
         ledger: ledger to which the release was charged.
@@ -82,11 +83,11 @@ def publish_release(
     *,
     tell: Callable[[int, int, str], None] | None = None,
 ) -> Certificate:
-    """Publish a release, or publish it again. Return the certificate in the public folder.
+    """Publish a release, or publish it again, and return the certificate in the public folder.
 
-    The ledger comes after the files and the database, so that a release which it calls public has everything. Whatever
-    step is killed, the next call ends with the same files. For arguments and errors, see :func:`publish_files`. Raises
-    OdError, too, if a level of the release is not measured.
+    The publication is entered in the ledger after the files and the database are written, so that a release which the
+    ledger calls public has all of them. If a call is killed at any step, the next one ends with the same files. For
+    arguments and errors, see :func:`publish_files`. Raises OdError, too, if a level of the release is not measured.
     """
     public = publish_files(place, kind, release, facts, context, tell=tell)
     place.ledger.publish(place.key, compute_certificate_digest(public), public["exact"])
@@ -102,11 +103,13 @@ def publish_files(
     *,
     tell: Callable[[int, int, str], None] | None = None,
 ) -> Certificate:
-    """Put the bundle of a release and its rows of the database in their places. Return the public certificate.
+    """Write the bundle of a release and its rows in the database, and return the certificate in the public folder.
 
-    The files are written first, then the database, and the folder appears with its new name.
+    The files are written to a hidden folder first, then the database, and then the folder gets its public name.
 
     Args:
+        place: locations of the files.
+        kind, release: kind of the release, and its result.
         facts: certificate of the release, as this version of the software words it. If the release was published by an
             earlier version, that wording stays.
         context: see :func:`od_core.publication.certify.read_release_context`.

@@ -22,40 +22,42 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.templates import render_template
 from od_core.published.derived import read_published_release
 
-MOST_CELLS = 20_000_000
+MAX_CELLS = 20_000_000
 """Largest number of cells of all matrices together that are written as OpenMatrix."""
 
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 """Largest number of replicates in a file. Parquet files with more columns are slow to open."""
 
-_GROUP_VALUES = 1 << 23  # approximate number of values of a row group: 64 MB
+_VALUES_PER_ROW_GROUP = 1 << 23  # approximate number of values of a row group: 64 MB
 
 _COLUMN_BYTES = 1_000  # approximate size of a column without its values
 
 _TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
 
-_STAGED = ".replicates-"  # beginning of the name of the folder in which files are written
+_STAGING_PREFIX = ".replicates-"  # beginning of the name of the folder in which files are written
 
 
 def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
-    """Write some replicates of a published release to a folder, and return the names of the files.
+    """Write ``number`` replicates of a published release to a folder, and return the names of the files.
 
-    Files of earlier replicates are replaced, and no others. They stay until all new files are whole. Only one process
-    at a time may write to a folder, because each begins by removing what an interrupted one has left there. Raises
-    OdError if the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or
-    the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
+    Only files of earlier replicates are replaced. They stay until all new files are complete. Only one process at a
+    time may write to a folder, because each begins by removing what an interrupted one has left there. Matrices are
+    written only if all together have at most ``MAX_CELLS`` cells. ``releases`` is the folder of all bundles.
+
+    Raises OdError if the release is not published, damaged or not of flows; the number is not from 1 to
+    ``MAX_COLUMNS``, or the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
     """
     source = read_published_release(releases, key)
     tree, replicates = source.release.tree, source.release.replicated
     cells = len(tree.origin.zones) * len(tree.destination.zones)
-    has_matrices = cells * (number + 1) <= MOST_CELLS
+    has_matrices = cells * (number + 1) <= MAX_CELLS
     _refuse_too_many(folder, number, len(replicates.estimate) + (cells if has_matrices else 0))
     make_folder(folder)
-    for left_behind in folder.glob(f"{_STAGED}*"):
+    for left_behind in folder.glob(f"{_STAGING_PREFIX}*"):
         shutil.rmtree(left_behind, ignore_errors=True)
     write = partial(write_checked, mode=PUBLIC_FILE_MODE)
     files = [_TEXT, _MATRICES, _TABLE] if has_matrices else [_TEXT, _TABLE]
-    with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
+    with TemporaryDirectory(prefix=_STAGING_PREFIX, dir=folder) as name:
         staged = Path(name)
         if has_matrices:
             write(staged / _MATRICES, lambda file: _write_matrices(tree, replicates, number, file))
@@ -72,20 +74,20 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
 
 
 def _refuse_too_many(folder: Path, number: int, values: int) -> None:
-    """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values.
+    """Raise OdError if a file cannot have ``number`` replicates, or the disk has no room for their values.
 
     ``values`` is the number of values of each replicate in all files. The estimate takes the same room.
     """
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(existing).free
     bytes_of_column = 8 * values + _COLUMN_BYTES
-    most = min(max(free // bytes_of_column - 1, 0), MOST_COLUMNS)
-    if not 1 <= number <= most:
+    max_number = min(max(free // bytes_of_column - 1, 0), MAX_COLUMNS)  # beside the estimate
+    if not 1 <= number <= max_number:
         raise OdError(
             "OD-REPLICATES-NUMBER",
             f"{number:,} replicates cannot be written: they need up to {bytes_of_column * (number + 1) / 1e9:,.1f} GB,"
-            f" {free / 1e9:,.1f} GB are free for {folder}, and a file has at most {MOST_COLUMNS:,}",
-            next_step=f"ask for at most {most:,}, or free space on the disk",
+            f" {free / 1e9:,.1f} GB are free for {folder}, and a file has at most {MAX_COLUMNS:,}",
+            next_step=f"ask for at most {max_number:,}, or free space on the disk",
         )
 
 
@@ -103,12 +105,16 @@ def _write_matrices(tree: FlowTree, replicates: Replicates, number: int, file: B
 
 
 def write_replicate_table(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
-    """Write the Parquet file with ``number`` replicates, a few leaves in all replicates at a time."""
+    """Write the Parquet file with the estimate and ``number`` replicates, one row per leaf pair.
+
+    Only a block of leaf pairs is in memory at a time, with all of its replicates.
+    """
     code_type = pa.dictionary(pa.int32(), pa.large_string())
     trip_columns = [(name, pa.float64()) for name in _list_column_names(number)]
     schema = pa.schema([("origin", code_type), ("destination", code_type), *trip_columns])
 
     def iterate_batches() -> Iterator[pa.RecordBatch]:
+        """Yield the rows of each block of leaf pairs."""
         for first, rows in replicates.blocks(number):
             leaves = slice(first, first + rows.shape[1])
             origins, destinations = replicates.ends
@@ -126,7 +132,7 @@ def write_replicate_table(tree: FlowTree, replicates: Replicates, number: int, f
         file,
         schema,
         iterate_batches(),
-        rows=max(1, _GROUP_VALUES // (number + 1)),
+        rows=max(1, _VALUES_PER_ROW_GROUP // (number + 1)),
         compression="zstd",
         use_dictionary=["origin", "destination"],
         write_statistics=False,

@@ -115,7 +115,7 @@ class SiteDescription:
 
     @property
     def is_mail(self) -> bool:
-        """Whether the contact is an address of electronic mail."""
+        """Whether the contact is an e-mail address."""
         return self.contact is not None and self.contact.isprintable() and _MAIL.fullmatch(self.contact) is not None
 
     @property
@@ -133,7 +133,7 @@ class SiteDescription:
 
 
 def _refuse_invalid_address(url: str) -> None:
-    """Raise OdError if a text is not the address of a place of the web, without a query and a fragment."""
+    """Raise OdError if a text is not a web address (http or https) without a query and a fragment."""
     parts = urlsplit(url)
     has_odd_signs = not url.isprintable() or any(sign in url for sign in ' "<>?#')
     if parts.scheme not in ("https", "http") or not parts.netloc or has_odd_signs:
@@ -146,6 +146,7 @@ class SiteRelease:
     """A published release on a site.
 
     Attributes:
+        key, certificate: key and certificate of the release.
         place: folder of its bundle.
         files: name, description, media type, size in bytes and SHA-256 of each file, as its data package states them.
     """
@@ -157,7 +158,7 @@ class SiteRelease:
 
     @classmethod
     def from_bundle(cls, key: ReleaseKey, place: Path) -> SiteRelease:
-        """Return the release of a bundle whose certificate and data package match their checksums."""
+        """Return the release of a bundle in a folder, whose certificate and data package match their checksums."""
         package = json.loads((place / PACKAGE).read_text(encoding="utf-8"))
         return cls(key, place, read_bundle_certificate(place), tuple(package["resources"]))
 
@@ -190,25 +191,27 @@ class SiteRelease:
         return read_subject(self.certificate).nouns
 
     def is_comparable_to(self, other: SiteRelease) -> bool:
-        """Return whether both have the same contents, and count the same trips between the same areas."""
+        """Return whether both have the same contents and data set, and count the same trips between the same areas."""
         if (self.contents, self.certificate["data_set"]) != (other.contents, other.certificate["data_set"]):
             return False
         return check_comparability(self.certificate, other.certificate).is_possible
 
     def find_exact_release(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
-        """Return a release that publishes the exact number of all trips that this one counts with noise; None if none.
+        """Return another release that publishes exactly the number of all trips, which this one publishes with noise.
 
         Such a release counts the same records of the same data set and days within the same bounds, maybe between other
-        areas. None is returned, too, if this release publishes no number of trips, or publishes the exact one.
+        areas. Return None if there is none, or if this release publishes no number of trips, or the exact one.
+        ``series`` has the releases of each series.
         """
         if "trips" not in self.certificate["contents"] or "trips" in self.certificate["exact"]:
             return None
         data_set = self.certificate["data_set"]
-        areas = cast("Certificate", {"geographies": self.certificate.get("geographies")})  # other ones do not matter
+        areas = cast("Certificate", {"geographies": self.certificate.get("geographies")})
         for other in chain.from_iterable(series.values()):
             stated = other.certificate
-            same = (stated["data_set"], other.days) == (data_set, self.days) and "trips" in stated["exact"]
-            if same and check_comparability(self.certificate, {**stated, **areas}).is_possible:
+            is_candidate = (stated["data_set"], other.days) == (data_set, self.days) and "trips" in stated["exact"]
+            # With the areas of this release, so that other areas do not matter.
+            if is_candidate and check_comparability(self.certificate, {**stated, **areas}).is_possible:
                 return other
         return None
 
@@ -343,14 +346,15 @@ class OverTime:
 
     @classmethod
     def from_releases(cls, newest: Sequence[SiteRelease]) -> OverTime:
-        """Return the flows of releases with intervals: the last revision of each period, newest period first.
+        """Return the flows of releases with intervals, which are read from their bundles.
 
-        The table of flows of each is read once, and of it only the pairs of levels that the page has.
+        ``newest`` has the last revision of each period, newest period first. The table of flows of each release is read
+        once, and of it only the pairs of levels that the page has.
         """
         certificates = [release.certificate for release in newest][::-1]
         areas = pq.read_table(newest[0].locate_table("areas")).to_pandas()
         sides = tuple(build_published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
-        # Of each side, the numbers of areas down to each level, with those of all levels above it.
+        # For each side, the number of areas of each level and of all levels above it.
         sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
         depths = _find_deepest_levels(sizes, most, operator.mul)
@@ -385,7 +389,7 @@ class OverTime:
 
     @cached_property
     def data(self) -> dict[str, object]:
-        """What the program of the page reads, JSON-ready: flat lists of trips, and of how far they may be off."""
+        """Data that the program of the page reads, JSON-ready, by name."""
         return {
             "periods": self.periods,
             "comparable": [compared.is_possible for compared in self.compared],
@@ -399,9 +403,9 @@ class OverTime:
 
     @cached_property
     def deviations(self) -> list[list[list[float]]]:
-        """Standard deviations to the end of a change's interval that is towards 0; see :class:`Selection`.
+        """Number of standard deviations to the end of a change's interval that is towards 0; see :class:`Selection`.
 
-        They are listed by period, by level of the origins and by level of the destinations, in lists within lists.
+        ``deviations[period][origin_level][destination_level]`` is the one for flows between areas of these levels.
         """
         origin_levels, destination_levels = (range(level + 1) for level in self.listed)
         deviations = []
@@ -414,9 +418,10 @@ class OverTime:
         return deviations
 
     def _make_selection(self, period: int, levels: tuple[int, int]) -> Selection:
-        """Return from which flows between two levels people choose in a period those that they read.
+        """Return the selection of flows between two levels in a period: from which flows people choose those they read.
 
-        Flows count as chosen before if the page lacks them, or if the release's intervals do not allow for a choice.
+        ``levels`` are the levels of origins and of destinations. It is ``CHOSEN_BEFORE`` if the page lacks the flows,
+        or if the intervals of the release do not hold for flows that are chosen by their size.
         """
         origins, destinations = (self._make_area_slice(side, level) for side, level in enumerate(levels))
         if levels[0] <= self.depths[0] and levels[1] <= self.depths[1]:
@@ -430,7 +435,7 @@ class OverTime:
         return Selection.from_numbers(trips, trips.size, has_laplace_noise=self.have_laplace_noise[period])
 
     def _make_area_slice(self, side: int, level: int) -> slice:
-        """Return the places of the areas of a level among those of a side."""
+        """Return the positions of the areas of a level among the areas of all levels of a side (0 for origins)."""
         first = sum(self.sides[side].size(above) for above in range(level))
         return slice(first, first + self.sides[side].size(level))
 
@@ -484,10 +489,14 @@ def _list_levels(side: Geography, deepest: int) -> list[dict[str, object]]:
 def _find_deepest_levels(
     sizes: Sequence[Integers], most: int, count_numbers: Callable[[int, int], int]
 ) -> tuple[int, int]:
-    """Return the last level of each side down to which the page has at most ``most`` numbers of each period.
+    """Return the deepest level of each side for which the page has at most ``most`` numbers of each period.
 
-    Both sides go down together, and a side without a further level stays at its last one. ``sizes`` has, for each side,
-    the numbers of areas down to each level. ``count_numbers`` returns how many numbers the page has for two of them.
+    Both sides go down together, and a side without a further level stays at its last one.
+
+    Args:
+        sizes: for each side, the number of areas of each level and of all levels above it.
+        most: largest number of numbers.
+        count_numbers: returns the number of numbers, given such a number of areas of origins and of destinations.
     """
     sizes_of_origins, sizes_of_destinations = sizes
     deepest = (0, 0)
@@ -508,10 +517,14 @@ def _read_flows_into(
 ) -> None:
     """Read the flows of a release between areas, and the totals of the areas of either side, into arrays.
 
-    ``values`` has shape (3, origins, destinations), and each of ``totals`` (3, areas); see :class:`OverTime`.
+    Args:
+        values: output for flows; shape (3, origins, destinations).
+        totals: output for the totals of each side; shape (3, areas) each.
+        release: release whose bundle is read.
+        sides, depths, listed: attributes of :class:`OverTime`.
     """
     columns = [f"{side}_level" for side in _SIDES]
-    are_pairs, are_totals = [], []  # conditions that hold together, and lists of such conditions
+    are_pairs, are_totals = [], []  # a list of conditions that all hold, and a list of such lists
     for own, other in ((0, 1), (1, 0)):
         names = sides[own].level_names
         are_pairs.append((columns[own], "in", names[: depths[own] + 1]))
@@ -526,11 +539,11 @@ def _read_flows_into(
         _find_area_positions(side, rows[[level, code]])
         for side, level, code in zip(sides, columns, _SIDES, strict=True)
     ]
-    here = (origins >= 0) & (origins < values.shape[1]) & (destinations >= 0) & (destinations < values.shape[2])
-    values[:, origins[here], destinations[here]] = numbers[:, here]
+    is_shown = (origins >= 0) & (origins < values.shape[1]) & (destinations >= 0) & (destinations < values.shape[2])
+    values[:, origins[is_shown], destinations[is_shown]] = numbers[:, is_shown]
     for own, total in enumerate(totals):
-        here = (positions[1 - own] == 0) & (positions[own] >= 0)  # the other side is the whole space, at position 0
-        total[:, positions[own][here]] = numbers[:, here]
+        is_total = (positions[1 - own] == 0) & (positions[own] >= 0)  # the other side is the whole space, at position 0
+        total[:, positions[own][is_total]] = numbers[:, is_total]
 
 
 def _find_area_positions(side: Geography, areas: pd.DataFrame) -> NDArray[np.intp]:
@@ -543,14 +556,14 @@ def _find_area_positions(side: Geography, areas: pd.DataFrame) -> NDArray[np.int
 
 
 def _convert_to_integers(values: Reals) -> NDArray[Any]:
-    """Return numbers as integers, with None in place of NaN."""
+    """Return numbers as integers, in the same shape; with None in place of NaN, as objects."""
     missing = np.isnan(values)
     whole = np.where(missing, 0, values).astype(np.int64)
     return np.where(missing, None, whole) if missing.any() else whole  # type: ignore[call-overload]
 
 
 def _encode_intervals(values: Reals) -> list[list[int | None]]:
-    """Return flat lists of trips, and of how far the ends of their intervals are below and above them.
+    """Return three flat lists: the trips, and how far the ends of their intervals are below and above them.
 
     The first axis of ``values`` has trips, lower and upper ends. A missing number becomes None.
     """
@@ -627,7 +640,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 
 
 def _refuse_folder(folder: Path, releases: Path) -> None:
-    """Raise OdError if a site cannot be in a folder."""
+    """Raise OdError if a site cannot be written to a folder: it is that of the bundles or a file, or lies in one."""
     if folder.resolve().is_relative_to(releases.resolve()):
         step = "name another folder for the site"
         raise OdError("OD-SITE-FOLDER", f"{folder} is the folder of the bundles, or lies in it", next_step=step)
@@ -639,8 +652,7 @@ def _refuse_folder(folder: Path, releases: Path) -> None:
 def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
     """Remove from a site the copied files of a withdrawn release.
 
-    Files that belong to the release or its series, and are not among the names of the written ``pages``, are removed,
-    too.
+    Other files of the release or its series are removed, too, unless they are among the written ``pages``, by name.
     """
     if list_bundle_contents(folder / str(key)).keys() - {HOME}:
         shutil.rmtree(folder / str(key))
@@ -650,7 +662,10 @@ def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
 
 
 def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each file of the site that is in no bundle."""
+    """Yield the name and the text of each file of the site that is in no bundle.
+
+    ``found`` has all releases of the site, in the order of their keys.
+    """
     by_series = _group_by_series(found)
     newest_by_series = {name: select_newest_revisions(of_series) for name, of_series in by_series.items()}
     flows_first = sorted(newest_by_series, key=lambda name: not newest_by_series[name][0].contents.startswith("flows"))
@@ -769,7 +784,7 @@ def _make_left_out_error(faults: Mapping[ReleaseKey, str]) -> OdError:
 
 
 def _find_bundle_fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
-    """Return the first fault of a bundle or its zip file; None if there is none.
+    """Return in words the first fault of a bundle in the folder ``place``, or of its zip file; None if there is none.
 
     Files that were copied to the site in ``folder`` before are not examined again.
     """
@@ -796,9 +811,9 @@ def _is_copy(file: Path, other: Path) -> bool:
 
 
 def _copy_bundle(release: SiteRelease, folder: Path) -> Iterator[str]:
-    """Copy the files of a sound bundle and its zip file, and yield the names of those that were not there.
+    """Copy the files of a sound bundle and its zip file to the site, and yield the names of those that were not there.
 
-    The checksums are copied last. Where they are there already, the other files were copied before.
+    The checksums are copied last. If they are there already, the other files were copied before.
     """
     target, sums = folder / release.folder, release.place / CHECKSUMS
     if not _is_copy(sums, target / CHECKSUMS):
@@ -818,6 +833,7 @@ def _copy_whole(source: Path, target: Path) -> None:
     make_folder(target.parent)
 
     def write(place: Path) -> None:
+        """Copy the file to a temporary path, and read it back."""
         with source.open("rb") as file:
             write_checked(place, partial(shutil.copyfileobj, file), mode=PUBLIC_FILE_MODE)
 

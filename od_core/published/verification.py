@@ -48,9 +48,9 @@ from od_core.published.opening import KINDS, find_bundle_kind, open_bundle_folde
 from od_core.published.publishing import Published, publish_files
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
-"""Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
+"""Error code that begins a line on a file that was published without rows or columns of its table."""
 
-_WHOLE_AGAIN = (
+_REPUBLISH_STEP = (
     f"use flows.parquet instead of the files without rows; {REPAIR}; then publish every copy of the bundle again"
 )
 """Next step for a bundle that was published with files that lack rows."""
@@ -85,7 +85,7 @@ def verify_release(published: Published) -> list[Finding]:
     """
     faults = _run_examination(lambda: check_bundle(published.bundle))
     files = Finding("files", faults, None if faults is None else REPAIR)
-    part = "bundle"  # to which an error of opening it belongs
+    part = "bundle"  # the part of a finding if the bundle or its sources cannot be opened
     try:
         certificate = read_certificate(published.bundle / CERTIFICATE)
         kind: Any = find_bundle_kind(certificate)
@@ -112,14 +112,17 @@ def verify_release(published: Published) -> list[Finding]:
     findings = [files]
     for name, examine in examinations.items():
         fault = _run_examination(examine)
-        findings.append(Finding(name, fault, _WHOLE_AGAIN if fault is not None and INCOMPLETE in fault else None))
+        findings.append(Finding(name, fault, _REPUBLISH_STEP if fault is not None and INCOMPLETE in fault else None))
     return findings
 
 
 def _compare_derived_bundle(
     kind: DerivedKind[D], published: Published, sources: Sequence[Source], stated: Certificate
 ) -> Iterator[str]:
-    """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give."""
+    """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give.
+
+    ``sources`` are these releases, and ``stated`` is the certificate in the bundle. The order of the releases counts.
+    """
     keys = [source.key for source in sources]
     if kind.sort_releases(keys, published.key.period) != keys:
         yield "its releases are not in the order of their periods"
@@ -131,7 +134,7 @@ def _compare_derived_bundle(
 
 
 def _run_examination(examine: Examination) -> str | None:
-    """Return what an examination finds, in one line; None if it finds nothing."""
+    """Return all faults that an examination finds, or the exception that it raises, in one line; None for no fault."""
     try:
         return "; ".join(examine()) or None
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
@@ -139,12 +142,15 @@ def _run_examination(examine: Examination) -> str | None:
 
 
 def _format_error(error: Exception) -> str:
-    """Return what an error says of a file, in one line."""
+    """Return an error as the fault of a file, in one line. The text of an error of other software is left out."""
     return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
 def _compare_measured_bundle(published: Published, kind: Kind[R], recomputed: R, stated: Certificate) -> Iterator[str]:
-    """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
+    """Yield one line for failed checks, and one for each file that differs from what measurements and ledger give.
+
+    ``recomputed`` is the release computed again, and ``stated`` the certificate in the bundle.
+    """
     if list_failed_checks(stated["checks"]):
         yield "a check failed before publication"
     release, facts, context = _certify_again(published, kind, recomputed, stated, published.bundle)
@@ -161,9 +167,10 @@ def _certify_again(
     The certificate has the wording of the published one in the folder ``bundle``.
     """
     ledger, key = published.ledger, published.key
-    names = CheckResult.__annotations__  # in this order, in which they were stated
-    given = [dict(check) for check in stated["checks"]]
-    checks = [cast("CheckResult", {name: check[name] for name in names if name in check}) for check in given]
+    checks = []
+    for stated_check in map(dict, stated["checks"]):
+        names = [name for name in CheckResult.__annotations__ if name in stated_check]  # in the order of publication
+        checks.append(cast("CheckResult", {name: stated_check[name] for name in names}))
     release = replace(
         recomputed, spent=ledger.compute_spent_budget(key, recomputed.plan), noise=ledger.read_noise_backends(key)
     )
@@ -206,7 +213,11 @@ def repair_release(published: Published) -> Certificate | None:
 
 
 def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], Any, Certificate] | None:
-    """Return the kind, the recomputed release and the certificate of a folder; None if they are not as published."""
+    """Return the kind, the recomputed release and the certificate of a bundle's folder.
+
+    Return None if the folder does not have what was published: its certificate or measurements are others, or a file
+    that is needed is damaged; and for derived flows.
+    """
     try:
         stated = read_bundle_certificate(folder)
         if compute_certificate_digest(stated) != published.ledger.read_publication(published.key).get("certificate"):
@@ -234,8 +245,13 @@ def _compare_bundle_files(
 ) -> Iterator[str]:
     """Yield one line for each file of a public bundle that differs from the file that is made again.
 
-    ``source`` ends the line: what gives the file. The files that are made again have all rows, because writing them
-    checks this. So a file with the same bytes has them, and only the rows of differing files are checked here.
+    The files that are made again have all rows of their tables, because :func:`write_bundle` checks this. So only the
+    rows of differing files are checked here.
+
+    Args:
+        published: locations of the release.
+        kind, release, facts, report, balance: arguments of :func:`write_bundle`; ``facts`` is the certificate.
+        source: end of a line: what gives the file that is made again.
     """
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, release, facts, report, Path(name), balance=balance)
@@ -260,7 +276,10 @@ def _check_measurements(published: Published, measured: Iterable[tuple[Step, Noi
 
 
 def _check_ledger(published: Published, public: PlannedRelease, stated: Certificate) -> Iterator[str]:
-    """Yield one line for each contradiction between the ledger and the release with the certificate ``stated``."""
+    """Yield one line for each contradiction between the ledger and a public release; ``stated`` is its certificate.
+
+    Raises OdError if the ledger is damaged, or the release was reserved with another plan.
+    """
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)

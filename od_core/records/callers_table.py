@@ -43,19 +43,26 @@ from od_core.records.segments import Breakdown, name_segment_column
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
 
-AS_DOUBLE = "TRY_CAST({} AS DOUBLE)".format
-_AS_TRUTH = "TRY_CAST({} AS BOOLEAN)".format
+_CORRECT_TABLE_STEP = "correct the file or the names in columns, or read the file yourself and pass the table"
+"""Next step of a fault of a caller's file. The readers' own next steps name a declaration, which a caller lacks."""
 
-_CORRECT = "correct the file or the names in columns, or read the file yourself and pass the table"
-"""Next step of a fault of a file. Those of the pipeline's readers speak of a declaration, which a caller lacks."""
+
+def make_double_sql(column: str) -> str:
+    """Return SQL that converts a column of text to floating-point numbers; NULL for other text."""
+    return f"TRY_CAST({column} AS DOUBLE)"
+
+
+def _make_boolean_sql(column: str) -> str:
+    """Return SQL that converts a column of text to truth values; NULL for other text."""
+    return f"TRY_CAST({column} AS BOOLEAN)"
 
 
 class ReadTable(NamedTuple):
-    """A table in memory.
+    """A table that was read into memory.
 
     Attributes:
-        frame: at least the columns that were asked for.
-        columns: names of all columns of the table.
+        frame: data frame with at least the columns that were asked for.
+        columns: names of all columns of the table, also of those that were not read.
         named: name of the table for a message, such as ``the records`` or the name of its file.
     """
 
@@ -74,25 +81,27 @@ def read_table(
     named: str,
     code: str,
 ) -> ReadTable:
-    """Return the columns of a table. Those of a CSV file are text, unless they are listed in ``numbers``.
+    """Return the needed and optional columns of a table, which is a file or in memory.
 
-    A table is read alike as a file and in memory.
+    Columns of a CSV file are text, unless they are listed in ``numbers``. The same text gives the same values in a file
+    and in memory. The column ``IN_PERIOD`` is converted to truth values.
 
     Args:
         table: a table, or the path of a file: Parquet if its name ends in .parquet, else CSV with commas, in UTF-8,
             compressed by gzip if its name ends in .gz.
         needed, optional: names of columns that the table must have, and of those that are read if it has them.
         numbers: columns whose text is converted to numbers. Text that is not a number becomes NaN.
-        as_number: returns the SQL that converts them, given that of a column of text: counts, or ``AS_DOUBLE``.
+        as_number: returns the SQL that converts ``numbers``, given the SQL of a column of text, such as
+            :func:`make_double_sql`; by default, to whole numbers.
         named: name of a table in memory for messages, a plural such as ``the records``.
         code: code of the error for a column that is missing or occurs twice.
 
     Raises:
         OdError: the object is not a table, the file cannot be read, or a column is missing or occurs twice.
     """
-    make_sql_of = {IN_PERIOD: _AS_TRUTH} | dict.fromkeys(numbers, as_number)  # by column, if it has text
+    conversions = {IN_PERIOD: _make_boolean_sql} | dict.fromkeys(numbers, as_number)  # of columns that have text
     if isinstance(table, (str, Path)):
-        return _read_file(Path(table), needed, optional, make_sql_of, code)
+        return _read_file(Path(table), needed, optional, conversions, code)
     frame = convert_to_data_frame(table)
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis="columns")
@@ -102,9 +111,9 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _make_missing_column_error(name, needed, names, named, code)
-    present = [name for name in make_sql_of if name in names and name in (*numbers, *needed, *optional)]
-    of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
-    converted = {name: _parse_as_file(frame[name], make_sql_of[name]) for name in of_text}
+    present = [name for name in conversions if name in names and name in (*numbers, *needed, *optional)]
+    text_columns = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
+    converted = {name: _parse_as_file(frame[name], conversions[name]) for name in text_columns}
     frame = _restore_uuids(frame.assign(**converted), table, (*needed, *optional))
     return ReadTable(frame, names, named)
 
@@ -139,7 +148,8 @@ def load_trips(
     names = {role: resolved[name] for role, name in roles.items()}
     _refuse_shared_columns(names, segments, unit)
     user = [] if unit.column is None else [unit.column]
-    may_be_absent = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]  # unless it is named
+    # A column of trips or of weights may be absent, unless the caller names it.
+    may_be_absent = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]
     table = read_table(
         flows,
         [name for role, name in names.items() if role not in may_be_absent],
@@ -186,9 +196,11 @@ def _refuse_shared_columns(names: Mapping[str, str], segments: Sequence[str], un
 
 
 def _convert_codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the zone codes of both sides and the categories as text, by the names of columns of loaded records.
+    """Return the zone codes of both sides and the categories as text, by their column names in loaded records.
 
-    A missing destination is the whole space.
+    ``names`` has the frame's column name of each role: ``origin``, ``destination`` and each of ``segments``, the names
+    of the breakdowns. Each array has one value per row. Without a column of destinations, each trip ends in the whole
+    space. Raises OdError if a column holds other values than text.
     """
     sides = [role for role in ("origin", "destination") if role in names]
     for role in (*sides, *segments):
@@ -204,7 +216,10 @@ def _convert_codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequ
 
 
 def _refuse_unclear_rows(table: ReadTable, used: Sequence[str], unit: PrivacyUnit, trips: str) -> None:
-    """Raise OdError if a column that is not used may hold the number of trips, whose role is called ``trips``."""
+    """Raise OdError if a table has a column that is not ``used``: it may hold the number of trips of a row.
+
+    ``trips`` is the name by which the caller can state the column of trips; it is part of the next step.
+    """
     other = f'columns={{"{trips}": COLUMN}} for the COLUMN with the number of trips of a row'
     if unit.is_of_users:
         other = "expand the records to one row a trip"
@@ -213,14 +228,18 @@ def _refuse_unclear_rows(table: ReadTable, used: Sequence[str], unit: PrivacyUni
 
 
 def _find_records_in_period(frame: pd.DataFrame) -> pa.Array:
-    """Return which records are of the period; all, if no column marks them."""
+    """Return for each record, as a Boolean, whether it is of the period; True for all if no column marks them."""
     if IN_PERIOD not in frame.columns:
         return pa.array(np.ones(len(frame), dtype=bool))
     return pa.array(frame[IN_PERIOD].eq(True).fillna(False).to_numpy(dtype=bool))
 
 
 def _read_contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: str) -> dict[str, pa.Array]:
-    """Return the columns ``trips``, ``weight`` and ``user`` of loaded records, of which the unit needs at most two."""
+    """Return those of the columns ``trips``, ``weight`` and ``user`` of loaded records that the frame and unit need.
+
+    ``trips`` and ``weight`` are the frame's names of these columns. The result has ``trips`` if the frame has it, and
+    ``weight`` if the unit bounds weights, or else ``user`` if the unit names a column of user ids.
+    """
     contributions = {}
     if trips in frame.columns:
         contributions["trips"] = pa.array(_convert_counts(frame[trips]))
@@ -247,7 +266,7 @@ def _refuse_other_than_text(column: pd.Series, *, is_zone: bool) -> None:
 def _convert_counts(column: pd.Series) -> NDArray[np.int64]:
     """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
     make_error = partial(faults.make_count_error, column=str(column.name), rows=len(column))
-    counts = convert_to_integers(column, lambda what, row: make_error(what, row=row))
+    counts = convert_to_integers(column, lambda fault, row: make_error(fault, row=row))
     # A sum of integers may wrap around, but then that of floats is far too large.
     if np.sum(counts, dtype=np.float64) > 2.0 * faults.MAX_COUNT or int(counts.sum()) > faults.MAX_COUNT:
         raise make_error(faults.SUM_TOO_LARGE)
@@ -276,10 +295,10 @@ def _convert_user_ids(column: pd.Series) -> pa.Array:
 
 
 def convert_to_integers(column: pd.Series, make_error: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
-    """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has; shape (rows,).
+    """Return a column of whole numbers from 0 to 2^53 as int64, without rounding; shape (rows,).
 
-    Raises the OdError that ``make_error`` returns for a description of a fault, such as ``MISSING``, and the first
-    faulty row from 0, None for the whole column.
+    The column may have any type of numbers. For other values, raise the OdError that ``make_error`` returns, given the
+    description of the fault, such as ``MISSING``, and the first faulty row, from 0; None for the whole column.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
@@ -306,14 +325,15 @@ def convert_to_integers(column: pd.Series, make_error: Callable[[str, int | None
 
 
 def _restore_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame whose columns of UUIDs, which DuckDB passes on as text, hold UUIDs again.
+    """Return the frame of a table with UUIDs in its UUID columns, which DuckDB passes on as text.
 
-    ``table`` states the types, if it is a relation of DuckDB. The columns are those of ``asked``.
+    Only the columns in ``asked`` are converted. A table that is not a relation of DuckDB states no such types, and its
+    frame is returned unchanged.
     """
-    kinds = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
-    kind_of = dict(zip(getattr(table, "columns", []), kinds, strict=False))
-    uuids = [name for name, kind in kind_of.items() if kind == "UUID" and name in asked]
-    return frame.assign(**{name: frame[name].map(UUID, na_action="ignore") for name in uuids})
+    types = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
+    type_by_column = dict(zip(getattr(table, "columns", []), types, strict=False))
+    uuid_columns = [name for name, column_type in type_by_column.items() if column_type == "UUID" and name in asked]
+    return frame.assign(**{name: frame[name].map(UUID, na_action="ignore") for name in uuid_columns})
 
 
 def _parse_as_file(column: pd.Series, make_sql: Callable[[str], str]) -> pd.Series:
@@ -328,7 +348,7 @@ def _parse_as_file(column: pd.Series, make_sql: Callable[[str], str]) -> pd.Seri
         values = connection.sql(query).to_arrow_table()["value"].to_numpy()
     parsed = pd.Series(values, column.index, name=column.name)
     has_other_texts = (parsed.isna() & column.notna()).any()
-    return column if has_other_texts and make_sql is not _AS_TRUTH else parsed
+    return column if has_other_texts and make_sql is not _make_boolean_sql else parsed
 
 
 def _make_missing_column_error(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -348,12 +368,13 @@ def _read_file(
     source: Path,
     needed: Sequence[str],
     optional: Sequence[str],
-    make_sql_of: Mapping[str, Callable[[str], str]],
+    conversions: Mapping[str, Callable[[str], str]],
     code: str,
 ) -> ReadTable:
-    """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take.
+    """Return the needed and optional columns of a file; see :func:`read_table` for arguments and errors.
 
-    ``make_sql_of`` has, by column, the function that returns the SQL to parse it. See :func:`read_table` for the rest.
+    ``conversions`` has, for some columns, the function that returns the SQL to parse their text. An error whose next
+    step names a declaration gets a next step that a caller of the library can take.
     """
     absent = find_file_fault(source)
     if absent is not None:
@@ -369,19 +390,19 @@ def _read_file(
                 if repeated is not None:
                     raise repeated.with_changes(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_make_field_sql(name, types[name], make_sql_of.get(name)) for name in columns)
+            fields = ", ".join(_make_field_sql(name, types[name], conversions.get(name)) for name in columns)
             frame = convert_to_data_frame(file.relation.select(fields).to_arrow_reader().read_all())
             frame = _restore_uuids(frame, file.relation, columns)
     except InputError as fault:
         is_declared = any(word in fault.next_step for word in ("declaration", "configuration", "next to the path"))
-        raise_without_context(fault.with_changes(next_step=_CORRECT) if is_declared else fault)
+        raise_without_context(fault.with_changes(next_step=_CORRECT_TABLE_STEP) if is_declared else fault)
     return ReadTable(frame, list(types), source.name)
 
 
 def _make_field_sql(name: str, kind: str, make_sql: Callable[[str], str] | None) -> str:
     """Return the SQL that selects a column of DuckDB's type ``kind``.
 
-    ``make_sql`` parses text that must be a number or a truth value; None for other columns.
+    A column of text is parsed by the SQL that ``make_sql`` returns for it; None selects the column as it is.
     """
     column = quote_identifier(name)
     return column if kind != "VARCHAR" or make_sql is None else f"{make_sql(column)} AS {column}"

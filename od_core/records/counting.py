@@ -59,7 +59,7 @@ _SQL = SqlMacros(
     MAX_COUNT=faults.MAX_COUNT,
 )
 
-_BLOCK = 64
+_SHA256_BLOCK_BYTES = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
 
 
@@ -114,10 +114,10 @@ class CountQuery:
         The SQL reads them from this relation, so they appear in no query text and no query plan. The key is stored as
         the two padded keys of HMAC. Raises OdError if the key is shorter than 32 bytes, or longer than 64.
         """
-        if not 32 <= len(self.key) <= _BLOCK:
+        if not 32 <= len(self.key) <= _SHA256_BLOCK_BYTES:
             message = "the key that selects users' trips must have 32 to 64 bytes"
             raise OdError("OD-KEY-LENGTH", message, next_step="use ConfidentialFolder.read_or_make_key()")
-        padded = self.key.ljust(_BLOCK, b"\0")
+        padded = self.key.ljust(_SHA256_BLOCK_BYTES, b"\0")
         inner_key = bytes(byte ^ 0x36 for byte in padded)
         outer_key = bytes(byte ^ 0x5C for byte in padded)
         return pa.table(
@@ -188,17 +188,17 @@ class CountQuery:
 
     @property
     def rank_sql(self) -> str:
-        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone.
+        """SQL for the rank of a record. A zone that is not listed counts as the ``unknown`` zone, if there is one.
 
-        It is the sum of the products of factors that :attr:`relations` explains, without those that are always 0.
+        The rank is the sum of the products of factors that :attr:`relations` explains, without those that are 0.
         """
         if self.is_located:
             return "pair"
         origin_factors, destination_factors = (_list_factors_sql(*side) for side in self.sides)
         products = []
-        for of_origin, of_destination in zip(origin_factors, destination_factors, strict=True):
-            if "0" not in (of_origin, of_destination):
-                products.append(f"CAST({of_origin} AS BIGINT) * {of_destination}")
+        for origin_factor, destination_factor in zip(origin_factors, destination_factors, strict=True):
+            if "0" not in (origin_factor, destination_factor):
+                products.append(f"CAST({origin_factor} AS BIGINT) * {destination_factor}")
         return " + ".join(products) or "CAST(0 AS BIGINT)"
 
     @property
@@ -212,7 +212,10 @@ class CountQuery:
 
     @property
     def segment_factors(self) -> list[tuple[Breakdown, int]]:
-        """Each breakdown, and the factor by which the position of a category is multiplied in the code of segments."""
+        """Each breakdown, and the factor of the position of its category in the code of segments.
+
+        The code of a record is the sum, over the breakdowns, of the position of its category times this factor.
+        """
         sizes = [len(breakdown.categories) for breakdown in self.breakdowns]
         return [(breakdown, prod(sizes[position + 1 :])) for position, breakdown in enumerate(self.breakdowns)]
 
@@ -237,7 +240,7 @@ def _list_factors_sql(side: str, geography: Geography, terms: Numbers) -> list[s
 
 
 class Tally:
-    """Confidential: the sums from which the share of faults is computed.
+    """Confidential: sums of the rows read so far, from which the share of faulty trips is computed.
 
     Attributes:
         counted: number of trips read so far; for records with weights, number of records.
@@ -248,9 +251,10 @@ class Tally:
         self.counted = self.faulty = 0
 
     def iterate_counts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
-        """Add the rows of ``by_rank`` or ``by_row`` to the sums, and yield their counts, batch by batch.
+        """Add the rows of the macro ``by_rank`` or ``by_row`` to the sums, and yield the counts of each batch.
 
-        The counts have the rows with a rank of at least 0 and trips. Faulty and surplus records have the rank -1.
+        A yielded tuple has arrays of shape (rows,): the ranks, the trips and, if the batch has them, the codes of
+        segments. It leaves out rows without trips, and faulty and surplus records, which have the rank -1.
         """
         for batch in batches:
             columns = {name: batch[name].to_numpy() for name in batch.schema.names}
@@ -262,10 +266,10 @@ class Tally:
 
 
 def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
-    """Raise OdError if a count is bad, from the row of the macro ``bad_counts``.
+    """Raise OdError for the first kind of fault that the macro ``bad_counts`` found in the column of trips.
 
-    ``bad_rows`` has, for each kind of fault, the first row from 0 that has it; -1 for a fault of the whole column; and
-    None without such a fault. ``rows`` is the number of all rows.
+    ``rows`` is the number of all rows. ``bad_rows`` has one value for each of the ``kinds`` below: the position, from
+    0, of the first row with this fault; -1 for a fault of the whole column; None without such a fault.
     """
     kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
     for kind, row in zip(kinds, bad_rows, strict=True):
@@ -273,7 +277,7 @@ def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
             raise faults.make_count_error(kind, row=None if row < 0 else row, rows=rows)
 
 
-_BATCH = 1 << 17  # number of ranks that are taken from DuckDB at a time
+_RANKS_PER_BATCH = 1 << 17  # number of ranks that are taken from DuckDB at a time
 
 
 def _count_loaded_records(
@@ -284,10 +288,19 @@ def _count_loaded_records(
     *,
     advice: str = "",
 ) -> T:
-    """Count the loaded records of an SQL relation, and return the result of ``collect``, which gets the counts by rank.
+    """Count loaded records by rank with DuckDB, and return what ``collect`` makes of the batches of counts.
 
-    The counters of users, if there are any, are stored or compared, too. ``loaded`` is the SQL of the relation, and
-    ``advice`` is that of :func:`od_core.records.faults.refuse_too_many_faults`.
+    The counters of users, if the query has any, are stored, or compared with the stored ones.
+
+    Args:
+        connection: connection on which the SQL runs. Relations and tables are added to it.
+        loaded: SQL of the relation of the loaded records.
+        query: what is counted.
+        collect: makes the result from the counts of all batches; see :meth:`Tally.iterate_counts`.
+        advice: argument of :func:`od_core.records.faults.refuse_too_many_faults`.
+
+    Raises:
+        OdError: too many trips are faulty, the key has a wrong length, or a method of the counters raised it.
     """
     if query.tree.possible is not None:
         advice += ", or the list of possible pairs: a record of another pair is a fault, too"
@@ -306,7 +319,7 @@ def _count_loaded_records(
     else:
         rows = f"{query.render_sql('by_rank', ranked)} ORDER BY {query.group_columns}"
     tally = Tally()
-    counts = collect(tally.iterate_counts(connection.sql(rows).to_arrow_reader(_BATCH)))
+    counts = collect(tally.iterate_counts(connection.sql(rows).to_arrow_reader(_RANKS_PER_BATCH)))
 
     faults.refuse_too_many_faults(
         tally.faulty,
@@ -324,7 +337,7 @@ def _count_loaded_records(
 def _find_most_unlisted(connection: duckdb.DuckDBPyConnection, query: CountQuery) -> tuple[bool, bool]:
     """Return whether most unlisted codes have lost leading zeros, and whether most have accents encoded otherwise.
 
-    Return False for both if a zone list is confidential itself.
+    Return False for both if the zones were found in the records: such a zone list is confidential.
     """
     if query.tree.found is not None:
         return False, False
@@ -334,7 +347,7 @@ def _find_most_unlisted(connection: duckdb.DuckDBPyConnection, query: CountQuery
 
 @contextmanager
 def _replace_reading_errors() -> Iterator[None]:
-    """Replace an exception of reading in this context, whose message may quote a value, by an OdError."""
+    """Replace a reading error that is raised in this context by an OdError, because its message may quote a value."""
     try:
         yield
     except faults.list_reading_errors() as error:
@@ -357,7 +370,7 @@ def count_trips(
     period: str = "",
     **options: Unpack[CountOptions],
 ) -> TripCounts:
-    """Count the trips of a table that a caller passes, by leaf pair (origin zone, destination zone), in memory.
+    """Return the trips of a caller's table, counted in memory by leaf pair (origin zone, destination zone).
 
     Args:
         flows: table, or path of a file as in :func:`od_core.records.callers_table.read_table`, with text columns

@@ -33,13 +33,13 @@ from od_core.notebook import Confidential
 from od_core.parallel import map_in_order
 from od_core.records.segments import Breakdown, split_by_category
 
-FEW_PAIRS = 16
+MAX_PAIRS_ADDED_SINGLY = 16
 """Largest mean number of leaf pairs per child for which :meth:`TripCounts.add_to` adds the pairs one by one."""
 
-PAIRS = 1 << 20
+PAIRS_PER_FILE = 1 << 20
 """Number of leaf pairs per file. They are in memory while the file is written, and take a few megabytes on disk."""
 
-GROUP = 1 << 18
+PAIRS_PER_ROW_GROUP = 1 << 18
 """Number of leaf pairs per row group. A reader of a few counts decodes at least one row group."""
 
 _SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64()), ("segment", pa.int32())])
@@ -106,24 +106,30 @@ class TripCounts(Confidential):
         return int(self.before[-1])
 
     def sum_by_zone(self, tree: FlowTree, side: int) -> NDArray[np.int64]:
-        """Return the trips that begin in each zone of the origins (side 0) or end in each of the destinations (1)."""
+        """Return the trips from each origin zone (``side`` 0) or to each destination zone (1); shape (zones,)."""
         geography = (tree.origin, tree.destination)[side]
         trips = np.zeros(geography.size(geography.depth), dtype=np.int64)
 
         def count_piece(first: int) -> tuple[Numbers, NDArray[np.int64]]:
-            """Return the zones on the side, and the trips, of up to ``PAIRS`` leaf pairs from a position."""
-            pairs = tree.find_leaf_pairs(self.rank[first : first + PAIRS])
-            return (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1])
+            """Return the zones on the side, and the trips, of up to ``PAIRS_PER_FILE`` leaf pairs from a position."""
+            pairs = tree.find_leaf_pairs(self.rank[first : first + PAIRS_PER_FILE])
+            return (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS_PER_FILE + 1])
 
-        for zones, counts in map_in_order(count_piece, range(0, len(self.rank), PAIRS)):
+        for zones, counts in map_in_order(count_piece, range(0, len(self.rank), PAIRS_PER_FILE)):
             np.add.at(trips, zones, counts)
         return trips
 
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
-        """Add the true trips of each child to its noise, shape (children,), in place: it becomes a measurement.
+        """Add the true trips of each child of an expansion to its noise, in place, so that it becomes a measurement.
 
-        The leaf pairs below a row of children are a range of ranks, in the order of its children. Each zone of the side
-        that is split has a range of as many ranks as the row's area on the other side has zones.
+        A row of an expansion has the children of one node. Their leaf pairs are a range of ranks, in the order of the
+        children. Within it, each zone of the side that is split has as many ranks as the node's area on the other side
+        has zones.
+
+        Args:
+            noise: noise of each child, row by row; shape (children,). It is overwritten.
+            tree: the flow tree, whose ranks these counts have.
+            expansion: the children of consecutive nodes of the level above.
         """
         level = expansion.level
         origin_level, destination_level = tree.level_pair(level)
@@ -152,24 +158,28 @@ class TripCounts(Confidential):
             expansion.first_child,
             first_zone,
             split.ancestors(level_of_children),
-            FEW_PAIRS,
+            MAX_PAIRS_ADDED_SINGLY,
         )
 
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
-        """Count leaf pairs given by zone numbers and trips, shape (pairs,), in any order. Equal pairs are summed."""
+        """Return the counts of leaf pairs in any order, and sum the trips of equal pairs.
+
+        ``origin`` and ``destination`` are zone numbers, and ``trips`` the trips of each pair; shape (pairs,) each.
+        """
         return cls.from_ranks(tree.compute_first_ranks(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
     def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Count leaf pairs given by ranks and trips, shape (pairs,), in any order. Equal ranks are summed."""
+        """Return the counts of ranks in any order and their trips; shape (pairs,) each. Equal ranks are summed."""
         return cls.from_rows([(rank, trips)])
 
     @classmethod
     def from_rows(cls, pieces: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
-        """Return the counts of pieces with rows in any order. Rows of equal rank are summed.
+        """Return the counts of pieces, each with the ranks and trips of its rows, in any order.
 
-        If there are breakdowns, each piece has a third array, with the code of the segments of each row.
+        The trips of equal ranks are summed. If there are breakdowns, each piece has a third array, with the code of the
+        segments of each row (:mod:`od_core.records.segments`).
         """
         no_rows: Ranked = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         if breakdowns:
@@ -194,9 +204,9 @@ class TripCounts(Confidential):
         trips: NDArray[np.int64],
         by_segment: Mapping[str, tuple[TripCounts, ...]] | None = None,
     ) -> TripCounts:
-        """Return the counts of ascending ranks, and overwrite ``rank``.
+        """Return the counts of ranks that ascend but may repeat, and overwrite ``rank``.
 
-        Equal ranks are summed, and ranks without trips are left out.
+        The trips of equal ranks are summed, and ranks without trips are left out. ``by_segment`` is that of the result.
         """
         before = np.empty(len(rank) + 1, dtype=np.int64)
         pairs = _merge_equal_ranks(rank, trips, before)
@@ -208,25 +218,26 @@ class TripCounts(Confidential):
 _DIGIT_BITS = 13
 """Number of bits of a digit of :func:`_sort_ranks`, whose table of 2^13 positions takes 64 KB."""
 
-_LAST_DIGIT = (1 << _DIGIT_BITS) - 1
+_DIGIT_MASK = (1 << _DIGIT_BITS) - 1
 """Mask of the last digit of a number."""
 
 
 @kernel
 def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ranks of at least 0, at least one, in ascending order, and the values in the same order.
+    """Return the ranks in ascending order, and the values in the same order, by a stable radix sort.
 
-    This is a stable radix sort, least significant digit first. Both arrays are overwritten.
+    There must be at least one rank, and none below 0. The sort begins with the least significant digit. Both arrays,
+    of shape (rows,), are overwritten.
     """
     next_rank, next_values = np.empty_like(rank), np.empty_like(values)
     shift, largest = 0, rank.max()
-    while shift < 63 and largest >> shift:  # 63 bits have a rank; a shift by 64 or more is not defined
-        starts = np.zeros((1 << _DIGIT_BITS) + 1, dtype=np.int64)  # of the ranks with each digit
+    while shift < 63 and largest >> shift:  # a rank has 63 bits; a shift by 64 or more is not defined
+        starts = np.zeros((1 << _DIGIT_BITS) + 1, dtype=np.int64)  # position of the first rank with each digit
         for number in rank:
-            starts[((number >> shift) & _LAST_DIGIT) + 1] += 1
+            starts[((number >> shift) & _DIGIT_MASK) + 1] += 1
         starts = np.cumsum(starts)
         for row in range(len(rank)):
-            digit = (rank[row] >> shift) & _LAST_DIGIT
+            digit = (rank[row] >> shift) & _DIGIT_MASK
             next_rank[starts[digit]], next_values[starts[digit]] = rank[row], values[row]
             starts[digit] += 1
         rank, next_rank = next_rank, rank
@@ -237,10 +248,13 @@ def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDA
 
 @kernel
 def _merge_equal_ranks(rank: NDArray[np.int64], trips: NDArray[np.int64], before: NDArray[np.int64]) -> int:
-    """Return the number of different ranks that have trips. The ranks must ascend.
+    """Sum the trips of equal ranks in place, and return the number of different ranks that have trips.
 
-    The first ``rank`` become these ranks, and the first ``before``, of which there is one more, the sums of the trips
-    of all ranks before each, and of all.
+    Args:
+        rank: ranks in ascending order, equal ones in succession; shape (rows,). If the result is n, the first n become
+            the different ranks that have trips.
+        trips: trips of each row; shape (rows,).
+        before: output, shape (rows + 1,). The first n become the trips of all earlier ranks, and the next the total.
     """
     pairs, before[0] = 0, 0
     for row in range(len(rank)):
@@ -253,33 +267,40 @@ def _merge_equal_ranks(rank: NDArray[np.int64], trips: NDArray[np.int64], before
 
 
 @kernel
-def _add_counts(noisy, rank, before, first_rank, ranks_per_zone, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
-    """Add each child's trips to ``noisy``, row by row; see :class:`Expansion` for rows, ``offsets``, ``first_child``.
+def _add_counts(noisy, rank, before, first_rank, ranks_per_zone, offsets, first_child, first_zone, area_of, max_single):  # type: ignore[no-untyped-def]
+    """Add each child's trips to its noise, row by row. A row has the children of one node (:class:`Expansion`).
 
-    ``rank`` and ``before`` are those of :class:`TripCounts`. Rows begin with ``first_rank``, and have
-    ``ranks_per_zone`` for each zone of the side that is split. On this side, ``first_zone`` is the first zone of each
-    area of the children's level, then the number of zones, and ``area_of`` is the area of each zone. If a row has up to
-    ``few`` leaf pairs per child, each is added to its child. Otherwise, a search finds the last pair of each child.
+    Args:
+        noisy: noise of each child, which becomes its noisy count; shape (children,).
+        rank, before: confidential counts of leaf pairs, as in :class:`TripCounts`.
+        first_rank: first rank of the leaf pairs of each row; shape (rows,), ascending.
+        ranks_per_zone: number of ranks of each row for each zone of the side that is split; shape (rows,).
+        offsets: position in ``noisy`` of the first child of each row, then the number of children; shape (rows + 1,).
+        first_child: area of the first child of each row, on the side that is split; shape (rows,).
+        first_zone: first zone of each area of the children's level on this side, then the number of zones.
+        area_of: area, at the children's level, of each zone of this side.
+        max_single: largest mean number of leaf pairs per child for which the pairs of a row are added one by one. For
+            more, a search finds the last pair of each child.
     """
     start = 0
     for row in range(len(first_rank)):
-        base, width, child = first_rank[row], ranks_per_zone[row], first_child[row]
+        row_rank, width, child = first_rank[row], ranks_per_zone[row], first_child[row]
         first, last = offsets[row], offsets[row + 1]
-        zone = np.int64(first_zone[child])
-        end = base + width * (np.int64(first_zone[child + last - first]) - zone)
-        start = find_rank_position(rank, start, base)  # the rows ascend, so no earlier pair is searched again
-        stop = find_rank_position(rank, start, end)
-        if stop - start <= few * (last - first):
+        row_zone = np.int64(first_zone[child])
+        end_rank = row_rank + width * (np.int64(first_zone[child + last - first]) - row_zone)
+        start = find_rank_position(rank, start, row_rank)  # the rows ascend, so no earlier pair is searched again
+        stop = find_rank_position(rank, start, end_rank)
+        if stop - start <= max_single * (last - first):
             for leaf in range(start, stop):
-                area = area_of[zone + (rank[leaf] - base) // width]
+                area = area_of[row_zone + (rank[leaf] - row_rank) // width]
                 noisy[first + area - child] += before[leaf + 1] - before[leaf]
         else:
             begin = start
             for position in range(first, last):
                 next_zone = np.int64(first_zone[child + position - first + 1])
-                after = find_rank_position(rank, begin, base + width * (next_zone - zone))
-                noisy[position] += before[after] - before[begin]
-                begin = after
+                end = find_rank_position(rank, begin, row_rank + width * (next_zone - row_zone))
+                noisy[position] += before[end] - before[begin]
+                begin = end
         start = stop
 
 
@@ -334,20 +355,20 @@ class CountFiles(Confidential):
         return sum(file.trips for file in self.files)
 
     @property
-    def _end(self) -> int:
+    def _end_rank(self) -> int:
         """One more than the largest rank; 0 without counts."""
         return self.files[-1].last + 1 if self.files else 0
 
     def read_all(self) -> TripCounts:
         """Read all counts into memory, and return them. They take 16 bytes per leaf pair, and as much per segment."""
-        return self.read_ranks(0, self._end)
+        return self.read_ranks(0, self._end_rank)
 
     def read_ranks(self, first: int, end: int) -> TripCounts:
         """Return the counts of the ranks from ``first`` to ``end`` - 1. Row groups without such ranks are not read."""
         if self.breakdowns:
             return TripCounts.from_rows(self._read_rows_between(first, end), self.breakdowns)
-        most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
-        rank, before = np.empty(most, dtype=np.int64), np.zeros(most + 1, dtype=np.int64)
+        max_pairs = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
+        rank, before = np.empty(max_pairs, dtype=np.int64), np.zeros(max_pairs + 1, dtype=np.int64)
         stop = 0
         for ranks, trips in self._read_rows_between(first, end):
             start, stop = stop, stop + len(ranks)
@@ -359,7 +380,7 @@ class CountFiles(Confidential):
         """Yield the arrays of :meth:`TripCounts.iterate_column_pieces` for all counts, in consecutive blocks."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)  # the array ``before`` begins with 0
-        for rows in self._read_rows_between(0, self._end):
+        for rows in self._read_rows_between(0, self._end_rank):
             counts = TripCounts.from_rows([rows], self.breakdowns)
             yield counts.rank, before + counts.before[1:], *counts.iterate_segment_columns()
             before += counts.total
@@ -372,7 +393,7 @@ class CountFiles(Confidential):
         result also has the trips of each node by segment. ``ranks`` are the first rank, and the last rank plus 1, of
         the leaf pairs of whole nodes of that level; None stands for all leaf pairs.
         """
-        first, end = (0, self._end) if ranks is None else ranks
+        first, end = (0, self._end_rank) if ranks is None else ranks
         sums_of_files = []
         for rank, *trips_and_code in self._read_rows_between(first, end):
             first_ranks = tree.compute_first_ranks(tree.find_ancestors(tree.find_leaf_pairs(rank), level))
@@ -423,24 +444,25 @@ def finish_count_files(
     """
     ordered = sorted(files, key=lambda file: file.first)
     are_apart = all(earlier.last < later.first for earlier, later in pairwise(ordered))
-    listed: object = [asdict(file) for file in ordered]
+    facts: object = [asdict(file) for file in ordered]
     if breakdowns:
-        listed = {"files": listed, "breakdowns": [breakdown.facts() for breakdown in breakdowns]}
-    manifest = json.dumps(listed).encode()
+        facts = {"files": facts, "breakdowns": [breakdown.facts() for breakdown in breakdowns]}
+    manifest = json.dumps(facts).encode()
     if not are_apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
         raise OdError("OD-COUNTS-TWICE", "leaf pairs were counted twice", next_step="count into a new folder")
     return CountFiles(store, folder)
 
 
 def _split_batches(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield counts in arrays of about ``PAIRS`` rows, the last one shorter. No leaf pair is in two arrays."""
+    """Yield counts in arrays of about ``PAIRS_PER_FILE`` rows, the last one shorter. No leaf pair is in two arrays."""
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(len(rank) for rank, *_ in waiting) >= PAIRS:
+        if sum(len(rank) for rank, *_ in waiting) >= PAIRS_PER_FILE:
             rows = _concatenate_rows(waiting)
             rank, *_others = rows
-            starts = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))  # of the first row of a leaf pair
+            # Cut at the first row of a leaf pair, which has a row for each code of its segments.
+            starts = np.unique(np.searchsorted(rank, rank[PAIRS_PER_FILE::PAIRS_PER_FILE]))
             columns_in_parts = (np.split(column, starts[starts > 0]) for column in rows)
             *parts, remainder = zip(*columns_in_parts, strict=True)
             yield from parts
@@ -450,7 +472,7 @@ def _split_batches(batches: Iterable[Ranked]) -> Iterator[Ranked]:
 
 
 def _concatenate_rows(pieces: Sequence[Ranked]) -> Ranked:
-    """Return consecutive counts as one: each column joined."""
+    """Return consecutive pieces of counts as one piece: each of its columns joins those of the pieces."""
     return tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
 
@@ -464,7 +486,7 @@ def _encode_parquet(rows: Ranked) -> pa.Buffer:
     pq.write_table(
         pa.table(list(rows), schema=schema),
         buffer,
-        row_group_size=GROUP,
+        row_group_size=PAIRS_PER_ROW_GROUP,
         compression="none",
         use_dictionary=schema.names[1:],
         column_encoding={"rank": "DELTA_BINARY_PACKED"},

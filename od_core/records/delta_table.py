@@ -14,7 +14,7 @@ import pyarrow as pa
 from od_core.errors import OdError
 from od_core.records.stored_table import DayRange, StoredTable, TableState
 
-_WITH_CONTAINER = ("abfs", "abfss")
+_AZURE_SCHEMES = ("abfs", "abfss")
 """Schemes of Azure, whose addresses have the name of a container in the place of a user."""
 
 
@@ -39,7 +39,7 @@ class DeltaTable(StoredTable):
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.path)
-        has_user = parts.password is not None if parts.scheme in _WITH_CONTAINER else "@" in parts.netloc
+        has_user = parts.password is not None if parts.scheme in _AZURE_SCHEMES else "@" in parts.netloc
         if "://" in self.path and (has_user or parts.query or parts.fragment):
             message = "the address of a Delta table has a user, a query or a fragment, which may be a credential"
             step = "leave it out, and state credentials in the environment, where deltalake looks for them"
@@ -52,12 +52,13 @@ class DeltaTable(StoredTable):
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:
-        """Open a version of the table."""
+        """Open the version of the table, or its newest. Raises any error of deltalake."""
         import deltalake
 
         table = deltalake.DeltaTable(self.path, version=self.version)
 
         def read(columns: Sequence[str], days: DayRange | None) -> pa.RecordBatchReader:
+            """Start to read columns of the rows of some days; see :class:`TableState`."""
             predicate = None
             if days is not None:
                 predicate = days.make_sql("DATE" if pa.types.is_date(days.kind) else "TIMESTAMP")

@@ -18,6 +18,7 @@ from od_core.errors import OdError, suggest_similar_name
 from od_core.privacy.unit import PrivacyUnit, anchor_pattern
 
 MAX_COUNT = 1 << 53
+"""Largest number of trips of a row, and of all rows: floating-point numbers up to it are exact."""
 
 _PLAIN = "(1234 is one, 1,234, 1.234,5 and 12.000 are not)"
 NOT_NUMBERS = f"values that are not numbers {_PLAIN}"
@@ -37,30 +38,37 @@ IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), 
 """SQL condition, for DuckDB and Spark, that a weight is valid. NaN is not, because it is greater than infinity."""
 
 
-def make_count_error(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
-    """Return the OdError for a column with a fault such as ``MISSING``.
+def make_count_error(fault: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
+    """Return the OdError for a column of counts with a fault.
 
-    ``row`` is the position, from 0, of the first of ``rows`` rows that has the fault; None if it is not one of a row.
+    Args:
+        fault: description of the fault, such as ``MISSING``.
+        column: name of the column.
+        row: position, from 0, of the first row with the fault; None for a fault of the whole column.
+        rows: number of all rows.
     """
     step = "give every row a whole number of trips, from 0 to 2^53"
-    if what == FRACTION:
+    if fault == FRACTION:
         step = "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
     detail = None if row is None else f"first in row {row + 1} of {rows}"
-    return OdError("OD-TRIPS-COUNT", f"column {column!r} holds {what}", next_step=step, confidential_detail=detail)
+    return OdError("OD-TRIPS-COUNT", f"column {column!r} holds {fault}", next_step=step, confidential_detail=detail)
 
 
 def make_zero_padding_sql(column: str, codes: Sequence[str]) -> str:
-    """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL.
+    """Return SQL that pads shorter values of a column with leading zeros to the most frequent length of ``codes``.
 
-    The usual length is the most frequent one, or the largest of those that are equally frequent.
+    Values that are not shorter become NULL. Of equally frequent lengths, the largest counts.
     """
-    number_of_length = Counter(map(len, codes))
-    usual_length = max(number_of_length, key=lambda length: (number_of_length[length], length))
-    return f"CASE WHEN length({column}) < {usual_length} THEN lpad({column}, {usual_length}, '0') END"
+    codes_by_length = Counter(map(len, codes))
+    frequent_length = max(codes_by_length, key=lambda length: (codes_by_length[length], length))
+    return f"CASE WHEN length({column}) < {frequent_length} THEN lpad({column}, {frequent_length}, '0') END"
 
 
 def make_other_encoding_sql(column: str, codes: Sequence[str]) -> str:
-    """Return SQL for whether a code is none of ``codes``, and differs from one only in how accents are encoded."""
+    """Return SQL for whether a value of a column is one of ``codes`` with its accents encoded in another way.
+
+    The two encodings are the Unicode forms NFC and NFD. The SQL is false for a value that is one of ``codes``.
+    """
     with_accents = [code for code in codes if not code.isascii()]
     encodings = {normalize(form, code) for form in ("NFC", "NFD") for code in with_accents}
     other_encodings = sorted(encodings.difference(codes))
@@ -78,9 +86,12 @@ def refuse_too_many_faults(
 ) -> None:
     """Raise OdError if more than the allowed share of the trips is faulty (``docs/how-to/zones-and-records.md``).
 
-    ``faulty`` and ``trips`` are numbers of records if these have weights. ``most_unlisted`` returns whether
-    most unlisted codes have probably lost their leading zeros, and whether their accents are encoded otherwise; it is
-    called only if the error is raised. ``advice`` ends the next step, and follows from public facts alone.
+    Args:
+        faulty, trips: numbers of faulty trips and of all trips; numbers of records if these have weights.
+        fault_threshold: largest allowed share.
+        most_unlisted: returns whether most unlisted codes have probably lost their leading zeros, and whether most have
+            their accents encoded otherwise. It is called only if the error is raised.
+        advice: end of the next step. It must follow from public facts alone.
     """
     if faulty <= fault_threshold * trips:
         return
@@ -99,9 +110,9 @@ def refuse_too_many_faults(
 
 
 def list_reading_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that an unreadable file raises. Their messages may quote the file.
+    """Return the types of exceptions that reading an unreadable file raises. Their messages may quote the file.
 
-    A fault is an exception of DuckDB if it is in the first rows of a stream of Arrow, and an OSError in later ones.
+    In a stream of Arrow, a fault of the first rows is an exception of DuckDB, and a fault of later rows an OSError.
     """
     import duckdb  # takes a third of a second, and a release in memory rarely needs it
 

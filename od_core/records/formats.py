@@ -142,15 +142,16 @@ class RecordColumns:
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-_BY_PLACE = re.compile(r"\(column \d+: .*\)")
+_NAME_BY_POSITION = re.compile(r"\(column \d+: .*\)")
+"""Name that :func:`make_column_names` gives to a column without a usable name."""
 
 
 def make_column_names(header: Sequence[str]) -> list[str]:
-    """Return the names of the columns of a file, given the names in its header.
+    """Return a different name for each column of a file, given the names in its header.
 
-    A column without a name, such as an index, and columns with the same name are named by their place. Such a column
-    cannot be used. Its name does not begin with a letter, so :func:`od_core.records.open_file.is_header` does not take
-    a line with it for a header.
+    A column without a name, such as an index, and columns with the same name are named by their number. Such columns
+    cannot be used. Their names do not begin with a letter, so :func:`od_core.records.open_file.is_header` does not
+    take a line with one of them for a header.
     """
     times = Counter(name.lower() for name in header)  # DuckDB ignores case
     names = []
@@ -165,9 +166,13 @@ def make_column_names(header: Sequence[str]) -> list[str]:
 
 
 def find_column(name: ColumnName, columns: Sequence[str]) -> str | None:
-    """Return the name of a column as the file writes it, or None if the file lacks it or names it by its place."""
+    """Return the name of a column as the file writes it; None if the file has no usable column of that name.
+
+    A single name must be exact, and not one of :func:`make_column_names`. Of several published names, the first that
+    the file has, in any case, is found.
+    """
     if isinstance(name, str):
-        return name if name in columns and not _BY_PLACE.fullmatch(name) else None
+        return name if name in columns and not _NAME_BY_POSITION.fullmatch(name) else None
     column_of_folded = {column.casefold(): column for column in columns}
     for published_name in name:
         column = column_of_folded.get(published_name.casefold())
@@ -177,7 +182,7 @@ def find_column(name: ColumnName, columns: Sequence[str]) -> str | None:
 
 
 def quote_column_name(name: ColumnName) -> str:
-    """Return a column's name in quotes for a message. Of several published names, show the first three."""
+    """Return a column's name in quotes for a message; of several published names, the first three."""
     if isinstance(name, str):
         return repr(name)
     return " or ".join(map(repr, name[:3])) + (", or another published name" if len(name) > 3 else "")
@@ -190,6 +195,7 @@ Timestamps = Literal["utc", "local"]
 Option = Literal["delimiter", "encoding", "table", "timestamps"]
 
 Categories = tuple[tuple[str, tuple[str, ...]], ...]
+"""Columns by which rows are selected, each with its selected values."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +265,7 @@ class RecordFormat:
                 )
 
     def _check_options(self) -> None:
-        """Raise OdError if an option is not one of the format, conflicts with another, or has no valid value."""
+        """Raise OdError if an option is not one that the format takes, conflicts with another, or has a bad value."""
         given_options = [option for option in get_args(Option) if getattr(self, option) is not None]
         for option in given_options:
             if option not in self.takes:
@@ -322,16 +328,17 @@ class RecordFormat:
         )
 
     def rename_columns(self, **stated: str | PointColumns | None) -> RecordColumns:
-        """Return the columns of the format, with other names for some of them; None leaves a name unchanged.
+        """Return the columns of the format with the stated names of some of them.
 
-        Raises OdError if the column of trips contains estimates.
+        ``stated`` has names by fields of :class:`RecordColumns`; None leaves a name unchanged. Raises OdError if the
+        column of trips contains estimates, or the columns conflict.
         """
         columns = replace(self.columns, **{name: value for name, value in stated.items() if value is not None})  # type: ignore[arg-type]  # not stops
         self.refuse_estimates(columns)
         return columns
 
     def facts(self, time_zone: str | None) -> dict[str, object]:
-        """Return the settings with which records are read, JSON-ready; days begin in ``time_zone``, if it is given."""
+        """Return the settings of reading, JSON-ready. ``time_zone`` is the one in which days begin, or None."""
         return {
             "reader": self.name,
             "categories": {column: list(values) for column, values in self.categories},
@@ -350,15 +357,21 @@ class RecordFormat:
 
 
 def _make_options_error(message: str) -> OdError:
+    """Return the OdError for a declaration of records that is not valid."""
     return OdError("OD-READER-OPTIONS", message, next_step="correct the declaration of the records")
 
 
 def _make_format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
-    """Return the format that ``formats.yaml`` states under a name, where tuples are lists, and pairs are mappings."""
+    """Return the format that ``formats.yaml`` states under a name.
+
+    ``stated`` are the entries of the format, in which lists stand for tuples, and mappings for tuples of pairs.
+    """
     columns: dict[str, Any] = {}
-    for name_of_field, names in stated.get("columns", {}).items():
-        point = PointColumns(tuple(names["point"])) if isinstance(names, dict) else None
-        columns[name_of_field] = point or _convert_to_tuples(names)
+    for field_name, names in stated.get("columns", {}).items():
+        if isinstance(names, dict):
+            columns[field_name] = PointColumns(tuple(names["point"]))
+        else:
+            columns[field_name] = _convert_to_tuples(names)
     not_options = ("text", "columns")  # ``text`` describes the format in the documentation
     options = {option: _convert_to_tuples(value) for option, value in stated.items() if option not in not_options}
     return RecordFormat(name, columns=RecordColumns(**columns), **options)

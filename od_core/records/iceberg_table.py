@@ -34,7 +34,10 @@ class IcebergTable(NamedTable):
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:
-        """Open a snapshot of the table. Raises OdError if there is none, because nothing was ever written."""
+        """Open the declared snapshot of the table, or its current one.
+
+        Raises OdError if there is no such snapshot, or nothing was ever written; and any error of pyiceberg.
+        """
         from pyiceberg.catalog import load_catalog
         from pyiceberg.expressions import And, GreaterThanOrEqual, IsNull, LessThan, Or
         from pyiceberg.expressions.literals import literal
@@ -48,12 +51,13 @@ class IcebergTable(NamedTable):
         scan = table.scan(snapshot_id=snapshot.snapshot_id)
 
         def read(columns: Sequence[str], days: DayRange | None) -> pa.RecordBatchReader:
+            """Start to read columns of the rows of some days; see :class:`TableState`."""
             chosen = scan.update(selected_fields=tuple(columns))
             if days is not None:
                 first, end = map(literal, days.limits)
                 within = And(GreaterThanOrEqual(term=days.column, value=first), LessThan(term=days.column, value=end))
-                # Else all days are read: if a partition has no day (apache/iceberg-python issue 3498), or for a name
-                # with a dot, which would be that of a nested column.
+                # If a partition has no day (apache/iceberg-python issue 3498), or the column's name has a dot, which
+                # would be that of a nested column, the filter raises an error, and all days are read.
                 with suppress(TypeError, ValueError):
                     return chosen.filter(Or(within, IsNull(term=days.column))).to_arrow_batch_reader()
             return chosen.to_arrow_batch_reader()

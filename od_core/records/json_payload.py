@@ -8,20 +8,24 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import IO
 
-_PIECE, _LONGEST_VALUE = 1 << 20, 1 << 26  # characters; the latter is far above any record
+_PIECE_CHARACTERS = 1 << 20  # least number of characters that are read at a time
+_MAX_VALUE_CHARACTERS = 1 << 26  # far above any record
 
 _decode = json.JSONDecoder().raw_decode
 _find_visible = re.compile(r"[^ \t\n\r]").search
 
 
 class JsonPayload:
-    """A JSON object, of which only a piece is in memory. All methods raise ValueError if it is invalid."""
+    """A JSON object, read piece by piece from a position. All methods raise ValueError if the JSON is invalid."""
 
     def __init__(self, text: IO[str]) -> None:
         self._text, self._piece, self._position = text, "", 0
 
     def list_records(self, list_name: str) -> Iterator[str]:
-        """Yield the JSON of each record of the list with a name, which is at the top or in the member ``data``."""
+        """Yield the JSON of each record in the list ``list_name``, a member of the object or of its member ``data``.
+
+        Raises ValueError if there is no such list.
+        """
         has_list = self._peek() == "{" and (yield from self._read_object(list_name, is_top=True))
         if not has_list:
             raise ValueError("no list of records")
@@ -29,7 +33,10 @@ class JsonPayload:
             raise ValueError("invalid JSON")
 
     def _read_object(self, list_name: str, *, is_top: bool) -> Generator[str, None, bool]:
-        """Yield the JSON of each record in an object, and return whether it has the list of records."""
+        """Yield the JSON of each record in an object, and return whether the object has the list of records.
+
+        ``is_top`` says that the object is the whole payload, whose member ``data`` may have the list, too.
+        """
         has_list = False
         for _ in self._walk("}"):
             name = json.loads(self._read_value())
@@ -46,7 +53,7 @@ class JsonPayload:
         return has_list
 
     def _walk(self, closing: str) -> Iterator[None]:
-        """Move into a list or an object, stop at each of its items, and move behind ``closing``, which ends it."""
+        """Walk through a list or object: yield before each item, which the caller must read, to ``closing``."""
         self._position += 1
         while self._peek() != closing:
             yield
@@ -64,7 +71,7 @@ class JsonPayload:
         return found[0]
 
     def _take(self, mark: str) -> None:
-        """Move behind the next character, which must be ``mark``."""
+        """Move behind the next character that is not blank. Raises ValueError unless it is ``mark``."""
         if self._peek() != mark:
             raise ValueError("invalid JSON")
         self._position += 1
@@ -78,12 +85,15 @@ class JsonPayload:
                 if end < len(self._piece):  # a number that ends with the piece may have more digits
                     value, self._position = self._piece[self._position : end], end
                     return value
-            if len(self._piece) - self._position > _LONGEST_VALUE or not self._read_on():
+            if len(self._piece) - self._position > _MAX_VALUE_CHARACTERS or not self._read_on():
                 raise ValueError("invalid JSON")
 
     def _read_on(self) -> bool:
-        """Read more of the text, as much as is in memory, and return whether there is more."""
+        """Read the next piece of the text, drop what is before the position, and return whether anything was read.
+
+        The piece is at least as long as what is kept, so that the time to read a long value grows linearly.
+        """
         rest = self._piece[self._position :]
-        more = self._text.read(max(_PIECE, len(rest)))
+        more = self._text.read(max(_PIECE_CHARACTERS, len(rest)))
         self._piece, self._position = rest + more, 0
         return bool(more)

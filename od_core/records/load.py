@@ -49,7 +49,7 @@ from od_core.records.formats import (
     find_column,
     list_names,
 )
-from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
+from od_core.records.open_file import CORRECT_FILE_STEP, UNSTATED_TIME, OpenFile, open_record_file
 from od_core.records.points import LATITUDE, LONGITUDE, POINT, PointPlacer
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.stored_table import StoredTable, open_stored_table
@@ -83,7 +83,7 @@ _DIALECTS = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text(e
 
 
 class RecordQuery(ABC):
-    """A query with one record for each row of a table whose content nobody has checked.
+    """The SQL query that turns each selected row of a table into a record; subclasses know the dialect of SQL.
 
     Raises OdError if a column is missing, the column of trips contains estimates, or there are unused columns and
     nothing states what a row is.
@@ -97,11 +97,11 @@ class RecordQuery(ABC):
 
     Attributes:
         dialect: name of the database in ``dialects.yaml``.
-        place: beginning of messages on weights and user ids.
+        message_start: beginning of messages on weights and user ids.
     """
 
     dialect: ClassVar[str]
-    place: str = ""
+    message_start: str = ""
 
     def __init__(
         self, types: Mapping[str, str], columns: RecordColumns, form: RecordFormat, time_zone: str | None, table: str
@@ -167,10 +167,7 @@ class RecordQuery(ABC):
 
     @abstractmethod
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        """Return the OdError for a column of a wrong type.
-
-        ``next_step`` is what the reader can do; None for the usual step, to correct the declaration or the file.
-        """
+        """Return the OdError for a column of a wrong type. By default, the step is to correct declaration or file."""
 
     @abstractmethod
     def _quote_name(self, name: str) -> str:
@@ -189,16 +186,16 @@ class RecordQuery(ABC):
         """
 
     def make_match_sql(self, text: str, pattern: str) -> str:
-        """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
+        """Return SQL for whether a part of ``text``, itself SQL, matches a regular expression; NULL for NULL."""
         return Template(self._rules["matches"]).substitute(column=text, pattern=self._make_text_sql(pattern))
 
-    def _make_time_sql(self, what: TimePart, name: ColumnName) -> str:
-        """Return SQL for the local time, the day or the hour of a column. Raises OdError if it has another type."""
+    def _make_time_sql(self, part: TimePart, name: ColumnName) -> str:
+        """Return SQL for the local time, the day or the hour of a column. Raises OdError if its type has none."""
         column, own_name, kind = self._find_column(name)
         self._refuse_unclear_times(own_name, kind)
-        if what == "hour" and kind == self._rules["date"]:
+        if part == "hour" and kind == self._rules["date"]:
             raise self._make_column_error("OD-TRIPS-DATE", f"column {own_name!r} holds {kind}, which has no hour")
-        sql = make_time_part_sql(self.dialect, what, column, kind, self._time_zone, self._make_text_sql)
+        sql = make_time_part_sql(self.dialect, part, column, kind, self._time_zone, self._make_text_sql)
         if sql is None:
             is_zoned = kind in self._rules["zoned"]
             step = "declare the time_zone in which days begin, or give local times" if is_zoned else None
@@ -214,10 +211,14 @@ class RecordQuery(ABC):
     def _require_column_type(
         self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
     ) -> tuple[str, str]:
-        """Return the SQL of a column and its type.
+        """Return the SQL of a column and its type. Raises OdError if the type is not allowed.
 
-        Raises OdError with ``code`` if ``types``, a list of ``dialects.yaml``, lacks the type. ``must_be`` is the end
-        of the message, with the sign before it, and ``step`` the next step, if it is not the usual one.
+        Args:
+            name: declared name of the column.
+            types: name of the list of allowed types in ``dialects.yaml``.
+            code: code of the error.
+            must_be: end of its message, which says what the column must hold, with the punctuation before it.
+            step: its next step; None for the usual one.
         """
         column, own_name, kind = self._find_column(name)
         if kind not in self._rules[types]:
@@ -225,7 +226,7 @@ class RecordQuery(ABC):
         return column, kind
 
     def _make_period_condition(self, period: Period) -> str:
-        """Return the SQL condition that the date of a row is in the period, which is NULL without a valid date."""
+        """Return the SQL condition that the date of a row is in the period; NULL if the row has no valid date."""
         day = "CAST(NULL AS DATE)" if self._columns.date is None else self._make_time_sql("day", self._columns.date)
         return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
 
@@ -236,7 +237,10 @@ class RecordQuery(ABC):
         return _SQL["as_text"](*self._require_column_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
 
     def _make_point_sql(self, place: str, columns: PointColumns) -> dict[str, str]:
-        """Return SQL of the coordinates of a place, by the names that :class:`PointPlacer` reads."""
+        """Return SQL for the coordinates of ``place``, such as ``origin``, by the column names of :class:`PointPlacer`.
+
+        Raises OdError if a column cannot hold points or degrees.
+        """
         if len(columns.names) == 1:
             [name] = columns.names
             column, _ = self._require_column_type(name, "points", "OD-TRIPS-COORDINATE", ", not points as WKT or WKB")
@@ -251,7 +255,11 @@ class RecordQuery(ABC):
         return self._require_column_type(name, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees")[0]
 
     def _make_cell_sql(self, name: str, coordinate: ColumnName) -> str:
-        """Return SQL for the number of a coordinate's cell along its axis, as text."""
+        """Return SQL for the number of the cell, along its axis, in which a coordinate lies, as text.
+
+        ``name`` is that of the column of loaded records, and ``coordinate`` that of the column of the file. Raises
+        OdError if the column cannot hold numbers.
+        """
         column = self._require_degrees(coordinate)
         # The columns origin, stop_1, stop_2, ... and destination hold longitude and latitude in turn.
         stop_number = int(name.partition("_")[2] or 0)
@@ -260,7 +268,10 @@ class RecordQuery(ABC):
         return _SQL["cell"](column, *(latitudes if is_latitude else longitudes))
 
     def _replace_nowhere_codes(self, code: str, geography: Geography | None) -> str:
-        """Return SQL that replaces codes of no place, such as abroad, by the ``unknown`` zone, if there is one."""
+        """Return SQL that replaces codes that name no place, such as abroad, by the ``unknown`` zone.
+
+        ``code`` is the SQL of a code. Without a geography or an ``unknown`` zone, it is returned unchanged.
+        """
         if geography is None or geography.unknown is None:
             return code
         nowhere = [self._make_text_sql(value) for value in self._form.nowhere if value not in ("", *geography.zones)]
@@ -268,28 +279,28 @@ class RecordQuery(ABC):
         return _SQL["placed"](code, nowhere, is_visible, self._make_text_sql(geography.unknown))
 
     def _make_count_sql(self, name: ColumnName) -> str:
-        """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
+        """Return SQL for the trips of a row; infinity above 2^53, NULL if no number. Raises OdError for a bad type."""
         column, kind = self._require_column_type(
             name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}"
         )
         return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else _SQL["as_count"](column, kind)
 
     def _make_weight_sql(self, name: str) -> str:
-        """Return SQL for the weight of a row, NULL if it is not a number. The count of records rounds and limits it."""
+        """Return SQL for the unrounded weight of a row; NULL if not a number. Raises OdError for a wrong type."""
         column, own_name, kind = self._find_column(name)
         if kind not in self._rules["numbers"]:
-            raise make_weight_type_error(f"{self.place}column {own_name!r} holds {kind}")
+            raise make_weight_type_error(f"{self.message_start}column {own_name!r} holds {kind}")
         return f"TRY_CAST({column} AS DOUBLE)"
 
     def _make_user_sql(self, name: str) -> str:
         """Return SQL for the user id of a row as text. Raises OdError if the column cannot hold ids."""
         column, own_name, kind = self._find_column(name)
         if kind not in self._rules["ids"]:
-            raise make_user_id_error(f"{self.place}column {own_name!r} holds {kind}")
+            raise make_user_id_error(f"{self.message_start}column {own_name!r} holds {kind}")
         return _SQL["as_text"](column, kind)
 
     def _make_segment_sql(self, source: SegmentSource) -> str:
-        """Return SQL for the category of a record as text, NULL if it is missing."""
+        """Return SQL for the category of a record as text, NULL if it is missing. Raises OdError for a wrong type."""
         match source.derive:
             case "number":
                 return self._make_band_sql(source)
@@ -308,7 +319,10 @@ class RecordQuery(ABC):
         return self._make_case_sql(text, cases)
 
     def _make_category_sql(self, source: SegmentSource) -> str:
-        """Return SQL for the text of a column; if it is looked up, the column may hold whole numbers or Booleans."""
+        """Return SQL for the text of a column. Raises OdError if the column has another type.
+
+        If the source has a lookup, the column may also hold whole numbers or Booleans.
+        """
         words = self._rules["must_be"]
         if source.lookup:
             types, allowed, step = "looked_up", words["looked_up"], ""
@@ -332,7 +346,10 @@ class RecordQuery(ABC):
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._make_text_sql, values))})"
 
     def _refuse_never_given(self, name: ColumnName, kind: str, texts: Iterable[str], code: str) -> None:
-        """Raise OdError if a column of a type never has one of the declared texts, such as ``True`` or ``1.0``."""
+        """Raise OdError with ``code`` if a column never gives one of the declared texts, such as ``True`` or ``1.0``.
+
+        ``kind`` is the type of the column. Booleans give ``true`` and ``false``, and whole numbers no decimals.
+        """
         pattern = self._rules["given_texts"].get(kind, self._rules["given_texts"]["others"])
         for text in texts:
             if not re.fullmatch(pattern, text):
@@ -342,18 +359,21 @@ class RecordQuery(ABC):
                 raise self._make_column_error(code, message, step)
 
     def _make_case_sql(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
-        """Return SQL for the category of a value; ``cases`` has the SQL of each possible value, and its category."""
+        """Return SQL for the category of a value, NULL for a value without a category.
+
+        ``value`` is the SQL of the value. ``cases`` has the SQL of each value with a category, and the category.
+        """
         whens = (f"WHEN {condition} THEN {self._make_text_sql(category)}" for condition, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
 
 
 class FileQuery(RecordQuery):
-    """The query that reads the rows of an open file, which are the relation ``records`` in the query, with DuckDB."""
+    """The query of the records of an open file in DuckDB. Its rows are the relation ``records`` in the query."""
 
     dialect = "duckdb"
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
-        self._file, self.place = file, f"{file.source.name}: "
+        self._file, self.message_start = file, f"{file.source.name}: "
         super().__init__(file.types, columns, file.form, time_zone, file.named)
 
     def make_query_sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
@@ -368,7 +388,7 @@ class FileQuery(RecordQuery):
 
     def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
         """Return the OdError for a column of the file that has a wrong type."""
-        return self._file.make_file_error(code, message, next_step=next_step or CORRECT)
+        return self._file.make_file_error(code, message, next_step=next_step or CORRECT_FILE_STEP)
 
     _quote_name, _make_text_sql = staticmethod(quote_identifier), staticmethod(quote_literal)
 
@@ -385,29 +405,38 @@ TimePart = Literal["time", "day", "hour"]
 
 
 def make_time_part_sql(
-    dialect: str, what: TimePart, column: str, kind: str, time_zone: str | None, quote: Callable[[str], str]
+    dialect: str, part: TimePart, column: str, kind: str, time_zone: str | None, quote: Callable[[str], str]
 ) -> str | None:
-    """Return SQL for the local time, the day or the hour of a column; NULL without a valid one.
+    """Return SQL for the local time, the day or the hour of a column; NULL for a value without a valid one.
 
-    Return None for a type of column that has none, or for times with a time zone if no time zone is declared.
-    ``column`` is the SQL of the column, ``kind`` its type, and ``quote`` returns a text as an SQL literal.
+    Return None if the type has no such part, or if its times have a time zone and ``time_zone`` is None.
+
+    Args:
+        dialect: name of the dialect of SQL in ``dialects.yaml``.
+        part: what is wanted of the time.
+        column, kind: SQL of the column, and its type.
+        time_zone: time zone to which times that have a zone are converted.
+        quote: returns a text as a literal of SQL.
     """
     rules = _DIALECTS[dialect]
-    if kind not in rules[what] or (kind in rules["zoned"] and time_zone is None):
+    if kind not in rules[part] or (kind in rules["zoned"] and time_zone is None):
         return None
     patterns = {name: quote(pattern) for name, pattern in rules["patterns"].items()}
-    return Template(rules[what][kind]).substitute(patterns, column=column, zone=quote(str(time_zone)))
+    return Template(rules[part][kind]).substitute(patterns, column=column, zone=quote(str(time_zone)))
 
 
 def make_count_sql(column: str, kind: str = "VARCHAR") -> str:
-    """Return SQL for the number of trips in a column of a type; infinity above 2^53, NULL if it is not a number."""
+    """Return SQL for the number of trips in a column of DuckDB's type ``kind``; ``column`` is the SQL of the column.
+
+    The result is infinity above 2^53, and NULL if the value is not a number.
+    """
     return _SQL["as_count"](column, kind)
 
 
 FIRST_ROWS = 100_000
 """Largest number of rows that commands which declare an input read."""
 
-_MANY_ROWS = 100  # in a shorter file, each pair of places may occur only once by chance
+_MIN_JUDGED_ROWS = 100  # in a shorter file, each pair of places may occur only once by chance
 
 _NUMBER = r"[\s\p{Z}]*[-+]?\p{Nd}[\p{Nd}\p{Z}\s.,''\x{2019}_]*"
 """RE2 pattern of a number within quotes of SQL: in any digits, possibly padded, grouped or with decimals."""
@@ -428,17 +457,18 @@ def find_likely_count_columns(source: Path, columns: list[str], form: RecordForm
 def has_no_repeated_pair(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
     """Confidential: return whether no pair of places occurs twice in the first rows, as in a table of flows.
 
-    Return False for less than ``_MANY_ROWS`` rows, and for points, which hardly ever occur twice. The file must have
-    the columns of codes. Raises OdError if it cannot be read.
+    Return False for fewer than ``_MIN_JUDGED_ROWS`` rows, and for points, which hardly ever occur twice. The file must
+    have the columns of codes. Raises OdError if it cannot be read.
     """
     if columns.has_points:
         return False
     with open_record_file(source, form) as file:
         places = list(columns.codes.values())[:2]  # origin and destination, or the one place of counts
-        own = [str(find_column(name, list(file.types))) for place in places for name in list_names(place)]
-        names = ", ".join(map(quote_identifier, own))
+        declared = [name for place in places for name in list_names(place)]
+        own_names = [str(find_column(name, list(file.types))) for name in declared]
+        names = ", ".join(map(quote_identifier, own_names))
         rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({names}))")
-    return rows >= _MANY_ROWS and pairs == rows
+    return rows >= _MIN_JUDGED_ROWS and pairs == rows
 
 
 def hold_degrees(source: Path, longitude: str, latitude: str, form: RecordFormat) -> bool:
@@ -446,21 +476,21 @@ def hold_degrees(source: Path, longitude: str, latitude: str, form: RecordFormat
 
     The columns are named as in the file, and hold numbers or their texts. Raises OdError if it cannot be read.
     """
-    fits = [
-        f"2 * count_if(abs(TRY_CAST({quote_identifier(name)}::VARCHAR AS DOUBLE)) <= {most}) >= count(*)"
-        for name, most in ((longitude, 180), (latitude, 90))
+    mostly_degrees = [
+        f"2 * count_if(abs(TRY_CAST({quote_identifier(name)}::VARCHAR AS DOUBLE)) <= {max_degrees}) >= count(*)"
+        for name, max_degrees in ((longitude, 180), (latitude, 90))
     ]
     with open_record_file(source, form) as file:
-        return all(_aggregate_first_rows(file, *fits))
+        return all(_aggregate_first_rows(file, *mostly_degrees))
 
 
 def _aggregate_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
-    """Return the results of SQL aggregates over the first rows of a file."""
+    """Return the result of each SQL aggregate over the first ``FIRST_ROWS`` rows of a file."""
     return tuple(file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0])
 
 
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
-    """Return whether one of the first records of a file has a date in a column, or whether there is no record.
+    """Return whether a column has a date in one of the file's first records; also True if there are no records.
 
     The column is named as the file writes it. Raises OdError if the file cannot be read, or does not state whether the
     times of the column have a zone.
@@ -542,7 +572,11 @@ def _write_placed_records(
     geography: Geography | None,
     destinations: Geography | None,
 ) -> None:
-    """Write records to a Parquet file, with the zones in place of their coordinates. Raises OdError without zones."""
+    """Write records to a Parquet file, with the codes of zones in place of coordinates.
+
+    ``geography`` has the zones of origins and stops. Raises OdError if a geography is missing, its boundaries are no
+    partition, or most points of a large file are recognizably wrong; see :meth:`PointPlacer.refuse_other_degrees`.
+    """
     if geography is None or destinations is None:
         message = "records with coordinates are read without zones in which they could lie"
         raise OdError("OD-GEOGRAPHY-BOUNDARIES", message, next_step="give a geography with boundaries")
@@ -555,14 +589,14 @@ def _write_placed_records(
             writer.write_batch(placer.place(batch))
 
 
-_CONTAINER = re.compile(r"(\.(csv|tsv|txt|json|parquet))?(\.gz)?$", re.IGNORECASE)
+_FILE_ENDING = re.compile(r"(\.(csv|tsv|txt|json|parquet))?(\.gz)?$", re.IGNORECASE)
+"""Ending of a file name that says how the file is written and compressed."""
 
 
 def refuse_repeated_tables(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:
     """Raise OdError if two files of a period hold the same table, whose records would be counted twice.
 
-    ``files`` has existing files, each with the name of a table in it, or None if the file is one table. A table without
-    rows may occur again.
+    ``files`` has existing files, each with the name of a table in it, or None. A table without rows may occur again.
     """
     has_rows = cache(lambda source, table: _has_rows(source, form.with_options(table=table)))  # each is opened once
     sizes = Counter(file.stat().st_size for file, _ in files)
@@ -571,7 +605,7 @@ def refuse_repeated_tables(files: Sequence[tuple[Path, str | None]], form: Recor
         state = file.stat()
         key_by_reason: dict[str, tuple[object, ...]] = {  # two tables are the same if one of their keys is equal
             "are two names of one file": (state.st_dev, state.st_ino, table),
-            "hold one table in two containers": (file.parent, _CONTAINER.sub("", file.name), table),
+            "hold one table in two containers": (file.parent, _FILE_ENDING.sub("", file.name), table),
         }
         if sizes[state.st_size] > 1:  # a file of a size of its own need not be read
             key_by_reason["have the same content"] = (compute_file_digest(file), table)

@@ -56,33 +56,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CORRECT = "correct the file of records, or the columns named in the configuration"
+CORRECT_FILE_STEP = "correct the file of records, or the columns named in the configuration"
+"""Usual next step of an error about the columns of a file."""
 
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 """Exceptions that a truncated or damaged gzip file raises."""
 
-_LONGEST_LINE = 2_000_000  # bytes: DuckDB's limit, which is far above any record
+_MAX_LINE_BYTES = 2_000_000  # bytes: DuckDB's limit, which is far above any record
 
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20  # number of bytes of a text that are read at a time
 
-_MOST_TITLE_LINES = 50
+_MAX_TITLE_LINES = 50  # number of lines in which a missing header is searched
 
-_RECORDS_AT_ONCE = 500  # of a JSON payload; a route may have thousands of points
+_RECORDS_AT_ONCE = 500  # number of records of a JSON payload in a batch; a route may have thousands of points
 
-FOR_EXCEL = re.compile("(?i)sep=.?")
+EXCEL_DELIMITER_LINE = re.compile("(?i)sep=.?")
 """First line of a CSV file that tells Excel the delimiter, which no other program reads."""
 
 
 def add_file_to_error(error: OdError, file: str, columns: RecordColumns) -> OdError:
-    """Return a copy of an error of counting whose message names the file and the columns as the file names them.
+    """Return an error of counting with the file's name and, in some messages, its own column names.
 
-    Counting reads loaded records, whose columns have fixed names, and knows neither. An error about something else than
-    the records, such as the counters of users, is returned as it is.
-
-    Args:
-        error: error that counting raised.
-        file: name of the file, with which the message begins.
-        columns: names of the columns of the file.
+    Counting reads loaded records, whose columns have fixed names, so its errors name neither the file nor its columns.
+    The result is a copy of ``error`` whose message begins with ``file``, has the file's own name for column ``trips``,
+    and lists all columns that are read if the code is OD-TRIPS-FAULTS. An error that is no :class:`InputError`, such as
+    one about the counters of users, is returned unchanged, except OD-SPARK-FAILED.
     """
     if not isinstance(error, InputError) and error.code != "OD-SPARK-FAILED":  # Spark may not find the records
         return error
@@ -106,15 +104,16 @@ _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\x
 def refuse_table_log(path: Path, *inner: Path) -> None:
     """Raise OdError if a file or folder is in a table whose log says which of its files and rows are valid.
 
-    ``path`` and the folders ``inner``, from which files are read, too, are looked for both as they are written and
-    after their links are followed.
+    Such a table is looked for in ``path``, in the folders ``inner``, from which files are read, too, and in all folders
+    above them, both as the paths are written and after their links are followed.
     """
     folders: set[Path] = set()
-    for place in (path, *inner):
-        for target in (Path(os.path.abspath(place)), Path(os.path.realpath(place))):  # noqa: PTH100  # links are kept
+    for written in (path, *inner):
+        for target in (Path(os.path.abspath(written)), Path(os.path.realpath(written))):  # noqa: PTH100  # links are kept
             folders.update((target, *target.parents))
 
     def has_log(folder: Path, patterns: Sequence[str]) -> bool:
+        """Return whether a path is a folder that has a file of one of the patterns."""
         is_folder = os.path.isdir(folder)  # noqa: PTH112  # it raises nothing
         return is_folder and any(_has_file(folder, pattern) for pattern in patterns)
 
@@ -122,10 +121,9 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
 
 
 def _has_file(folder: Path, pattern: str) -> bool:
-    """Return whether a folder has a file of a pattern.
+    """Return whether a folder has a file that matches a glob pattern.
 
-    If the folder must be listed, because the pattern has wildcards in its first part, the result is kept until the
-    folder changes.
+    If the first part of the pattern has wildcards, the folder is listed, and the result is cached until it changes.
     """
     if glob.has_magic(pattern.partition("/")[0]):
         return _list_and_match(folder, pattern, *read_file_state(folder))
@@ -134,14 +132,18 @@ def _has_file(folder: Path, pattern: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _list_and_match(folder: Path, pattern: str, *_state: int) -> bool:
-    """Return whether a folder has a file of a pattern. ``_state`` (:func:`read_file_state`) is for the cache alone."""
+    """Return whether a folder has a file that matches a glob pattern.
+
+    ``_state`` (:func:`read_file_state`) only makes the cache forget a folder that has changed.
+    """
     return any(glob.iglob(pattern, root_dir=folder))  # noqa: PTH207
 
 
 def refuse_folders_with_log(named: str, folders: Iterable[T], has_log: Callable[[T, Sequence[str]], bool]) -> None:
     """Raise OdError if a folder has a log of a table, which says which of the table's files and rows are valid.
 
-    ``named`` begins the message. ``has_log`` returns whether a folder has a file of one of some patterns.
+    ``named`` is the name of what is read, with which the message begins. ``has_log`` returns whether a folder has a
+    file that matches one of the given glob patterns.
     """
     for folder in folders:
         for table, patterns in _TABLE_LOGS.items():
@@ -152,16 +154,16 @@ def refuse_folders_with_log(named: str, folders: Iterable[T], has_log: Callable[
 
 
 def advise_on_file_kind(kind: str) -> str:
-    """Return the next step for a file of a kind that is not read."""
+    """Return the next step of an error about a file whose kind, a key of ``kinds.yaml``, is not read."""
     is_packed = kind.startswith("compressed") or "archive" in kind
-    usual = "unpack it" if is_packed else "save its table as Parquet or as CSV, with codes as text"
-    return str(_KINDS[kind].get("step", usual))
+    default_step = "unpack it" if is_packed else "save its table as Parquet or as CSV, with codes as text"
+    return str(_KINDS[kind].get("step", default_step))
 
 
 def find_file_kind(source: Path) -> str | None:
-    """Return the kind of a file, such as ``an Excel workbook``, by its first bytes; None if they are of no kind.
+    """Return the kind of a file, such as ``an Excel workbook``, by its first bytes; None for an unknown kind.
 
-    Raises OSError if the file cannot be read.
+    Text is of no known kind. Raises OSError if the file cannot be read.
     """
     with source.open("rb") as file:
         first_bytes = file.read(64)
@@ -189,7 +191,7 @@ def open_bytes(source: Path) -> IO[bytes]:
 
 
 def has_nul(text: bytes, *, is_wide: bool = False) -> bool:
-    """Return whether a text has a NUL character; ``is_wide`` says whether it is in little-endian UTF-16."""
+    """Return whether a text has a NUL character. ``is_wide`` says that it is little-endian UTF-16."""
     if not is_wide:
         return b"\0" in text
     code_units = np.frombuffer(text, "<u2", len(text) // 2)
@@ -264,7 +266,10 @@ class RecordFile:
         return self.make_file_error("OD-FILE-UNREADABLE", message + reason, next_step=step, detail=str(error))
 
     def _find_reason_and_step(self, error: Exception) -> tuple[str, str]:
-        """Return why the file cannot be read, as the end of a message, blank if unknown; and the next step."""
+        """Return the reason why the file cannot be read, judged by the error's type and text, and the next step.
+
+        The reason is the end of a message, and an empty text if it is unknown.
+        """
         text, step = str(error), "correct the file of records"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
             return ": it is truncated or damaged", "download the file again"
@@ -281,7 +286,7 @@ class RecordFile:
         return "", step
 
     def _advise_on_encoding(self) -> str:
-        """Return the next step for a text that is invalid in its encoding."""
+        """Return the next step of an error about a text that has invalid bytes in its encoding."""
         if self.form.text_encoding == "utf-16":
             return "save the file as UTF-8"
         if self.form.text_encoding == "utf-8" and self._may_be_latin_1():
@@ -293,26 +298,26 @@ class RecordFile:
         )
 
     def _may_be_latin_1(self) -> bool:
-        """Return whether a text has none of the bytes 128 to 159, which Latin-1 does not use; False if unreadable."""
+        """Return whether the text has no byte from 128 to 159, which Latin-1 does not use; False if unreadable."""
         find_unused_byte = re.compile(rb"[\x80-\x9f]").search
         with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
-            pieces = iter(partial(text.read, _PIECE), b"")
+            pieces = iter(partial(text.read, _PIECE_BYTES), b"")
             return not any(find_unused_byte(piece) for piece in pieces)
         return False
 
     def refuse_incomplete(self) -> None:
         """Read a text to its end, and raise OdError if it is cut off in a way that DuckDB does not notice.
 
-        DuckDB drops the text after the last end of a line if that is larger than its buffer of 32 MB, and version 1
-        reads a truncated gzip file as a shorter one.
+        DuckDB drops the text after the last end of a line if that text is larger than DuckDB's buffer of 32 MB.
+        DuckDB 1 reads a truncated gzip file as a shorter one.
 
-        Raises OdError if the text contains a NUL character, as a copy does that stopped after its space was reserved,
-        or a file with a hole; or if the last line is longer than any record. Raises one of ``GZIP_ERRORS`` if a gzip
+        Raises OdError if the text contains a NUL character, as in a file with a hole, or in a copy that stopped after
+        its space was reserved; or if the last line is longer than any record. Raises one of ``GZIP_ERRORS`` if a gzip
         file is truncated or damaged.
         """
         last_line = 0  # bytes since the last end of a line
         with open_bytes(self.source) as text:
-            for piece in iter(partial(text.read, _PIECE), b""):
+            for piece in iter(partial(text.read, _PIECE_BYTES), b""):
                 if has_nul(piece, is_wide=self.form.text_encoding == "utf-16"):
                     raise make_incomplete_file_error(f"{self.named} contains NUL characters")
                 position = piece.rfind(b"\n" if b"\n" in piece else b"\r")
@@ -320,17 +325,17 @@ class RecordFile:
                     last_line += len(piece)
                 else:
                     last_line = len(piece) - position - 1
-        if last_line > _LONGEST_LINE:
+        if last_line > _MAX_LINE_BYTES:
             raise make_incomplete_file_error(
-                f"{self.named} ends with more than {_LONGEST_LINE:,} bytes without an end of a line"
+                f"{self.named} ends with more than {_MAX_LINE_BYTES:,} bytes without an end of a line"
             )
 
     def refuse_other_kinds(self) -> None:
-        """Check by the first bytes that the file has the kind and the encoding of its format.
+        """Raise OdError if the first bytes show that the file has another kind or encoding than its format.
 
         A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report
-        no error. Raises OdError if the file has another kind or encoding, or an option of the format does not apply to
-        it; OSError if it cannot be read; and one of ``GZIP_ERRORS`` if a gzip file is truncated or damaged.
+        no error. Raises OdError, too, if an option of the format does not apply to the file; OSError if it cannot be
+        read; and one of ``GZIP_ERRORS`` if a gzip file is truncated or damaged.
         """
         self.form.refuse_options_of_text(self.source)
         kind = find_file_kind(self.source)
@@ -378,11 +383,11 @@ class RecordFile:
         lines = self.read_first_lines(self.form.delimiter or ",", 1)
         return lines[0] if lines else []
 
-    def read_first_lines(self, delimiter: str, most: int) -> list[list[str]]:
-        """Return the fields of the first lines of a CSV file, at most ``most`` lines."""
+    def read_first_lines(self, delimiter: str, max_lines: int) -> list[list[str]]:
+        """Return the fields of each of the first lines of a CSV file, at most ``max_lines`` lines."""
         opened = gzip.open if is_compressed(self.source) else open
         with opened(self.source, "rt", encoding=_CODECS[self.form.text_encoding], newline="") as file:
-            return list(islice(csv.reader(file, delimiter=delimiter), most))
+            return list(islice(csv.reader(file, delimiter=delimiter), max_lines))
 
     def make_csv_sql(self) -> str:
         """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
@@ -401,22 +406,27 @@ class RecordFile:
         return connection.from_arrow(reader).project(f"unnest(json_transform(record, {quote_literal(kinds)}))")
 
     def _read_json_batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the JSON of the records of a payload as batches with the one column of a schema."""
+        """Yield the records of a payload, each as its JSON, in batches of the schema, which has one column of text."""
         with open_bytes(self.source) as file, io.TextIOWrapper(file, "utf-8") as text:
             records = JsonPayload(text).list_records(str(self.form.list_name))
             while batch := list(islice(records, _RECORDS_AT_ONCE)):
                 yield pa.record_batch([pa.array(batch, pa.string())], schema)
 
     def compute_columns(self, rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-        """Return rows with the columns that the format computes from others, if the file has one of these."""
+        """Return the rows with the columns that the format computes (:attr:`RecordFormat.computed`).
+
+        A computed column replaces the column of the same name. It is not computed if the file has none of the columns
+        that its SQL reads.
+        """
         computed: dict[str, str] = {}
         for name, sql in self.form.computed:
             template = Template(sql)
-            named = {part: name if part == "column" else part for part in template.get_identifiers()}
-            found = {part: find_column((column,), rows.columns) for part, column in named.items()}
-            if any(found.values()):
-                parts = {part: quote_identifier(column) if column else "NULL" for part, column in found.items()}
-                computed[find_column((name,), rows.columns) or name] = template.substitute(parts)
+            columns_read: dict[str, str] = {}  # SQL of each identifier of the template
+            for identifier in template.get_identifiers():
+                column = find_column((name if identifier == "column" else identifier,), rows.columns)
+                columns_read[identifier] = "NULL" if column is None else quote_identifier(column)
+            if any(sql_of_column != "NULL" for sql_of_column in columns_read.values()):
+                computed[find_column((name,), rows.columns) or name] = template.substitute(columns_read)
         kept = [quote_identifier(column) for column in rows.columns if column not in computed]
         added = [f"{sql} AS {quote_identifier(column)}" for column, sql in computed.items()]
         return rows.project(", ".join(kept + added)) if added else rows
@@ -424,10 +434,11 @@ class RecordFile:
     def read_parquet_rows(
         self, connection: duckdb.DuckDBPyConnection
     ) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
-        """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
+        """Return the rows of a Parquet file, and the names of its columns of type ``UNSTATED_TIME``.
 
         Physical type INT96 has no annotation, and the old annotations of timestamps do not tell instants from local
-        times. DuckDB reads both as local times. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and
+        times. DuckDB reads both as local times. If the format states what they are, no column has this type, and
+        instants are converted to times with a zone. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and
         "Deprecated timestamp ConvertedType".
         """
         with pq.ParquetFile(self.source) as file:
@@ -448,7 +459,7 @@ class RecordFile:
         """Return the rows of the table or view of a DuckDB file that the format names. A view cannot read other files.
 
         Columns of text lose their collation, so that text is compared by its bytes, like that of other files and of the
-        geography.
+        geography. Raises OdError if the file has no such table or view.
         """
         connection.execute(f"ATTACH {quote_literal(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
         tables_found = connection.sql(
@@ -460,7 +471,7 @@ class RecordFile:
         if self.form.table not in tables:
             tables_named = suggest_known_names(self.form.table, tuple(tables)) if tables else "it has no tables"
             raise self.make_file_error(
-                "OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT
+                "OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT_FILE_STEP
             )
         schema, name = tables[str(self.form.table)]
         table = connection.sql(f"SELECT * FROM source.{quote_identifier(schema)}.{quote_identifier(name)}")  # noqa: S608  # quoted
@@ -477,7 +488,7 @@ class OpenFile(RecordFile):
     """A file of records that is open in DuckDB.
 
     Attributes:
-        relation, connection: its rows, and the connection that reads them.
+        relation, connection: rows of the file, and the connection that reads them.
         unstated_times: names of the columns of type ``UNSTATED_TIME``.
     """
 
@@ -487,11 +498,14 @@ class OpenFile(RecordFile):
 
     @property
     def snapshot(self) -> str | None:
-        """Name of the state that is read, of a store that can still read it later; None for a file."""
+        """Name of the state of a stored table that is read; None for a file, and if the store keeps no states."""
         return None
 
     def register_records(self, _columns: RecordColumns, _period: Period) -> None:
-        """Name the rows that may be records of a period ``records``, for a query that reads them once."""
+        """Register the rows as the relation ``records``, for a query that reads them once.
+
+        A subclass may register only the given columns, and the rows that may be of the period.
+        """
         self.connection.register("records", self.relation)
 
     @property
@@ -510,7 +524,7 @@ class OpenFile(RecordFile):
         )
 
     def make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a column that is missing or, as :meth:`find_repeated_column_error` finds, repeated.
+        """Return the OdError for a column that the file lacks, or has twice (:meth:`find_repeated_column_error`).
 
         The message lists the columns of the file. If the file is CSV and has none of the expected columns, the message
         does not list them: the header may be missing, and the names may be values of the first record.
@@ -523,7 +537,7 @@ class OpenFile(RecordFile):
             return self._make_missing_header_error(name, expected)
         near = suggest_similar_name(name, tuple(columns)) if isinstance(name, str) else ""
         message = f"has no column {quote_column_name(name)}{near}; it has {format_column_names(columns)}"
-        step = CORRECT
+        step = CORRECT_FILE_STEP
         folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
         if find_column(name, folders) is not None:
             message += "; only the name of a folder holds it, and names of folders are no columns"
@@ -538,7 +552,7 @@ class OpenFile(RecordFile):
         message = f"has no column {quote_column_name(name)}: its first line contains none of the expected columns"
         own_delimiter = self.form.delimiter or ","
         first_line = own_delimiter.join(self.read_first_lines(own_delimiter, 1)[0])
-        if FOR_EXCEL.fullmatch(first_line):
+        if EXCEL_DELIMITER_LINE.fullmatch(first_line):
             message = (
                 f"has no column {quote_column_name(name)}: its first line is {first_line!r}, which is for Excel alone"
             )
@@ -557,15 +571,13 @@ class OpenFile(RecordFile):
         return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=step, detail=detail)
 
     def _find_header(self, expected: Sequence[ColumnName], own_delimiter: str) -> tuple[int, str]:
-        """Return the number, from 1, and the delimiter of the first line that names an expected column.
+        """Return the line number, from 1, and the delimiter of the first line that names an expected column.
 
-        Without such a line among the first ``_MOST_TITLE_LINES``, return 1 and ``own_delimiter``.
+        Without such a line among the first ``_MAX_TITLE_LINES``, return 1 and ``own_delimiter``.
         """
         delimiters = (own_delimiter, *",;\t|:")
-        lines_by_delimiter = {
-            delimiter: self.read_first_lines(delimiter, _MOST_TITLE_LINES) for delimiter in delimiters
-        }
-        for position in range(_MOST_TITLE_LINES):
+        lines_by_delimiter = {delimiter: self.read_first_lines(delimiter, _MAX_TITLE_LINES) for delimiter in delimiters}
+        for position in range(_MAX_TITLE_LINES):
             for delimiter, lines in lines_by_delimiter.items():
                 if position < len(lines) and _has_any(expected, lines[position]):
                     return position + 1, delimiter
@@ -597,8 +609,8 @@ def open_record_file(
     """Open a file of records while this context lasts, in a database that can read no other file.
 
     DuckDB's temporary files are in ``folder``, or in a new one. ``whole`` states whether to check that the file is
-    complete, which reads a text to its end. An exception in the context that an unreadable file may cause becomes an
-    OdError, without a cause or a context: its text may quote a record. It may be raised after rows were read.
+    complete, which reads a text to its end. A reading error in the context becomes an OdError without a cause or a
+    context, because its text may quote a record. Such an error may occur after rows were read.
 
     Raises OdError if the file is of another kind, or of a table whose log is not read; it is incomplete; it has no
     header, or a column twice; the DuckDB file lacks the table; the file cannot be read; or memory or disk space does

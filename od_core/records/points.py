@@ -26,8 +26,8 @@ LONGITUDE, LATITUDE, POINT = "longitude", "latitude", "point"
 """Endings of the names of columns with the coordinates of a place, such as ``origin_longitude``."""
 
 
-_MANY_POINTS = 100
-"""Least number of records whose points are judged together."""
+_MIN_JUDGED_RECORDS = 100
+"""Smallest number of records whose points are judged together."""
 
 
 class PointPlacer:
@@ -60,12 +60,16 @@ class PointPlacer:
         return tuple(self._sides)
 
     def rename(self, name: str) -> str:
-        """Return the name of the column that a column of a query becomes: of coordinates, that of their side."""
+        """Return ``origin`` for a column ``origin_longitude`` if origins are points; otherwise the name itself."""
         side, _, ending = name.partition("_")
         return side if ending and side in self._sides else name
 
     def place_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield each batch with codes in place of coordinates. Other columns and the order of columns stay."""
+        """Yield each batch with one column of zone codes in place of the coordinates of each side.
+
+        Other columns and the order of the columns stay. A code is null where the point is missing or cannot be read,
+        and ``OUTSIDE`` where it is in no zone and there is no ``unknown`` zone.
+        """
         return map(self.place, batches)
 
     def place_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -80,12 +84,13 @@ class PointPlacer:
         return pa.RecordBatch.from_pydict(columns | {side: self._find_codes(batch, side) for side in self.sides})
 
     def refuse_other_degrees(self, batch: pa.RecordBatch) -> None:
-        """Raise OdError if no point of a side can be read, or if most lie in no zone for a reason that can be named.
+        """Raise OdError if no point of a side can be read, or if most lie in no zone for a recognizable reason.
 
-        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if exchanged. Nothing
-        is refused for fewer than ``_MANY_POINTS`` records, since single faults may be most of a small file.
+        The reasons are that they are no degrees, that they are 0, or that they would lie in zones if longitude and
+        latitude were exchanged. Nothing is refused for fewer than ``_MIN_JUDGED_RECORDS`` records, since single faults
+        may be most of a small file.
         """
-        if len(batch) < _MANY_POINTS:
+        if len(batch) < _MIN_JUDGED_RECORDS:
             return
         for side, locator in self.locators.items():
             longitude, latitude = _read_degrees(batch, side)
@@ -114,14 +119,17 @@ class PointPlacer:
             raise OdError("OD-TRIPS-COORDINATE", f"most points of {side} lie in no zone, and {why}", next_step=step)
 
     def _find_codes(self, batch: pa.RecordBatch, side: str) -> pa.Array:
-        """Return the codes of a side's zones, null where the point is missing and no ``unknown`` zone stands for it."""
+        """Return the zone code of each record on a side; see :meth:`place_all`.
+
+        A missing point becomes the ``unknown`` zone, if there is one and the format's ``nowhere`` has "".
+        """
         codes = pa.array(self.locators[side].find_codes(*_read_degrees(batch, side)), pa.string())
         unknown = self._sides[side].unknown
         return codes.fill_null(unknown) if self._replaces_missing and unknown is not None else codes
 
 
 def _read_degrees(batch: pa.RecordBatch, side: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return longitude and latitude of the points of a side; NaN where a point is missing."""
+    """Return longitudes and latitudes of the points of a side, shape (records,) each; NaN where a point is missing."""
     if f"{side}_{POINT}" in batch.schema.names:
         return parse_points(batch[f"{side}_{POINT}"])
     longitude, latitude = (batch[f"{side}_{ending}"].cast(pa.float64()) for ending in (LONGITUDE, LATITUDE))
@@ -131,7 +139,7 @@ def _read_degrees(batch: pa.RecordBatch, side: str) -> tuple[NDArray[np.float64]
 def make_points(columns: PointColumns, codes: NDArray[np.object_], geography: Geography) -> dict[str, object]:
     """Return the columns of a place, by name, with a point within the zone of each code.
 
-    A zone without a boundary has no point, so that a point of the first zone with one stands for it.
+    ``codes`` are listed zone codes. For a zone without a boundary, the point is in the first zone that has one.
     """
     degrees = find_points_within(geography.boundaries or (None,) * len(geography.zones))  # latitude and longitude
     is_missing = np.isnan(degrees[:, 0])
@@ -143,13 +151,12 @@ def make_points(columns: PointColumns, codes: NDArray[np.object_], geography: Ge
 
 
 def parse_points(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return longitude and latitude of points in well-known text (text) or binary; NaN for what is no point."""
-    values = column.to_numpy(zero_copy_only=False)
-    read = (
-        shapely.from_wkt
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        else shapely.from_wkb
-    )
-    points = read(values, on_invalid="ignore")
+    """Return longitudes and latitudes of points, given as well-known text (WKT) or binary (WKB).
+
+    Both have the shape (rows,), and are NaN for a value that is no point.
+    """
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    parse = shapely.from_wkt if is_text else shapely.from_wkb
+    points = parse(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
     points[shapely.is_empty(points)] = None
     return shapely.get_x(points), shapely.get_y(points)

@@ -13,13 +13,14 @@ from od_core.errors import OdError
 from od_core.files.duckdb_session import quote_identifier
 from od_core.records.stored_table import DayRange, NamedTable, TableState
 
-_AS_THEY_ARE = {
+_UNCONVERTED_TYPES = {
     *("bool", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "text", "timestamp", "timestamptz"),
     "varchar",
 }
 """Types of PostgreSQL that are read as Arrow types of the same values. Others are read as text."""
 
-_COLUMNS = """
+# The name of each column of a table, and of its type; NULL for a type that is not a base type, such as an enum.
+_COLUMNS_SQL = """
 SELECT attname::text, CASE typtype WHEN 'b' THEN typname::text END
 FROM pg_attribute JOIN pg_type ON atttypid = pg_type.oid
 WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -61,7 +62,10 @@ class PostgresTable(NamedTable):
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:
-        """Begin a transaction. PostgreSQL keeps no earlier state, so that the snapshot has no name."""
+        """Begin a transaction. PostgreSQL keeps no earlier state, so this state has no name.
+
+        Raises OdError if there is no such table, and any error of the driver.
+        """
         from adbc_driver_postgresql import dbapi
 
         with closing(dbapi.connect(self.address)) as connection, connection.cursor() as cursor:
@@ -73,10 +77,11 @@ class PostgresTable(NamedTable):
                 message = f"PostgreSQL has no table or view {self.table}"
                 step = "correct the table, with its schema, or grant the role the use of that schema"
                 raise OdError("OD-TABLE-UNREADABLE", message, next_step=step)
-            cursor.execute(_COLUMNS, parameters=(self.table,))
+            cursor.execute(_COLUMNS_SQL, parameters=(self.table,))
             fields = {name: _make_field_sql(name, kind) for name, kind in cursor.fetchall()}
 
             def read(columns: Sequence[str], days: DayRange | None) -> pa.RecordBatchReader:
+                """Start to read columns of the rows of some days; see :class:`TableState`."""
                 condition = "true" if days is None else days.make_sql("")
                 chosen = ", ".join(fields[name] for name in columns)
                 cursor.execute(f"SELECT {chosen} FROM {relation} WHERE {condition}")  # noqa: S608  # quoted by the server
@@ -87,7 +92,7 @@ class PostgresTable(NamedTable):
             yield TableState(cursor.fetch_arrow_table().schema, None, read)
 
     def find_reason(self, error: Exception) -> str:
-        """Return why PostgreSQL refused, by the code of the error; without one, there was no connection."""
+        """Return why the table cannot be read, by the SQLSTATE code of the error, as the end of a message."""
         state = getattr(error, "sqlstate", "")
         if state is None:
             return "there is no connection to the server"
@@ -98,16 +103,19 @@ class PostgresTable(NamedTable):
 
 
 def _iterate_valid_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches. Raises ArrowInvalid if a text is not UTF-8, as in a database without an encoding."""
+    """Yield the batches unchanged. Raises ArrowInvalid if a text is not UTF-8, as in a database without an encoding."""
     for batch in batches:
         batch.validate(full=True)
         yield batch
 
 
 def _make_field_sql(name: str, kind: str | None) -> str:
-    """Return the SQL of a column; as text if its type is not one of ``_AS_THEY_ARE``, such as numeric or an enum."""
+    """Return the SQL that selects a column of PostgreSQL's type ``kind``; None for a type that is not a base type.
+
+    Types other than ``_UNCONVERTED_TYPES``, such as numeric, are selected as text.
+    """
     column = quote_identifier(name)
-    if kind in _AS_THEY_ARE:
+    if kind in _UNCONVERTED_TYPES:
         return column
     value = f"trim_scale({column})" if kind == "numeric" else column
     return f"{value}::text AS {column}"

@@ -25,22 +25,23 @@ from od_core.errors import OdError, suggest_known_names
 from od_core.geography.codes import fold_case, may_be_formula
 from od_core.registry import refuse_unknown
 
-MOST_CATEGORIES = 64
+MAX_CATEGORIES = 64
 """Largest number of categories of a breakdown."""
 
-MOST_BREAKDOWNS = 3
+MAX_BREAKDOWNS = 3
 """Largest number of breakdowns of a release."""
 
 TOTAL = "total"
 """Name of the query that counts all trips, which no breakdown may have."""
 
-_OF_RECORDS = ("origin", "destination", "trips", "weight", "in_period", "period", "person", "rank", "faulty", "secret")
-_OF_RELEASES = ("lower", "upper", "level", "noisy", "variance", "query", "segment", "share")
+_RECORD_COLUMNS = ("origin", "destination", "trips", "weight", "in_period", "period", "person")
+_COUNT_COLUMNS = ("rank", "faulty", "secret")
+_RELEASE_COLUMNS = ("lower", "upper", "level", "noisy", "variance", "query", "segment", "share")
 
-RESERVED_NAMES = frozenset((TOTAL, *_OF_RECORDS, *_OF_RELEASES))
+RESERVED_NAMES = frozenset((TOTAL, *_RECORD_COLUMNS, *_COUNT_COLUMNS, *_RELEASE_COLUMNS))
 """Names of columns of records and releases, which no breakdown may have."""
 
-OF_COUNTS = frozenset(("area", "count"))
+RESERVED_NAMES_OF_COUNTS = frozenset(("area", "count"))
 """Names of columns of counts by one hierarchy, which no breakdown of these may have."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -52,8 +53,8 @@ class Breakdown:
 
     Attributes:
         name: name of the breakdown, which is also the name of its column in records and releases.
-        categories: the categories, in the order in which they are published; 2 to ``MOST_CATEGORIES``.
-        unknown: category of the records with a missing or unlisted one. If it is None, such a record is faulty.
+        categories: the categories, in the order in which they are published; 2 to ``MAX_CATEGORIES``.
+        unknown: category of records whose own category is missing or not listed. If None, such a record is faulty.
 
     Raises:
         OdError: the name cannot be the name of a column; there are too few or too many categories; a category is empty,
@@ -76,23 +77,23 @@ class Breakdown:
                 f"the categories of {self.name!r} are not a list of texts", "list them as texts"
             )
         object.__setattr__(self, "categories", tuple(self.categories))
-        if not 2 <= len(self.categories) <= MOST_CATEGORIES:
+        if not 2 <= len(self.categories) <= MAX_CATEGORIES:
             raise _make_breakdown_error(
-                f"breakdown {self.name!r} has {len(self.categories)} categories; it may have 2 to {MOST_CATEGORIES}",
+                f"breakdown {self.name!r} has {len(self.categories)} categories; it may have 2 to {MAX_CATEGORIES}",
                 "list at least two categories, and combine those that are rarely used",
             )
-        listed: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
+        category_of_folded: dict[str, str] = {}
         for category in self.categories:
             self._check_category(category)
             folded = fold_case(category)
-            if folded in listed:
-                other = listed[folded]
+            if folded in category_of_folded:
+                other = category_of_folded[folded]
                 raise _make_breakdown_error(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
                     " case or in how accents are encoded",
                     "list each category once",
                 )
-            listed[folded] = category
+            category_of_folded[folded] = category
         if self.unknown is not None and self.unknown not in self.categories:
             near = suggest_known_names(self.unknown, self.categories)
             message = f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r} ({near})"
@@ -122,12 +123,12 @@ class Breakdown:
 
 
 def check_name(name: str, *, of_counts: bool = False) -> None:
-    """Raise OdError if a text cannot name a breakdown; ``of_counts`` says that it is of counts by one hierarchy."""
+    """Raise OdError if a text cannot name a breakdown, or one of counts by one hierarchy if ``of_counts``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _make_breakdown_error(
             f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first"
         )
-    if name.casefold() in (RESERVED_NAMES | OF_COUNTS if of_counts else RESERVED_NAMES):
+    if name.casefold() in (RESERVED_NAMES | RESERVED_NAMES_OF_COUNTS if of_counts else RESERVED_NAMES):
         raise _make_breakdown_error(
             f"{name!r} cannot name a breakdown, because it names a column of every release",
             f"choose another name, such as {name}_category",
@@ -140,15 +141,15 @@ def make_breakdowns(
     """Return the breakdowns that a caller declares, in the given order.
 
     ``segments`` are the categories of each breakdown, by its name; ``unknown`` is, for some, the category of records
-    whose category is missing or not listed. Raises OdError if there are more than ``MOST_BREAKDOWNS``, ``unknown``
+    whose category is missing or not listed. Raises OdError if there are more than ``MAX_BREAKDOWNS``, ``unknown``
     names a breakdown that is not declared, two names differ only in case, or a breakdown is not valid.
     """
     segments, unknown = segments or {}, unknown or {}
     for name in unknown:
         refuse_unknown("breakdown", name, tuple(segments), code="OD-SEGMENT-LIST", next_step="correct segment_unknown")
-    if len(segments) > MOST_BREAKDOWNS:
+    if len(segments) > MAX_BREAKDOWNS:
         raise _make_breakdown_error(
-            f"there are {len(segments)} breakdowns; a release has at most {MOST_BREAKDOWNS}",
+            f"there are {len(segments)} breakdowns; a release has at most {MAX_BREAKDOWNS}",
             "leave some out, because each one takes its share of the budget",
         )
     if len({str(name).casefold() for name in segments}) < len(segments):
@@ -157,27 +158,31 @@ def make_breakdowns(
 
 
 def has_unknown_categories(declared: Sequence[Breakdown]) -> bool:
-    """Return whether every breakdown has a category for unlisted records, so that none is dropped for its category."""
+    """Return whether every breakdown has an ``unknown`` category, so that no record is dropped for its category."""
     return all(breakdown.unknown is not None for breakdown in declared)
 
 
-def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
-    """Return the breakdown with a name. Raises OdError if there is none."""
+def find_breakdown(declared: Sequence[Breakdown], name: str) -> Breakdown:
+    """Return the breakdown with this name. Raises OdError if there is none."""
     names = [breakdown.name for breakdown in declared]
     refuse_unknown("breakdown", name, names, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
     return next(breakdown for breakdown in declared if breakdown.name == name)
 
 
 def _make_breakdown_error(message: str, next_step: str) -> OdError:
+    """Return the OdError for a declaration of breakdowns that is not valid."""
     return OdError("OD-SEGMENT-LIST", message, next_step=next_step)
 
 
 def split_by_category(
     code: NDArray[np.integer], position: int, breakdowns: Sequence[Breakdown]
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield, for each category of the breakdown at a position, the positions of its records in ascending order.
+    """Yield, for each category of one breakdown, the positions of the records of this category in ascending order.
 
-    ``code`` is the code of each record, at least 0; shape (records,).
+    Args:
+        code: code of each record, at least 0; shape (records,). See the description of this module.
+        position: position, from 0, of the breakdown in ``breakdowns``.
+        breakdowns: all breakdowns of the code, in its order.
     """
     sizes = [len(breakdown.categories) for breakdown in breakdowns]
     digit = code // prod(sizes[position + 1 :]) % sizes[position]
@@ -198,7 +203,8 @@ DAY_TYPES = (*["weekday"] * 5, "saturday", "sunday")
 HOURS = tuple(f"{hour:02d}" for hour in range(24))
 """The categories of ``hour``."""
 
-_FIXED = {"hour": HOURS, "day_type": tuple(dict.fromkeys(DAY_TYPES)), "day_of_week": DAYS}
+_FIXED_CATEGORIES = {"hour": HOURS, "day_type": tuple(dict.fromkeys(DAY_TYPES)), "day_of_week": DAYS}
+"""The texts that some derivations give; ``text`` and ``number`` may give any."""
 
 
 @dataclass(frozen=True)
@@ -249,10 +255,10 @@ class SegmentSource:
 
     @property
     def given(self) -> tuple[str, ...] | None:
-        """The categories that the source can give, each once; None if they are texts of the column."""
+        """The categories that the source can give, each once; None if they are any texts of the column."""
         if self.lookup:
             return tuple(dict.fromkeys(category for _, category in self.lookup))
-        return self.bands if self.derive == "number" else _FIXED.get(self.derive)
+        return self.bands if self.derive == "number" else _FIXED_CATEGORIES.get(self.derive)
 
     def facts(self) -> dict[str, object]:
         """Return the source as JSON-ready public facts. Options that are not given are left out."""
@@ -264,7 +270,11 @@ class SegmentSource:
         return facts
 
     def check_breakdown(self, breakdown: Breakdown) -> None:
-        """Raise OdError if a category of ``lookup`` or ``bands`` is not listed, or a listed one is never derived."""
+        """Raise OdError if the source can give a category that the breakdown lacks, or never gives one that it lists.
+
+        The first applies to ``lookup`` and ``bands``, and the second to hours and days, where the category ``unknown``
+        need not be given.
+        """
         given = self.given
         if given is None:
             return
@@ -284,15 +294,15 @@ class SegmentSource:
                 )
 
     def _check_lookup(self) -> None:
-        """Raise OdError unless ``lookup`` has texts that ``derive`` gives, each once, and categories as texts."""
+        """Raise OdError unless ``lookup`` has texts that ``derive`` can give, each once, and categories as texts."""
         texts = [text for text, _ in self.lookup]
         for text, category in self.lookup:
             if not isinstance(text, str) or not isinstance(category, str) or not text:
                 raise self._make_source_error(
                     "have a lookup of other values than texts", "write texts, such as '1': car"
                 )
-            if text not in _FIXED.get(self.derive, (text,)):
-                suggestion = suggest_known_names(text, _FIXED[self.derive])
+            if text not in _FIXED_CATEGORIES.get(self.derive, (text,)):
+                suggestion = suggest_known_names(text, _FIXED_CATEGORIES[self.derive])
                 raise self._make_source_error(
                     f"look up {text!r}, which {self.derive} never gives ({suggestion})", "correct lookup"
                 )
@@ -304,7 +314,10 @@ class SegmentSource:
             )
 
     def _check_bands(self) -> None:
-        """Raise OdError if breaks do not ascend or have no band on each side, or if ``derive`` has no use for them."""
+        """Raise OdError unless breaks ascend, with one band more than breaks, or if they do not apply to ``derive``.
+
+        The breaks are converted to floating-point numbers.
+        """
         if self.derive != "number":
             if self.breaks or self.bands:
                 raise self._make_source_error(
@@ -330,7 +343,7 @@ class SegmentSource:
 
 
 def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdown]) -> None:
-    """Raise OdError unless each breakdown has a source that gives its categories, and each source a breakdown."""
+    """Raise OdError unless each breakdown has a source that gives its categories, and each source has a breakdown."""
     declared = {breakdown.name: breakdown for breakdown in breakdowns}
     breakdowns_read = [source.breakdown for source in sources]
     missing = next((name for name in declared if name not in breakdowns_read), None)

@@ -22,8 +22,8 @@ _ROWS_AT_ONCE = 100_000
 class SqliteTable(NamedTable):
     """A table or view of a SQLite file.
 
-    SQLite has types of values, not of columns. So all values are read as the texts that a CSV file would have, and the
-    days of the period are not selected before.
+    SQLite has types of values, not of columns. So all values are read as the texts that a CSV file would have, and all
+    rows are read, whatever their day.
 
     Attributes:
         path: the file.
@@ -37,7 +37,10 @@ class SqliteTable(NamedTable):
 
     @contextmanager
     def open_state(self) -> Iterator[TableState]:
-        """Open the file to read it, in one transaction. SQLite keeps no earlier state, so that this one has no name."""
+        """Open the file for reading, in one transaction. SQLite keeps no earlier state, so this state has no name.
+
+        Raises OdError if the file has no such table, and any error of SQLite.
+        """
         address = f"{Path(self.path).absolute().as_uri()}?mode=ro"
         # DuckDB reads the batches in a thread of its own.
         with closing(sqlite3.connect(address, uri=True, check_same_thread=False, isolation_level=None)) as connection:
@@ -49,6 +52,7 @@ class SqliteTable(NamedTable):
                 raise OdError("OD-TABLE-UNREADABLE", message, next_step="correct the table")
 
             def read(columns: Sequence[str], _days: DayRange | None) -> pa.RecordBatchReader:
+                """Start to read columns of all rows; see :class:`TableState`."""
                 chosen = ", ".join(map(_make_text_sql, columns))
                 rows = connection.execute(f"SELECT {chosen} FROM {quote_identifier(self.table)}")  # noqa: S608  # quoted
                 schema = pa.schema([(name, pa.string()) for name in columns])
@@ -58,7 +62,7 @@ class SqliteTable(NamedTable):
 
 
 def _make_text_sql(name: str) -> str:
-    """Return the SQL of the text of a column's values. That of a whole number has no decimals."""
+    """Return SQL for the values of a column as text. The text of a whole number has no decimals."""
     column = quote_identifier(name)
     whole = f"CAST({column} AS INTEGER)"
     is_whole = f"typeof({column}) = 'real' AND {column} = {whole}"
@@ -66,7 +70,7 @@ def _make_text_sql(name: str) -> str:
 
 
 def _make_batches(rows: sqlite3.Cursor, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a query as batches of a schema."""
+    """Yield the rows of a query as batches of a schema, whose columns are text."""
     while piece := rows.fetchmany(_ROWS_AT_ONCE):
         yield pa.RecordBatch.from_arrays(
             [pa.array(column, pa.string()) for column in zip(*piece, strict=True)], schema=schema

@@ -29,11 +29,11 @@ from od_core.records.open_file import OpenFile
 
 @dataclass(frozen=True)
 class DayRange:
-    """The rows of a table that may be of a period: those of some days, and those without a day.
+    """The rows of a table that may be of a period: those of a range of days, and those without a day.
 
     Attributes:
-        column: name of a column of dates or of times.
-        kind: its type.
+        column: name of the column of dates or of times.
+        kind: Arrow type of the column.
         first, end: first day, and the day after the last one.
     """
 
@@ -44,9 +44,9 @@ class DayRange:
 
     @classmethod
     def from_period(cls, period: Period, column: str, kind: pa.DataType) -> DayRange | None:
-        """Return the days of a period and one more on each side, because no time zone is a day from another one.
+        """Return the days of a period and one more on each side; None for a type of column without days, such as text.
 
-        Return None for a column whose type has no order of days, such as text.
+        One more day suffices, because local time in any time zone differs from UTC by less than a day.
         """
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None
@@ -62,7 +62,7 @@ class DayRange:
         return f"{self.first}{ending}", f"{self.end}{ending}"
 
     def make_sql(self, type_name: str) -> str:
-        """Return the SQL condition of the rows, in which ``type_name`` stands before the text of a limit."""
+        """Return the SQL condition of the rows. ``type_name``, such as DATE, is put before the literal of a limit."""
         quoted = quote_identifier(self.column)
         first, end = self.limits
         return f"{quoted} >= {type_name} '{first}' AND {quoted} < {type_name} '{end}' OR {quoted} IS NULL"
@@ -74,8 +74,8 @@ class TableState:
 
     Attributes:
         schema: names and types of all columns.
-        snapshot: name of the state that the store can still read later; None if it keeps none.
-        read: given names of columns and days, starts to read these columns of the rows of these days.
+        snapshot: name by which the store can read this state later; None if it keeps no states.
+        read: starts to read the given columns; of the rows of a range of days, or of all rows for None.
     """
 
     schema: pa.Schema
@@ -85,7 +85,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class StoredTable(ABC):
-    """A table in a store of the team. Subclasses add where it is."""
+    """A table in a database or a lakehouse of the team. Each store has a subclass, whose fields say where it is."""
 
     store: ClassVar[str]
     """Name of the store, in messages and in the certificate."""
@@ -100,14 +100,14 @@ class StoredTable(ABC):
 
     @abstractmethod
     def open_state(self) -> AbstractContextManager[TableState]:
-        """Open the state of the table that is declared, or its newest. Raise OdError, or any error of the store."""
+        """Open the declared or newest state of the table. Raises OdError, or any error of the store's library."""
 
     def with_table(self, _table: str) -> StoredTable:
-        """Return the table that an asset upstream states in place of this one; by default, the declared one stays."""
+        """Return the table with the name that an upstream asset states; by default, this table itself."""
         return self
 
     def find_reason(self, _error: Exception) -> str:
-        """Return why an error of the store occurred, as the end of a message; by default, the name of its type."""
+        """Return why an error of the store occurred, as the end of a message; by default, its type."""
         return type(_error).__name__
 
     def facts(self) -> dict[str, str]:
@@ -132,7 +132,7 @@ class NamedTable(StoredTable):
         return self.table
 
     def with_table(self, table: str) -> StoredTable:
-        """Return another table of the same place."""
+        """Return the table of another name in the same place."""
         return replace(self, table=table)  # type: ignore[call-arg]  # a field of each subclass
 
 
@@ -154,9 +154,10 @@ class OpenTable(OpenFile):
         return self.state.snapshot
 
     def register_records(self, columns: RecordColumns, period: Period) -> None:
-        """Name the rows of the declared columns ``records``. Rows of other days are left out if the format drops them.
+        """Register the rows as the relation ``records``, with the declared columns only, to be read once.
 
-        Raises OdError if the table cannot be read.
+        If the format drops records of other periods, rows that cannot be of the period are not read. Raises OdError if
+        the table cannot be read.
         """
         names = list(self.types)
         declared = (*columns.names, *(column for column, _ in self.form.categories))
@@ -171,7 +172,7 @@ class OpenTable(OpenFile):
 
 @contextmanager
 def _convert_errors(table: StoredTable) -> Iterator[None]:
-    """Convert any error of a store, whose library may raise any type, to an OdError without its text."""
+    """Convert any exception of this context to an OdError without its text, because it may quote a record."""
     try:
         yield
     except OdError:

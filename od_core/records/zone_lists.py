@@ -36,7 +36,7 @@ from od_core.geography.geography import (
 )
 from od_core.geography.grids import Grid, list_cells
 from od_core.records.open_file import (
-    FOR_EXCEL,
+    EXCEL_DELIMITER_LINE,
     GZIP_ERRORS,
     PARQUET,
     advise_on_file_kind,
@@ -50,10 +50,10 @@ from od_core.records.open_file import (
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks of text in UTF-16."""
 
-
-JOINT = " / "
+CODE_SEPARATOR = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
 
 _make_list_error = partial(make_geography_error, next_step="correct the geography's file or its path")
@@ -63,7 +63,7 @@ _make_declaration_error = partial(_make_levels_error, next_step="correct the dec
 
 @dataclass(frozen=True)
 class ZoneList:
-    """A public zone list: its file, and how the file states the hierarchy of areas.
+    """The declaration of a public zone list: its file, and how the file states the hierarchy of areas.
 
     Attributes:
         file: path of a CSV (also .csv.gz) or Parquet file.
@@ -81,6 +81,9 @@ class ZoneList:
             They are published. If a path is blank, the boundaries are in a column of the zone list with this name.
         grid: the grid whose cells the zones are, or None.
         is_outline: whether the file has the outline of these cells, in place of a list of them; see :meth:`from_grid`.
+
+    Raises:
+        OdError: the declarations contradict each other, or name a level that does not exist.
     """
 
     file: str
@@ -117,7 +120,7 @@ class ZoneList:
 
     @classmethod
     def from_grid(cls, grid: Grid, within: str, **options: Any) -> ZoneList:
-        """Return the list of the finest cells of a grid that overlap an outline, with their boundaries.
+        """Return the declaration of a list of the finest cells of a grid that overlap an outline, with boundaries.
 
         ``within`` is the path of a file with polygons. The options are ``unknown``, ``unknown_area`` and ``version``.
         """
@@ -125,7 +128,7 @@ class ZoneList:
         return cls(within, grid.levels, boundaries=boundaries, grid=grid, is_outline=True, **options)
 
     def _check_levels(self) -> None:
-        """Raise OdError if something is declared for a level that does not exist, or cannot have it."""
+        """Raise OdError if boundaries, a prefix or joined columns are declared for a level that cannot have them."""
         for declared, known, what in (
             (self.boundaries, self.levels, "has boundaries, but is not a level"),
             (self.prefixes, self.levels[:-1], "has a prefix, but is not a level above the zones"),
@@ -148,18 +151,18 @@ class ZoneList:
                 )
 
     def _check_prefixes(self) -> None:
-        """Raise OdError if a prefix is not longer than those of coarser levels."""
-        above: str | None = None
+        """Raise OdError if a prefix is no whole number of at least 1, or not longer than those of coarser levels."""
+        above: str | None = None  # nearest coarser level with a prefix
         for level in self.levels:
             if level not in self.prefixes:
                 continue
-            size = self.prefixes[level]
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            length = self.prefixes[level]
+            if isinstance(length, bool) or not isinstance(length, int) or length < 1:
                 raise _make_declaration_error(f"the prefix of level {level!r} is not a whole number of at least 1")
-            if above is not None and size <= self.prefixes[above]:
+            if above is not None and length <= self.prefixes[above]:
                 raise _make_declaration_error(
-                    f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than"
-                    f" the {self.prefixes[above]} characters of level {above!r} above it"
+                    f"prefixes do not nest: the prefix of level {level!r} has {length} characters, which is not more"
+                    f" than the {self.prefixes[above]} characters of level {above!r} above it"
                 )
             above = level
 
@@ -176,7 +179,7 @@ class ZoneList:
 
     @property
     def boundary_file(self) -> str:
-        """Path of the file with the boundaries of zones, which are in the list if there is no other file."""
+        """Path of the file that has, or would have, the boundaries of zones: their own file, or else the list."""
         return self.boundaries.get(self.levels[-1], ("", ""))[0] or self.file
 
     @property
@@ -190,9 +193,10 @@ class ZoneList:
         return self.unknown is not None or self.unknown_area is not None
 
     def with_geography_file(self, file: str) -> ZoneList:
-        """Return the zone list that reads this list's geography from a file written with ``Geography.to_frame``.
+        """Return the declaration for a file that ``Geography.to_frame`` wrote of this list's geography.
 
-        Such a file has a column of whole codes for each level. So prefixes, joined columns and parents are not needed.
+        Such a file has a column of whole codes for each level, so the result has no prefixes, joined columns or
+        parents, and no file of boundaries.
         """
         return ZoneList(
             file,
@@ -206,24 +210,25 @@ class ZoneList:
         )
 
 
-def add_level_columns(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
-    """Return a zone list with an additional column for each level that is joined from columns or a prefix of codes.
+def add_level_columns(zones: pd.DataFrame, zone_list: ZoneList) -> pd.DataFrame:
+    """Return a table of zones with an additional column for each level that the zone list joins or takes as a prefix.
 
-    The codes of joined columns are separated by ``JOINT``. Raises OdError if such a level is also a column; a column is
-    missing or occurs twice; a code contains ``JOINT``, is shorter than a prefix, or is refused by
+    The codes of joined columns are separated by ``CODE_SEPARATOR``. Raises OdError if such a level is also a column; a
+    column is missing or occurs twice; a code contains ``CODE_SEPARATOR``, is shorter than a prefix, or is refused by
     :func:`od_core.geography.codes.check_codes`.
     """
-    joined = {level: _join_codes(zones, level, columns) for level, columns in listed.joined.items()}
+    joined = {level: _join_codes(zones, level, columns) for level, columns in zone_list.joined.items()}
     zones = _add_levels(zones, joined, "a level joined from several columns")
-    if not listed.prefixes:
+    if not zone_list.prefixes:
         return zones
-    codes = _read_codes(zones, listed.levels[-1], listed.levels)
-    longest = max(listed.prefixes, key=lambda level: listed.prefixes[level])
+    codes = _read_codes(zones, zone_list.levels[-1], zone_list.levels)
+    finest_level = max(zone_list.prefixes, key=lambda level: zone_list.prefixes[level])
+    max_length = zone_list.prefixes[finest_level]
     for code in codes:
-        if len(code) < listed.prefixes[longest]:
-            message = f"a zone's code is shorter than the {listed.prefixes[longest]} characters of level {longest!r}"
+        if len(code) < max_length:
+            message = f"a zone's code is shorter than the {max_length} characters of level {finest_level!r}"
             raise _make_levels_error(message, f"zone {code!r}")
-    prefixes = {level: [code[:size] for code in codes] for level, size in listed.prefixes.items()}
+    prefixes = {level: [code[:length] for code in codes] for level, length in zone_list.prefixes.items()}
     return _add_levels(zones, prefixes, "a prefix of the zone's code")
 
 
@@ -231,15 +236,18 @@ def _join_codes(zones: pd.DataFrame, level: str, columns: Sequence[str]) -> list
     """Return the codes of a level that is joined from several columns. Raises OdError as :func:`add_level_columns`."""
     codes_of_columns = [_read_codes(zones, column, columns) for column in columns]
     for column, codes in zip(columns, codes_of_columns, strict=True):
-        holding = next((code for code in codes if JOINT in code), None)
-        if holding is not None:
-            message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
-            raise _make_levels_error(message, f"code {holding!r}")
-    return [JOINT.join(codes_of_row) for codes_of_row in zip(*codes_of_columns, strict=True)]
+        ambiguous_code = next((code for code in codes if CODE_SEPARATOR in code), None)
+        if ambiguous_code is not None:
+            message = f"column {column!r} has a code that contains {CODE_SEPARATOR!r}, the separator in level {level!r}"
+            raise _make_levels_error(message, f"code {ambiguous_code!r}")
+    return [CODE_SEPARATOR.join(codes_of_row) for codes_of_row in zip(*codes_of_columns, strict=True)]
 
 
 def _read_codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
-    """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
+    """Return the codes of a column, one per row. Raises OdError if it is missing or occurs twice, or a code is bad.
+
+    ``expected`` are the columns that the declaration names, for the message.
+    """
     names = [str(name) for name in zones.columns]
     if column not in names:
         raise make_missing_column_error("the zone list", column, names, expected, zones)
@@ -248,54 +256,62 @@ def _read_codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> li
     return read_text_codes(zones[column], column)
 
 
-def _add_levels(zones: pd.DataFrame, codes_of: Mapping[str, Sequence[str]], what: str) -> pd.DataFrame:
-    """Return a zone list with a column of codes for each further level.
+def _add_levels(zones: pd.DataFrame, codes_by_level: Mapping[str, Sequence[str]], source: str) -> pd.DataFrame:
+    """Return a table of zones with a further column of codes for each level.
 
-    Raises OdError if such a level is a column already. ``what`` says in the message where its codes come from.
+    Raises OdError if such a level is a column already. ``source`` says in the message where its codes come from.
     """
-    for level in codes_of:
+    for level in codes_by_level:
         if level in zones.columns:
-            raise _make_levels_error(f"level {level!r} is both a column of the zone list and {what}; rename the level")
-    return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in codes_of.items()})
+            raise _make_levels_error(
+                f"level {level!r} is both a column of the zone list and {source}; rename the level"
+            )
+    return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in codes_by_level.items()})
 
 
 def build_geography(
-    zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, Mapping[str, bytes]] | None = None
+    zones: pd.DataFrame, zone_list: ZoneList, boundaries: Mapping[str, Mapping[str, bytes]] | None = None
 ) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
-    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those in its files, by level and code.
+    Args:
+        zones: table of the zone list's file, one row per zone or, for a list of parents, per area.
+        zone_list: declaration of the list. Its files are not read.
+        boundaries: boundaries of areas that are in other files, as WKB, by level and code.
     """
-    if listed.parents is not None:
+    if zone_list.parents is not None:
         geography = Geography.from_parents(
-            _select_area_columns(zones, *listed.parents, listed.names),
-            levels=listed.levels,
-            unknown=listed.unknown,
-            version=listed.version,
-            names={level: name_column_of_names(level) for level in listed.names},
+            _select_area_columns(zones, *zone_list.parents, zone_list.names),
+            levels=zone_list.levels,
+            unknown=zone_list.unknown,
+            version=zone_list.version,
+            names={level: name_column_of_names(level) for level in zone_list.names},
         )
     else:
-        zones = add_level_columns(zones, listed)
-        columns = {level: column for level, (_, column) in listed.boundaries.items()}
+        zones = add_level_columns(zones, zone_list)
+        columns = {level: column for level, (_, column) in zone_list.boundaries.items()}
         for level, shapes in (boundaries or {}).items():
-            zones = add_boundary_column(zones, listed.levels, level, shapes)
-            columns[level] = name_boundary_column(listed.levels, level)
+            zones = add_boundary_column(zones, zone_list.levels, level, shapes)
+            columns[level] = name_boundary_column(zone_list.levels, level)
         geography = Geography.from_frame(
             zones,
-            listed.levels,
-            unknown=listed.unknown,
-            coordinates=listed.coordinates,
-            version=listed.version,
-            names=listed.names,
+            zone_list.levels,
+            unknown=zone_list.unknown,
+            coordinates=zone_list.coordinates,
+            version=zone_list.version,
+            names=zone_list.names,
             boundaries=columns,
         )
-    if listed.unknown_area is not None:
-        geography = with_unknown_area(geography, listed.unknown_area)
-    return geography if listed.grid is None else replace(geography, grid=listed.grid)
+    if zone_list.unknown_area is not None:
+        geography = with_unknown_area(geography, zone_list.unknown_area)
+    return geography if zone_list.grid is None else replace(geography, grid=zone_list.grid)
 
 
 def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
-    """Return the columns ``area`` and ``parent``, None for a blank parent, and a column of names for each level."""
+    """Return a table with columns ``area`` and ``parent`` (None if blank), and a column of names for each level.
+
+    The arguments ``area``, ``parent`` and ``names``, by level, are the names of these columns in the table ``areas``.
+    """
     check_columns(areas, "the area list", (area, parent, *names.values()))
     names_of_areas = {name_column_of_names(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
@@ -303,20 +319,24 @@ def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Map
 
 
 @lru_cache(maxsize=8)
-def _read_geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
-    """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
+def _read_geography(zone_list: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
+    """Return the geography in the files of a zone list: its own, then the files of boundaries.
+
+    It is cached, because every step of a release needs it. ``digests`` are those of the files, None for a missing one.
+    Raises OdError if a file is missing or faulty.
+    """
     path, *boundary_paths = paths
-    outline = read_outline(path) if listed.is_outline else None
-    zones = pd.DataFrame() if listed.is_outline else read_zones(path)
-    code_column = {level: column for level, (file, column) in listed.boundaries.items() if file}  # of other files
+    outline = read_outline(path) if zone_list.is_outline else None
+    zones = pd.DataFrame() if zone_list.is_outline else read_zones(path)
+    code_column = {level: column for level, (file, column) in zone_list.boundaries.items() if file}
     boundaries = {
         level: read_boundaries(boundary_path, column)
         for (level, column), boundary_path in zip(code_column.items(), boundary_paths, strict=True)
     }
     try:
-        if listed.grid is not None and outline is not None:
-            zones, boundaries = list_cells(listed.grid, outline)
-        return build_geography(zones, listed, boundaries)
+        if zone_list.grid is not None and outline is not None:
+            zones, boundaries = list_cells(zone_list.grid, outline)
+        return build_geography(zones, zone_list, boundaries)
     except OdError as error:
         raise error.with_file(path.name) from None
 
@@ -367,13 +387,13 @@ def _refuse_other_text(path: Path) -> None:
     """Raise OdError if a text is incomplete or UTF-16, or if its first line has another delimiter and no comma."""
     with open_bytes(path) as file:
         first_line = file.readline()
-        if first_line.startswith(_UTF16):
+        if first_line.startswith(_UTF16_MARKS):
             raise _make_list_error("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
         further_pieces = iter(partial(file.read, 1 << 20), b"")
         if has_nul(first_line) or any(map(has_nul, further_pieces)):
             raise make_incomplete_file_error(f"{path.name} contains NUL characters")
     header = first_line.decode("utf-8-sig").rstrip()
-    if FOR_EXCEL.fullmatch(header):
+    if EXCEL_DELIMITER_LINE.fullmatch(header):
         message = f"{path.name} begins with {header!r}, which is for Excel alone"
         raise _make_list_error(
             "OD-FILE-DELIMITER", message, next_step="remove this line, and save the file with commas"

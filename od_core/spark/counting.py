@@ -33,7 +33,7 @@ from od_core.errors import OdError, raise_without_context, strip_type_parameters
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.object_store import Store, advise_to_read_details, store_error_detail
-from od_core.ledger.user_counters import SCHEMA, USER
+from od_core.ledger.user_counters import SCHEMA, USER_COLUMNS
 from od_core.periods import Period
 from od_core.records import faults
 from od_core.records.counting import CountOptions, CountQuery, Tally, refuse_bad_counts
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class SparkQuery(RecordQuery):
-    """A query that reads the records in a Spark data frame.
+    """The query of the records in a Spark data frame.
 
     Args:
         frame: the data frame, with one row per record.
@@ -75,9 +75,9 @@ class SparkQuery(RecordQuery):
         super().__init__(types, columns, form, time_zone, "the table of records")
 
     def select_records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
-        """Return a data frame of the records.
+        """Return a data frame of the records, with zone codes in place of coordinates.
 
-        The arguments, columns and errors are those of :meth:`make_columns_sql`.
+        The arguments, columns and errors are those of :meth:`make_columns_sql`, with both geographies.
         """
         fields = self.make_columns_sql(period, geography, destinations)
         records = self._frame.where(self.make_condition_sql(period)).selectExpr(*fields)
@@ -105,7 +105,7 @@ class SparkQuery(RecordQuery):
         return f"`{name.replace('`', '``')}`"
 
     def _make_text_sql(self, value: str) -> str:
-        """Return a text as SQL: as its bytes, because settings of the session decide what escapes in quotes mean."""
+        """Return a text as SQL, written as bytes, because the session's settings decide what escapes in quotes mean."""
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, own_name: str, column_type: str) -> None:
@@ -124,10 +124,10 @@ class SparkQuery(RecordQuery):
             raise self._make_column_error("OD-TRIPS-DATE", message, step)
 
 
-_DONE = "ok"
-_TASK_FAILED = "OD-SPARK-TASK"
-_SUMMARIES = "summaries"
-_USERS = "users"
+_DONE_OUTCOME = "ok"
+_FAILED_OUTCOME = "OD-SPARK-TASK"
+_SUMMARY_FOLDER = "summaries"
+_COUNTER_FOLDER = "users"
 
 
 def count_in_spark(
@@ -195,7 +195,7 @@ def count_in_spark(
                 most_unlisted=lambda: spark_count.run_query("most_unlisted").collect()[0],
             )
             if count.counters is not None:
-                counters = _collect_counters(spark_count.run_query("counters"), store, f"{folder}/{_USERS}")
+                counters = _collect_counters(spark_count.run_query("counters"), store, f"{folder}/{_COUNTER_FOLDER}")
                 count.counters.store_or_compare(counters.to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
@@ -204,7 +204,10 @@ def count_in_spark(
 
 
 def _select_records(session: SparkSession, query: SparkQuery, count: CountQuery) -> DataFrame:
-    """Return the records to count, with the valid ids of users as ``person``. Raises OdError if they are unfit."""
+    """Return the records to count; for a unit of users, with the valid user ids as a further column ``person``.
+
+    Raises OdError if the source may give other records each time, has files of a table with a log, or has bad counts.
+    """
     records = query.select_records(Period(count.period), count.tree.origin, count.tree.destination)
     plans = _read_plans(records)
     _refuse_unstable_source(records, plans)
@@ -230,13 +233,13 @@ class _SparkCount:
     relations: dict[str, DataFrame]
 
     def run_query(self, name: str, *arguments: object) -> DataFrame:
-        """Return the result of a query of ``count.sql``. Spark puts views of the relations in place of the braces."""
+        """Return the result of a macro of ``count.sql``, in which Spark replaces names in braces by the relations."""
         views = [f"{relation} AS (SELECT * FROM {{{relation}}})" for relation in self.relations]  # noqa: S608  # our own
         text = self.count.render_sql(name, *arguments)
         return self.session.sql(f"WITH {', '.join(views)} {text}", None, **self.relations)
 
     def add_tables(self, tables: Mapping[str, pa.Table]) -> None:
-        """Add tables to the relations; for a unit of a year, also what users are still allowed, and the users."""
+        """Add tables to the relations, by name; for a unit of a year, also ``allowances`` and ``users``."""
         for name, table in tables.items():
             self.relations[name] = self.session.createDataFrame(table)
         if self.count.counters is not None:
@@ -250,10 +253,13 @@ _Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, repr=False)
 class _Task:
-    """A task that writes a file for one partition to a folder of a store, and returns its outcome as one word.
+    """A task that writes one file for a partition of a data frame, and returns its outcome as one word.
 
-    ``content`` returns the content of the file, given the batches of rows and the number of the partition. If a
-    partition is processed twice, the first file is kept.
+    If a partition is processed twice, the first file is kept.
+
+    Attributes:
+        store, folder: store of the files, and folder in it. A file has the number of its partition as its name.
+        content: returns the content of the file, given the batches of rows and the number of the partition.
     """
 
     store: Store
@@ -261,7 +267,8 @@ class _Task:
     content: Callable[[_Batches, int], bytes | pa.Buffer]
 
     def __call__(self, batches: _Batches) -> _Batches:
-        outcome = _DONE
+        """Write the file of a partition, given its rows, and yield one row with the outcome."""
+        outcome = _DONE_OUTCOME
         try:
             from pyspark import TaskContext
 
@@ -269,18 +276,18 @@ class _Task:
             self.store.create_if_absent(f"{self.folder}/{part:06d}", self.content(batches, part))
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             store_error_detail(self.store, traceback.format_exc())
-            outcome = _TASK_FAILED
+            outcome = _FAILED_OUTCOME
         yield pa.record_batch({"outcome": pa.array([outcome], pa.string())})
 
 
 def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
-    """Run a task on each partition, and yield the files that the tasks wrote, open. Raises OdError if a task failed."""
+    """Run a task on each partition, and yield each file that it wrote, open. Raises OdError if a task failed."""
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
     files = task.store.list(f"{task.folder}/")
-    if outcomes != [_DONE] * len(files):
+    if outcomes != [_DONE_OUTCOME] * len(files):
         message = "a task of Spark could not write the counts of its part"
         raise OdError(
-            _TASK_FAILED, message, next_step=f"{advise_to_read_details(task.store)}, then run the release again"
+            _FAILED_OUTCOME, message, next_step=f"{advise_to_read_details(task.store)}, then run the release again"
         )
     for name in files:
         with task.store.read(name) as file:
@@ -288,7 +295,11 @@ def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeF
 
 
 def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> bytes:
-    """Write the counts of one partition to files, and return a summary that lists those to use."""
+    """Write the counts of one partition to files, and return a summary of them as JSON.
+
+    ``batches`` have the rows of the macro ``by_rank``, and ``part`` is the number of the partition. The summary lists
+    the files, because a partition that is processed twice leaves two sets of files.
+    """
     tally = Tally()
     prefix = f"{folder}/{part:06d}.{secrets.token_hex(6)}."
     files = write_count_files(store, prefix, tally.iterate_counts(batches))
@@ -297,9 +308,12 @@ def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> by
 
 
 def _write_ranked_counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
-    """Write counts, sorted by rank, to files. Return the descriptions of the files, and the tally of all trips."""
+    """Write counts to files, and return the descriptions of the files and the tally of all trips.
+
+    ``ranked`` has the rows of the macro ``by_rank``, sorted by rank within each partition.
+    """
     files, tally = [], Tally()
-    task = _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))
+    task = _Task(store, f"{folder}/{_SUMMARY_FOLDER}", partial(_write_counts, store, folder))
     for file in _write_partition_files(ranked, task):
         summary = json.loads(file.read())
         tally.counted += summary["counted"]
@@ -316,14 +330,14 @@ def _encode_counters(batches: _Batches, _part: int) -> pa.Buffer:
 
 
 def _collect_counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
-    """Return the counters of users, sorted by user. They are written to files in the store, which are then removed."""
+    """Return the counters of users, sorted by user. Tasks write them to a folder, which is then removed."""
     files = _write_partition_files(users, _Task(store, folder, _encode_counters))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)
-    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
+    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER_COLUMNS])
 
 
-_UNSTABLE = re.compile(
+_UNSTABLE_OPERATOR = re.compile(
     r"""(?mx)^[ :+|-]*(?:
         Sample\ (?!.*\ -?\d+,\ \w+$)  # its last but one argument is the seed
         | (?:LocalLimit|Offset|Deduplicate)\b
@@ -331,25 +345,27 @@ _UNSTABLE = re.compile(
           (?:first|last|any_value|nth_value|collect_(?:list|set)|listagg|string_agg|(?:max|min)_by|mode)\(
     )"""
 )
-"""Operator of an analyzed plan that may select other rows in each query: a sample without a seed, which Spark draws
-then; a limit, an offset or a row of each group, since rows may tie in any order; or an aggregate that depends on it."""
+"""Operator of an analyzed plan whose rows may differ from query to query: a sample without a seed, which Spark then
+draws; a limit, an offset or a row of each group, because equal rows have no order; or an aggregate that depends on the
+order."""
 
 
 def _read_plans(records: DataFrame) -> str:
-    """Return the text of all plans of a query, from the parsed to the physical one, which contain no record."""
+    """Return the text of all plans of a query, from the parsed to the physical one. They contain no record."""
     with redirect_stdout(StringIO()) as printed:
         records.explain(extended=True)
     return printed.getvalue()
 
 
 def _refuse_unstable_source(records: DataFrame, plans: str) -> None:
-    """Raise OdError if each query may read other records.
+    """Raise OdError if the records may differ from query to query.
 
-    The plans show this, except for random values, which only a classic session can tell.
+    ``plans`` is the text of :func:`_read_plans`, which shows this, except for random values: of these, only a classic
+    session knows.
     """
     java_frame = getattr(records, "_jdf", None)
     is_random = java_frame is not None and not java_frame.queryExecution().analyzed().deterministic()
-    if records.isStreaming or is_random or _UNSTABLE.search(plans.partition("== Optimized")[0]):
+    if records.isStreaming or is_random or _UNSTABLE_OPERATOR.search(plans.partition("== Optimized")[0]):
         raise OdError(
             "OD-SPARK-SOURCE",
             "the source of the records may give other records whenever it is read: it is a stream, or a view with"
@@ -359,10 +375,10 @@ def _refuse_unstable_source(records: DataFrame, plans: str) -> None:
 
 
 def _refuse_tables_with_log(session: SparkSession, records: DataFrame, plans: str) -> None:
-    """Raise OdError if files of a table are read without its log.
+    """Raise OdError if files of a table with a log are read without the log.
 
-    The plans show the index of the files that are read. A reader of a log has an index of its own. If an index of plain
-    files is read, no file that the query reads may be in a table with a log.
+    ``plans`` shows the index of the files that are read. A reader of a log has an index of its own. With an index of
+    plain files, no file that the query reads may be in a table with a log.
     """
     if "Location: " in plans and not re.search(r"Location: (Pruned)?(InMemory|Catalog)FileIndex\b", plans):
         return
@@ -377,9 +393,9 @@ def _refuse_tables_with_log(session: SparkSession, records: DataFrame, plans: st
 
 
 def _has_log_in_spark(session: SparkSession, folder: str, patterns: Sequence[str]) -> bool:
-    """Return whether Spark sees a file or folder of one of some patterns in a folder.
+    """Return whether a folder that Spark reads has a file or folder that matches one of the glob patterns.
 
-    ``folder`` is a percent-encoded address. A folder that may not be read counts as one without such a file.
+    ``folder`` is a percent-encoded address. Return False for a folder that may not be read.
     """
     address = re.sub(r"[\\{}\[\]*?,^]", r"\\\g<0>", unquote(folder))  # escaped, so that it is no pattern
     try:

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 _NO_DUMPS = "-XX:-HeapDumpOnOutOfMemoryError -XX:-CreateCoredumpOnCrash -XX:+SuppressFatalErrorMessage"
 """Java options that prevent a crashing virtual machine from writing its memory to disk."""
 
-_REMOTE = {"spark.sql.session.timeZone": "UTC"}
+_REMOTE_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+"""Spark settings of a session on a Spark Connect server, whose operator sets the rest."""
 
-_SAFE = {
+_SAFE_SETTINGS = {
     "spark.speculation": "false",
     "spark.task.maxFailures": "1",
     "spark.ui.enabled": "false",
@@ -52,12 +53,13 @@ _SAFE = {
     "spark.executor.defaultJavaOptions": _NO_DUMPS,
     "spark.python.worker.faulthandler.enabled": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "false",
-    **_REMOTE,
+    **_REMOTE_SETTINGS,
 }
 """Spark settings of a session on a master. Without them, the event log and the user interface would show true counts,
 and temporary files and logs would contain values of records."""
 
-_SCRATCH = "spark-"
+_SCRATCH_PREFIX = "spark-"
+"""Beginning of the names of the folders with the temporary files of sessions."""
 
 _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers with which PySpark writes error messages, which may quote records, to standard error."""
@@ -80,7 +82,9 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
     """
     require("spark")
     silence_spark()
-    all_settings = dict(_REMOTE) if address.startswith("sc://") else {**_SAFE, "spark.master": address}
+    all_settings = (
+        dict(_REMOTE_SETTINGS) if address.startswith("sc://") else {**_SAFE_SETTINGS, "spark.master": address}
+    )
     if address.startswith("local"):  # it accepts connections from this machine only
         all_settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     all_settings |= settings or {}
@@ -98,13 +102,14 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 def _make_scratch_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder of mode 0700, which is removed at the end. First remove the folders of killed processes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left_behind in folder.glob(f"{_SCRATCH}*"):
+    for left_behind in folder.glob(f"{_SCRATCH_PREFIX}*"):
         with suppress(OdError, FileNotFoundError), lock_folder(left_behind, seconds=0):  # in use, or already removed
             shutil.rmtree(left_behind, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
     with lock_folder(new):
-        scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before it gets the name that is searched
+        # It is locked before it gets the name that other sessions look for.
+        scratch = new.rename(new.with_name(f"{_SCRATCH_PREFIX}{new.name}"))
         try:
             yield scratch
         finally:
@@ -121,6 +126,7 @@ def check_session(session: SparkSession) -> None:
     from pyspark.errors import PySparkException
 
     def read_setting(name: str) -> str | None:
+        """Return a setting of the session; None if it is not set or cannot be read."""
         with suppress(PySparkException):  # some platforms hide the cluster's settings
             value: str | None = session.conf.get(name, None)  # make lint also runs where PySpark is not installed
             return value
@@ -139,7 +145,10 @@ def silence_spark() -> None:
 
 
 def _start_session(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session, and return it. A classic session writes its temporary files to the folder ``scratch``."""
+    """Start a session, and return it. A classic session writes its temporary files to the folder ``scratch``.
+
+    Raises OdError if this process has another classic session, or the session cannot be opened.
+    """
     from pyspark.sql import SparkSession
 
     is_remote = address.startswith("sc://")
@@ -168,7 +177,7 @@ def _refuse_repetition(read_setting: Callable[[str], str | None]) -> None:
 
     On a ``local`` master, a task has one attempt, or as many as the second number of a master such as ``local[4, 2]``.
     On other masters, it has as many as ``spark.task.maxFailures`` says, by default 4. If the master cannot be read, the
-    default is taken as 1.
+    default is taken as 1. ``read_setting`` returns a setting by its name; None if it is not set.
     """
     if (read_setting("spark.speculation") or "false").lower() != "false":
         message = "this session starts a task a second time while the first attempt still runs"
@@ -206,9 +215,10 @@ class SparkWorkers:
         check_session(self.session)
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Run a task on every descriptor, each by one Spark task on one thread. Return the outcomes in the same order.
+        """Return the outcome of a task for every descriptor, in the same order.
 
-        Raises OdError if the job failed (``OD-SPARK-JOB``). Spark's own message is its confidential detail.
+        Each descriptor is processed by one Spark task on one thread. Raises OdError if the job failed
+        (``OD-SPARK-JOB``). Spark's own message is its confidential detail.
         """
         if not descriptors:
             return []
@@ -233,6 +243,7 @@ def _make_executor_function(task: Task) -> Callable[[_Batches], _Batches]:
     """
 
     def run_task(descriptor: str) -> pa.Scalar:
+        """Return the outcome of the task for a descriptor; ``TASK_FAILED`` if it raised an exception."""
         try:
             with use_one_thread():
                 return pa.scalar(task(descriptor), pa.string())
@@ -240,6 +251,7 @@ def _make_executor_function(task: Task) -> Callable[[_Batches], _Batches]:
             return pa.scalar(TASK_FAILED)
 
     def run_batches(batches: _Batches) -> _Batches:
+        """Yield a batch of outcomes for each batch of descriptors."""
         for batch in batches:
             outcomes = pa.array(map(run_task, batch["descriptor"].to_pylist()), pa.string())
             yield pa.RecordBatch.from_arrays([batch["part"], outcomes], ["part", "outcome"])
@@ -248,6 +260,7 @@ def _make_executor_function(task: Task) -> Callable[[_Batches], _Batches]:
 
 
 def _make_failed_job_error(detail: str) -> OdError:
+    """Return the OdError for a Spark job that did not return the outcomes of all tasks; ``detail`` is confidential."""
     return OdError(
         "OD-SPARK-JOB",
         "Spark did not complete the job",

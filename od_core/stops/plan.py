@@ -55,7 +55,7 @@ class StopsPlan(Plan):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
         return super().features | list_given_options(map=self.map)
 
     @cached_property

@@ -30,7 +30,7 @@ from od_core.files.data_frame import (
 from od_core.geography.codes import check_case, format_pandas_advice, read_text_codes
 from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.callers_table import AS_DOUBLE, read_table
+from od_core.records.callers_table import make_double_sql, read_table
 from od_core.records.counting import query_loaded_records
 from od_core.records.load import make_count_sql, refuse_unused_columns
 from od_core.stops.geometry import Counts, Grid, MapGrid, Points, compute_cell_numbers, compute_cells
@@ -149,7 +149,7 @@ class Trajectories(Confidential):
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _make_trips_error("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
         table = _make_trip_array(
-            _read_columns(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip), grid
+            _read_columns(coordinates, columns, as_number=make_double_sql, one_row_a_trip=one_row_a_trip), grid
         )
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
             raise _make_trips_error("OD-STOPS-COORDINATE", "a coordinate is not a number")

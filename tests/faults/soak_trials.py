@@ -32,7 +32,7 @@ import duckdb
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_files import check_checksums
-from od_core.publication.database import CLOSED
+from od_core.publication.database import CLOSED_SETTINGS
 from od_core.published.publishing import Published
 from od_core.published.verification import verify_release
 from tests.faults.soak_models import MODELS, Disk, kept_by_cut
@@ -315,7 +315,7 @@ def damaged(root: Path) -> Iterator[str]:
     database = root / "release.duckdb"
     if database.exists():
         try:
-            duckdb.connect(str(database), read_only=True, config=CLOSED).close()
+            duckdb.connect(str(database), read_only=True, config=CLOSED_SETTINGS).close()
         except duckdb.Error as error:
             yield f"damaged public file: release.duckdb ({str(error).partition(chr(10))[0][:100]})"
 
@@ -331,7 +331,7 @@ def differing_earlier(root: Path, kind: str, expected: dict[str, object]) -> lis
 
 def _rows_of(database: Path, key: str) -> dict[str, object]:
     """How many rows each table has of a release, and a sum over them."""
-    with closing(duckdb.connect(str(database), read_only=True, config=CLOSED)) as connection:
+    with closing(duckdb.connect(str(database), read_only=True, config=CLOSED_SETTINGS)) as connection:
         tables = connection.execute("SELECT DISTINCT table_name FROM duckdb_columns() WHERE column_name = 'release'")
         names = [name for (name,) in tables.fetchall() if not name.endswith("by_level")]
         query = "SELECT count(*), bit_xor(hash(one)) FROM {} one WHERE release = ?"

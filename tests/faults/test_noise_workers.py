@@ -27,7 +27,7 @@ from od_core.noise.opendp import (
     draw_noise,
     locate_library,
 )
-from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, find_smallest_scale
+from od_core.noise.opendp_worker import ANSWER, DRAWS_PER_CALL, GAUSSIAN, LAPLACE, REQUEST, OpenDP, find_smallest_scale
 from tests.statistical.laws import block_length, repeats_a_block
 
 SIGMA = 1000.0
@@ -124,7 +124,7 @@ def test_shares_are_even_and_each_is_worth_its_process(size, processors):
 
 
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE])
-@pytest.mark.parametrize("size", [0, 1, CUT - 1, CUT, 2 * PIECE + 1])
+@pytest.mark.parametrize("size", [0, 1, CUT - 1, CUT, 2 * DRAWS_PER_CALL + 1])
 def test_shapes_and_types_of_any_size(law, size, started):
     used, noise = draw_noise(law, 10.0, 1.0, size)
     assert used == 10.0
@@ -133,7 +133,9 @@ def test_shapes_and_types_of_any_size(law, size, started):
     assert noise.flags.writeable
     assert np.abs(noise).max(initial=0) < 1000  # beyond by chance: below 1e-40 a draw
     assert len(started) == (1 if size < CUT else 2)
-    if size == 2 * PIECE + 1:  # a process that ended early would leave zeros: a run of so many by chance, below 1e-60
+    if (
+        size == 2 * DRAWS_PER_CALL + 1
+    ):  # a process that ended early would leave zeros: a run of so many by chance, below 1e-60
         assert not any((part == 0).all() for part in np.array_split(noise, 200))
 
 
@@ -182,7 +184,7 @@ def test_a_killed_process_loses_the_draw_and_ends_the_others(when, victim, start
 
     monkeypatch.setattr(opendp_noise.subprocess, "Popen", start_and_kill)
     with pytest.raises(OdError, match=r"OD-NOISE-LOST.*ended before it had finished: the draw is lost") as error:
-        draw(30 * PIECE)
+        draw(30 * DRAWS_PER_CALL)
     assert error.value.spent == "the level stays charged"
     assert not any(is_alive(process.pid) for process in started)
 

@@ -135,7 +135,8 @@ def test_invented_points_lie_in_zones(bounded, place):
     rows = invent_records(declared, Period("2001-02"))
     assert {*place, "destination", "date"} == {*rows}
     rows.to_parquet(bounded.root / "2001-02.parquet")
-    bounded.publish(declared, "2001-02")
+    result = bounded.materialize("geography", "raw_trips", "trip_counts", period="2001-02", component=declared)
+    assert result.success, failure_text(result)
 
 
 def test_coordinates_without_boundaries_are_refused(bounded):

@@ -188,7 +188,7 @@ def both(session: Any, folder: Path, table: pa.Table, way: str, tree: FlowTree, 
 @pytest.mark.parametrize("way", WAYS)
 def test_counts_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
     """Records with every fault, and names that a query could stumble over; several files."""
-    monkeypatch.setattr("od_core.records.counts.PAIRS", 7)
+    monkeypatch.setattr("od_core.records.counts.PAIRS_PER_FILE", 7)
     seed = 100 * list(WAYS).index(way) + list(TREES).index(name)
     form = FORM if "unknown" in name else PLAIN
     by_spark, by_duckdb = both(session, tmp_path, some_records(seed), way, TREES[name], form=form)
@@ -206,7 +206,7 @@ BY_KIND = SegmentSource("kind", "kind", lookup=(("1", "one"), ("2", "two"))), Br
 @pytest.mark.parametrize("way", WAYS)
 def test_counts_by_segment_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
     """By two breakdowns: one with a category of what is not listed, and one whose faults are dropped."""
-    monkeypatch.setattr("od_core.records.counts.PAIRS", 7)
+    monkeypatch.setattr("od_core.records.counts.PAIRS_PER_FILE", 7)
     modes = np.resize(np.array(["car", "bus", "car", "Car", "é", None, " car"], dtype=object), 400)
     table = some_records(900 + list(WAYS).index(way), mode=pa.array(modes, pa.string()))
     by_spark, by_duckdb = both(session, tmp_path, table, way, TREES[name], segments=dict([MODES, BY_KIND]))

@@ -45,16 +45,16 @@ from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import FlowTree, sum_runs
 from od_core.geography.geography import Numbers
 
-_ITERATIONS = 300
+_MAX_ITERATIONS = 300
 """Largest number of steps of conjugate gradients."""
 
-_RESIDUAL = 1e-11
-"""Part of the right side that may remain."""
+_RESIDUAL_TOLERANCE = 1e-11
+"""Largest length of the residual, as a part of the length of the right side, at which the iteration ends."""
 
 
 @dataclass(frozen=True, eq=False)
 class _LeafSide:
-    """One side of the leaves and of their families.
+    """One side, origins or destinations, of the leaves and of their families.
 
     If all pairs can have trips, a family is a rectangle: all pairs of the zones of an area of each side. The area of an
     undivided side is one zone.
@@ -228,7 +228,7 @@ class TotalsSystem:
         return self._solve(self._concatenate_sides(totals) - self._fit_totals(noisy, h))
 
     def compute_family_shortfalls(self, m: Reals) -> Reals:
-        """Return what C R' m adds to each family, minus what s2 R' m adds to all its leaves; shape (families,)."""
+        """Return, for each family, the change of h by C R' m minus the change of its leaves' sum by s2 R' m."""
         sums, _ = self._sum_leaf_changes(m)
         return self._families.estimate_families(sums) - sums
 
@@ -362,7 +362,7 @@ class TotalsSystem:
         return self._concatenate_sides(fitted) + self._spread * m
 
     def _solve(self, right: Reals) -> Reals:
-        """Return v with (R C R' + S) v = ``right``, by conjugate gradients that the matrix's diagonal preconditions.
+        """Return v with (R C R' + S) v = ``right``, by conjugate gradients preconditioned by the matrix's diagonal.
 
         Sums are added in a fixed order, so that every machine has the same result.
         """
@@ -371,8 +371,8 @@ class TotalsSystem:
         scaled = residual / self._diagonal
         direction = scaled
         size = _compute_dot_product(residual, scaled)
-        small_enough = _RESIDUAL**2 * _compute_dot_product(right, right)
-        for _ in range(_ITERATIONS):
+        small_enough = _RESIDUAL_TOLERANCE**2 * _compute_dot_product(right, right)
+        for _ in range(_MAX_ITERATIONS):
             if _compute_dot_product(residual, residual) <= small_enough:
                 break
             product = self._multiply_by_matrix(direction)
@@ -386,5 +386,5 @@ class TotalsSystem:
 
 
 def _compute_dot_product(a: Reals, b: Reals) -> float:
-    """Return the scalar product of two vectors, added in their order."""
+    """Return the dot product of two vectors, added in their order, so that every machine has the same result."""
     return float(sum_runs(a * b, np.array([0, len(a)]))[0])

@@ -51,7 +51,7 @@ OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
 """Number of octaves of prior means, and position of the octave that starts at sigma / 2. Smaller and larger prior means
 belong to the first and the last octave."""
 
-_LEAST_DEVIATION = 2.0**-10
+_MIN_DEVIATION = 2.0**-10
 """Smallest posterior deviation of a leaf, in standard deviations of the noise. It allows an adjustment to the parent's
 trips even if all leaves of the parent have a posterior deviation near 0."""
 
@@ -144,7 +144,7 @@ def _count_row_areas(plan: ReleasePlan) -> int:
 
 
 def make_leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
-    """Count some leaves by the octave of their prior mean and the grid point of x; shape (octaves, points of x).
+    """Return the number of leaves by the octave of their prior mean and the grid point of x; shape (octaves, points).
 
     Leaves whose parent has no trips or no other leaf are not counted. Neither are leaves with x above the grid. For the
     arguments, see :func:`estimate_posterior_leaves`. Raises OdError if the trips are too large.
@@ -186,6 +186,7 @@ def estimate_posterior_leaves(
 
 
 def _make_overflow_error() -> OdError:
+    """Return the error for noisy values or trips that are too large."""
     return OdError(
         "OD-REFINEMENT-OVERFLOW",
         "the noisy values are too large for empirical Bayes leaves",
@@ -198,7 +199,8 @@ class _Leaves(NamedTuple):
     """What kernels need to know of some leaves: their measurement, their rows and the noise.
 
     Attributes:
-        noisy, offsets, area: noisy values of the children of every parent, their places, and the area of each child.
+        noisy, area: noisy value of each child, and its area on the side of the rows; shape (children,) each.
+        offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``.
         totals: trips of every parent; shape (parents,).
         sums, cells: as in :class:`Rows`.
         sigma, step, low: as in :class:`GridNoise`.
@@ -234,7 +236,7 @@ class _Leaves(NamedTuple):
 
 @kernel
 def _add_rows(noisy: Integers, areas: Numbers, sums: Integers, cells: Integers) -> None:
-    """Add children to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
+    """Add the noisy value of each child to ``sums``, and 1 to ``cells``, at its area."""
     for i in range(len(areas)):
         sums[areas[i]] += noisy[i]
         cells[areas[i]] += 1
@@ -311,7 +313,7 @@ def _divide_trips(
         _compute_prior_means(leaves, parent, w)
         for i in range(size):
             x = noisy[first + i]
-            if x > _HIGHEST * sigma:
+            if x > _MAX_X * sigma:
                 w[i], deviation[i] = x, sigma
                 continue
             bin_number = bin_of[_find_octave(w[i], sigma)]
@@ -321,26 +323,26 @@ def _divide_trips(
             mean = mean_of_bin[point] + part * (mean_of_bin[next_point] - mean_of_bin[point])
             w[i] = max(min(max(mean, x - 2.0 * sigma), x + 2.0 * sigma), 0.0)
             between = deviation_of_bin[point] + part * (deviation_of_bin[next_point] - deviation_of_bin[point])
-            deviation[i] = max(between, _LEAST_DEVIATION * sigma)
+            deviation[i] = max(between, _MIN_DEVIATION * sigma)
         project_to_total(w[:size], deviation[:size], float(total))
         round_in_lumps(w[:size], total, least, lump, trips[first : first + size])
 
 
-_STEPS = 8
+_MIN_POINTS_PER_DEVIATION = 8
 """Smallest number of grid points per standard deviation of the noise, unless the points are already 1 trip apart."""
 
-_LOWEST, _HIGHEST, _MOST = -8, 10, 12
+_MIN_X, _MAX_X, _MAX_N = -8, 10, 12
 """Limits of the grid, in standard deviations of the noise: smallest and largest noisy value x, and largest true count
 n. A smaller x is treated as the smallest x of the grid. For a larger x, the posterior mean is x itself."""
 
-_LEAST_CELLS = 400
+_MIN_CELLS_PER_BIN = 400
 """Smallest number of cells of a bin. Neighbouring octaves (doublings) of prior means with fewer cells share a bin."""
 
 _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
 """Numbers of iterations of expectation-maximisation: first on all cells together, then, from there, on each bin."""
 
-_NO_MASS = 2.0**-60
-"""Smaller probabilities are set to 0, because arithmetic on the smallest real numbers is slow."""
+_MIN_PROBABILITY = 2.0**-60
+"""Smaller probabilities are set to 0, because arithmetic on subnormal numbers is slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,9 +366,9 @@ class GridNoise:
     def from_variance(cls, variance: Fraction) -> GridNoise:
         """Return the grid for discrete Gaussian noise. It is kept, because every part of a release asks for it."""
         sigma = math.sqrt(float(variance))
-        step = max(1, int(sigma) // _STEPS)
-        low = min(-1, math.floor(_LOWEST * sigma / step))
-        highest_x, highest_n = (max(1, math.ceil(edge * sigma / step)) for edge in (_HIGHEST, _MOST))
+        step = max(1, int(sigma) // _MIN_POINTS_PER_DEVIATION)
+        low = min(-1, math.floor(_MIN_X * sigma / step))
+        highest_x, highest_n = (max(1, math.ceil(edge * sigma / step)) for edge in (_MAX_X, _MAX_N))
         exact = Context(prec=40)
         exponent = -Fraction(step * step) / (2 * variance)  # of the likelihood of x one step from n
         rate = exact.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
@@ -401,7 +403,7 @@ def estimate_posterior(noise: GridNoise, counts: Integers) -> Posterior:
     The distribution of true counts is first estimated for all cells together. The result is the start for each bin.
     ``counts`` has the number of cells with a mean in each octave and each noisy value x; shape (octaves, points of x).
     """
-    bin_of = assign_bins(counts.sum(axis=1), _LEAST_CELLS)
+    bin_of = assign_bins(counts.sum(axis=1), _MIN_CELLS_PER_BIN)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     pooled = maximise_likelihood(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
@@ -422,10 +424,10 @@ def maximise_likelihood(noise: GridNoise, counts: Integers, start: Reals | None,
     ``counts`` has the number of cells with a noisy value x at each point; shape (points of x,). ``start`` is the
     distribution to start from; None for 1/2 at 0 and uniform on the other points.
     """
-    most = len(noise.likelihood) - 1
-    first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start
+    largest_n = len(noise.likelihood) - 1
+    prior = np.append(0.5, np.full(largest_n, 0.5 / largest_n)) if start is None else start
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    return _maximise_likelihood(noise.likelihood, by_x, counts, first, iterations)
+    return _maximise_likelihood(noise.likelihood, by_x, counts, prior, iterations)
 
 
 @kernel
@@ -456,7 +458,7 @@ def _maximise_likelihood(likelihood: Reals, by_x: Reals, counts: Integers, start
                     factor_of_n[n] += ratio * by_x[x, n]
         for n in range(mass):
             prior[n] *= factor_of_n[n]
-            if prior[n] < _NO_MASS:
+            if prior[n] < _MIN_PROBABILITY:
                 prior[n] = 0.0
     return prior
 
@@ -464,7 +466,8 @@ def _maximise_likelihood(likelihood: Reals, by_x: Reals, counts: Integers, start
 def _compute_moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
     """Return mean and standard deviation of n given each x, in steps of the grid; shape (points of x,) each.
 
-    Where ``prior`` excludes x, the mean is x or, if this is below 0, 0. ``low`` is the first x, in steps.
+    ``by_x`` has the likelihood, shape (points of x, points of n), and ``prior`` that of n, shape (points of n,). Where
+    ``prior`` excludes x, the mean is x or, if this is below 0, 0. ``low`` is the first x, in steps.
     """
     n, weight = np.arange(len(prior)), prior * by_x
     total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other

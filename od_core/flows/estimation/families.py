@@ -35,23 +35,23 @@ from od_core.parallel import map_in_order, process_all
 Result = TypeVar("Result")
 
 SIZES, _SIZE_OF_SIGMA = 96, 48
-"""Number of sizes of cells, and the size that starts at sigma / 2. A size is half an octave: a cell predicted to have q
-trips is as many sizes above another as its q is larger, in powers of the square root of 2."""
+"""Number of sizes of cells, and the size that starts at sigma / 2. A cell that is predicted to have root(2) times as
+many trips as another has the next size."""
 
 _ROOT_OF_HALF = 0.7071067811865476
 """The middle of an octave from 1/2 to 1, where its second half begins."""
 
-_LEAST_CELLS = 200
-"""Smallest number of cells by which a number is fitted. Neighbouring sizes with fewer cells are fitted together."""
+_MIN_CELLS_PER_FIT = 200
+"""Smallest number of cells of a fit. Neighbouring sizes with fewer cells are fitted together."""
 
-_LEAST_LEARNED = 1_000
+_MIN_CELLS_TO_LEARN = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
-_OF_FAMILIES = ("parents", "total", "siblings", "parent_h", "parent_variance")
-"""Arrays of a number for each family."""
+_FAMILY_ARRAYS = ("parents", "total", "siblings", "parent_h", "parent_variance")
+"""Names of the arrays of :class:`Families` with a number for each family."""
 
-_LEAST_NOISE = 0.05
-"""Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
+_MIN_NOISE_PART = 0.05
+"""Smallest w of a cell, as a part of its v. Otherwise, where the noise cancels, w would be a rounding error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +101,10 @@ class Families:
     @property
     def learns(self) -> bool:
         """Whether the level has enough cells to learn from."""
-        return len(self.noisy) >= _LEAST_LEARNED
+        return len(self.noisy) >= _MIN_CELLS_TO_LEARN
 
     def list_child_positions(self, chosen: Integers) -> Integers:
-        """Return the positions of the children of some families; ascending if ``chosen`` is."""
+        """Return the positions of the children of the families with the numbers ``chosen``, in their order."""
         first, size = self.offsets[chosen], np.diff(self.offsets)[chosen]
         chosen_before = np.cumsum(size) - size  # number of children of the chosen families before each
         children: Integers = np.arange(size.sum()) + np.repeat(first - chosen_before, size)
@@ -120,11 +120,11 @@ class Families:
         return self._select_families(chosen, children, offsets=offsets)
 
     def _select_families(self, families: slice | Integers, children: slice | Integers, **changed: Any) -> Families:
-        """Return some families, given their numbers and the positions of their children, or ranges of these.
+        """Return some of the families, given their numbers and the positions of their children, or slices of both.
 
-        ``changed`` replaces ``offsets`` and, if there are some, ``kept``, ``z`` and ``v``.
+        ``changed`` has the new ``offsets`` and, above the leaves, the new ``kept``, ``z`` and ``v``.
         """
-        of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
+        of_families = {name: getattr(self, name)[families] for name in _FAMILY_ARRAYS}
         return replace(self, area=self.area[:, children], noisy=self.noisy[children], **of_families, **changed)
 
     def complete_child_estimates(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
@@ -167,10 +167,10 @@ class Families:
         return PredictedFamilies(self.offsets, h, v, self.siblings, p, self.parent_h, self.parent_variance, self.sigma)
 
     def map_blocks(self, work: Callable[[Families, Places], Result]) -> Iterator[Result]:
-        """Yield ``work(families, places)`` for consecutive families of about 2^18 children, processed in threads.
+        """Return an iterator of ``work(families, places)`` for consecutive blocks of families, processed in threads.
 
-        ``places`` has the positions of their children. As threads share arrays, ``work`` may write only the numbers of
-        its own families and children.
+        A block has about 2^18 children, and ``places`` their positions. Threads share arrays, so ``work`` may write
+        only the numbers of its own families and children.
         """
         return map_in_order(lambda block: work(*self._select_block(*block)), iterate_family_blocks(self.offsets))
 
@@ -197,7 +197,7 @@ class Families:
 
 
 class PredictedFamilies(NamedTuple):
-    """What kernels need of families and the predicted share p of each child; h and v are those of ``fitted``."""
+    """What kernels need of families, with the predicted share p of each child; h and v are :attr:`Families.fitted`."""
 
     offsets: Integers
     h: Reals
@@ -210,7 +210,7 @@ class PredictedFamilies(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where consecutive families are in their level: their children, and the kept ones among all that are kept."""
+    """Positions of a block in its level: of its children among all, and of its kept children among all kept ones."""
 
     children: slice
     kept: slice
@@ -308,15 +308,15 @@ def _find_leaf_positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Inte
 
     ``table`` must be in tree order and have at least one leaf.
     """
-    ranks = plan.tree.compute_first_ranks(Pairs(plan.tree.depth, table.origin, table.destination))
+    ranks = plan.tree.compute_first_ranks(Pairs(plan.tree.depth, table.origin, table.destination))  # ascending
     positions: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
     def find_block(first: int) -> None:
         block = slice(first, first + CHILDREN_AT_ONCE)
-        of_block = Pairs(wanted.level, wanted.origin[block], wanted.destination[block])
-        wanted_ranks = plan.tree.compute_first_ranks(of_block)
-        place = np.searchsorted(ranks[:-1], wanted_ranks)  # a rank after the last one is compared with the last
-        positions[block] = np.where(ranks[place] == wanted_ranks, place, -1)
+        wanted_pairs = Pairs(wanted.level, wanted.origin[block], wanted.destination[block])
+        wanted_ranks = plan.tree.compute_first_ranks(wanted_pairs)
+        found = np.searchsorted(ranks[:-1], wanted_ranks)  # a rank after the last one is compared with the last
+        positions[block] = np.where(ranks[found] == wanted_ranks, found, -1)
 
     process_all(find_block, range(0, len(positions), CHILDREN_AT_ONCE))
     return positions
@@ -327,13 +327,13 @@ def sum_leaves_by_node(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[R
 
     The shape is (nodes,) each. A node that was dropped has the sum 0.
     """
-    of_levels = [leaves]
+    sums_of_levels = [leaves]
     for position in range(len(levels) - 1, 1, -1):
         level, above = levels[position], levels[position - 1]
         sums = np.zeros(len(above.nodes))
-        sums[above.divided] = sum_runs(of_levels[0], level.offsets)
-        of_levels.insert(0, sums)
-    return of_levels
+        sums[above.divided] = sum_runs(sums_of_levels[0], level.offsets)
+        sums_of_levels.insert(0, sums)
+    return sums_of_levels
 
 
 def blend_shares(families: Families, p: Reals, other: Reals, weight: float, least: float = -math.inf) -> Reals:
@@ -342,8 +342,9 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
     If the level does not learn from the other table, its shares are ``p``.
 
     Args:
-        p, other: Share of each child without the other table, and its trips in that table; shape (children,) each.
-        weight: Number of trips with shares p that is added to the trips of a family in the other table.
+        p: Share of each child without the other table; shape (children,).
+        other: Trips of each child in the other table; shape (children,).
+        weight: Number of trips with the shares p that are added to the trips of a family in the other table.
         least: Smallest score of a level that learns from the other table. If that table says nothing, the score has
             about the standard normal distribution: it is the sum over the fits by size of what the table explains, each
             in its standard deviations [white1980heteroskedasticity], divided by the square root of their number.
@@ -355,7 +356,7 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
 
     for predicted, other_of_block in families.map_blocks(select_block_inputs):
         _add_regression_sums(predicted, other_of_block, weight, explained, total, squares, cells)
-    bin_of = assign_bins(cells, _LEAST_CELLS)
+    bin_of = assign_bins(cells, _MIN_CELLS_PER_FIT)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
     scores = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     if math.fsum(scores) < least * math.sqrt(len(scores)):
@@ -365,8 +366,8 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
     shares = np.empty_like(p)
 
     def blend_block(block: Families, places: Places) -> None:
-        p_of_block, of_block = p[places.children], other[places.children]
-        _blend(block.offsets, p_of_block, block.parent_h, block.sigma, of_block, weight, slope, shares[places.children])
+        inputs = p[places.children], block.parent_h, block.sigma, other[places.children], weight, slope
+        _blend(block.offsets, *inputs, shares[places.children])
 
     families.process_blocks(blend_block)
     return shares
@@ -388,8 +389,11 @@ def assign_bins(cells: Integers, least: int) -> Integers:
 
 
 def pool_sums_by_bin(cells: Integers, *sums: Reals) -> list[Reals]:
-    """Return sums by size, each replaced by the sum over its bin of at least ``_LEAST_CELLS`` cells."""
-    bin_of = assign_bins(cells, _LEAST_CELLS)
+    """Return sums by size, shape (sizes,) each, in which each size has the sum over its bin (:func:`assign_bins`).
+
+    A bin has at least ``_MIN_CELLS_PER_FIT`` cells; ``cells`` is the number of cells by size.
+    """
+    bin_of = assign_bins(cells, _MIN_CELLS_PER_FIT)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 
 
@@ -405,7 +409,7 @@ def take_trips(positions: Integers, trips: Integers) -> Reals:
 
 @kernel
 def compute_cell_size(trips: float, sigma: float) -> int:
-    """Return the size (:data:`SIZES`) of a cell that is predicted to have ``trips``."""
+    """Return the size (:data:`SIZES`) of a cell that is predicted to have ``trips``; ``sigma`` is that of the noise."""
     if not trips > 0.0:
         return 0
     mantissa, exponent = math.frexp(trips / sigma)  # the mantissa is at least 1/2 and below 1: one octave
@@ -417,14 +421,14 @@ def compute_cell_size(trips: float, sigma: float) -> int:
 def compute_deviation(
     h: float, v: float, p: float, parent_h: float, siblings: float, parent_variance: float
 ) -> tuple[float, float]:
-    """Return r = h_i - p_i h, and w, the variance that the noise alone gives to r.
+    """Return r = h_i - p_i h of a child i, and w, the variance that the noise alone gives to r.
 
     ``siblings`` is the sum of v over the family. The part of h_i that does not depend on h has the variance
     v - v^2 / sum v, and h_i - p_i h has the part (v / sum v - p) of h.
     """
     part = v / siblings
     w = v - v * part + (part - p) * (part - p) * parent_variance
-    return h - p * parent_h, max(w, _LEAST_NOISE * v)
+    return h - p * parent_h, max(w, _MIN_NOISE_PART * v)
 
 
 @kernel

@@ -47,10 +47,11 @@ GroupFunction = Callable[[Numbers, Numbers], Integers]
 
 Value = TypeVar("Value")
 
-FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
+FACTOR, _RESIDUAL, _ESTIMATE, _DROPPED_BOUND, _DROPPED_ESTIMATE, _DROPPED_VARIANCE = range(6)
+"""Positions of the rows of :attr:`NodeSums.values`."""
 
 MEASURED_ROWS, ALL_ROWS = 3, 6
-"""Number of values of each sum without and with those of dropped nodes."""
+"""Number of these rows without and with those of dropped nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +59,17 @@ class Estimates:
     """Unbiased estimates of sums, without the trips of dropped nodes; shape (sums,) each.
 
     Attributes:
-        estimate, variance: Estimate of each sum, and the variance of the estimate.
-        most: Sum of the upper bounds of the dropped nodes that the sum overlaps.
-        unseen, doubt: Estimate of the trips of these dropped nodes together, and the variance of that estimate.
-        unmeasured: Upper bound of the trips of cells that lie below a dropped node, of which nothing else is known.
+        estimate, variance: Estimate of each sum in trips, and the variance of the estimate.
+        dropped_bound: Sum of the upper bounds of the dropped nodes that the sum overlaps.
+        dropped_estimate, dropped_variance: Estimate of the trips of these dropped nodes together, and its variance.
+        unmeasured: Upper bound of the trips of a cell below a dropped node, of which nothing else is known; else 0.
     """
 
     estimate: Reals
     variance: Reals
-    most: Reals
-    unseen: Reals
-    doubt: Reals
+    dropped_bound: Reals
+    dropped_estimate: Reals
+    dropped_variance: Reals
     unmeasured: Reals
 
     @classmethod
@@ -76,14 +77,14 @@ class Estimates:
         """Return the estimates of single nodes, which overlap no dropped node."""
         return cls(estimate, variance, *np.zeros((4, len(estimate))))
 
-    def take(self, place: Integers) -> Estimates:
-        """Return the estimates at some places; all values are 0 where the place is -1."""
-        present = place >= 0
+    def take(self, positions: Integers) -> Estimates:
+        """Return the estimates at some positions; all values are 0 where the position is -1."""
+        is_present = positions >= 0
         columns = [values if len(values) else np.zeros(1) for values in vars(self).values()]  # -1 needs a last value
-        return Estimates(*[np.where(present, values[place], 0.0) for values in columns])
+        return Estimates(*[np.where(is_present, values[positions], 0.0) for values in columns])
 
     def choose_where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
-        """Return these estimates where ``chosen`` is true, and those of ``other`` elsewhere."""
+        """Return these estimates where the mask ``chosen`` is true, and those of ``other`` elsewhere; shape (sums,)."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Estimates(*(np.where(chosen, values, other_values) for values, other_values in pairs))
 
@@ -102,8 +103,8 @@ class NodeSums:
         offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas; shape (nodes +
             1,).
         values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
-            the dropped nodes that the sum overlaps, ``most``, ``unseen`` and ``doubt`` of :class:`Estimates`. Shape (6,
-            sums); (3, sums) if no node was dropped.
+            the dropped nodes that the sum overlaps, the three values of :class:`Estimates` on them. Shape (6, sums);
+            (3, sums) if no node was dropped.
         first: Number of the first area of each node; shape (nodes,).
     """
 
@@ -121,10 +122,15 @@ class NodeSums:
         noisy: bool = False,
         first: Integers | None = None,
     ) -> NodeSums:
-        """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default.
+        """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight.
 
-        A noisy value is independent of all others, so it has the factor 0, and its variance is its residual. ``rows``
-        is the number of rows of :attr:`values`, and ``first`` the number of the area of each sum, 0 by default.
+        A noisy value is independent of all others, so it has the factor 0, and its variance is its residual.
+
+        Args:
+            weights: Weight of each node; shape (nodes,). By default, 1.
+            rows: Number of rows of :attr:`values`.
+            noisy: Whether the noisy values are used.
+            first: Number of the area of each sum; shape (nodes,). By default, 0.
         """
         sums = cls.make_zeros(np.ones(len(level.nodes), dtype=np.int64), rows, first)
         weight = 1.0 if weights is None else weights
@@ -139,7 +145,7 @@ class NodeSums:
     def make_zeros(cls, areas: Integers, rows: int = ALL_ROWS, first: Integers | None = None) -> NodeSums:
         """Return sums that are all 0, with ``rows`` rows.
 
-        Node ``i`` has ``areas[i]`` sums, one for each area from ``first[i]`` on, or from 0 on by default.
+        Node ``i`` has ``areas[i]`` sums, one for each area from number ``first[i]`` on, by default from 0 on.
         """
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((rows, offsets[-1])), np.zeros_like(areas) if first is None else first)
@@ -159,56 +165,55 @@ class NodeSums:
         first: Integers | None = None,
         count: Integers | None = None,
         group: Integers | None = None,
-        unseen: Reals | None = None,
+        dropped: Reals | None = None,
     ) -> NodeSums:
-        """Return sums over the children of each node of the level above that has measured children, one per area.
+        """Return the sums over the children of each divided node of the level above, one sum for each area.
 
-        The sums of this object are of all children, or of the divided children alone if the other children were
-        dropped. A node has sums from the least to the greatest area of its children, also where some pairs cannot have
-        trips.
+        This object has the sums of all children or, if nodes were dropped, maybe of the divided children alone. A node
+        has a sum for every area from the first to the last one of its children, also for areas without possible trips.
 
         Args:
             level: The level of the children.
             first: Number of the first area that each child overlaps; by default, that of its sums. Shape (children,).
             count: Number of areas that each child overlaps; by default, that of its sums. Shape (children,).
             group: For children with one sum, number of the area of this sum, from the first; shape (children,).
-            unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
-                of :func:`estimate_dropped_trips`; shape (3, children). None if no node was dropped.
+            dropped: The result of :func:`_bound_and_estimate_dropped` for the children, shape (3, children), which is
+                added to their sums. None to add nothing, as where no node was dropped.
         """
         first = self.first if first is None else first
         count = np.diff(self.offsets) if count is None else count
-        least, end = first[:0], first[:0]  # of the areas of each parent: the first one, and the one after the last
+        begin, end = first[:0], first[:0]  # of the areas of each parent: the first one, and the one after the last
         if len(level.offsets) > 1:  # otherwise, the level is the root, which has no parent
-            least = np.minimum.reduceat(first, level.offsets[:-1])
+            begin = np.minimum.reduceat(first, level.offsets[:-1])
             end = np.maximum.reduceat(first + count, level.offsets[:-1])
-        above = NodeSums.make_zeros(end - least, len(self.values), least)
+        above = NodeSums.make_zeros(end - begin, len(self.values), begin)
         children = _Children(
             offsets=level.offsets,
             own=level.own,
             divided=level.divided,
-            begins=above.offsets[:-1] - least,
+            begins=above.offsets[:-1] - begin,
             area=first if group is None else first + group,
             cells=self.offsets,
         )
-        _add_rows(children, self.values if unseen is None else self.values[:MEASURED_ROWS], above.values)
+        _add_rows(children, self.values if dropped is None else self.values[:MEASURED_ROWS], above.values)
         _remove_covariances(above.offsets, level.siblings, above.values)
-        if unseen is not None:
-            _add_unseen_rows(children, self.values, count, unseen, above.values)
+        if dropped is not None:
+            _add_dropped_rows(children, self.values, count, dropped, above.values)
         return above
 
     def compute_estimates(self, node_variances: Reals) -> Estimates:
-        """Return the estimate of each sum, given the variance V of each node's estimate; shape (nodes,)."""
+        """Return the estimate of each sum, given ``node_variances``, V of each node's estimate; shape (nodes,)."""
         factor, residual, estimate = self.values[:MEASURED_ROWS]
         variance = residual + factor**2 * np.repeat(node_variances, np.diff(self.offsets))
         nothing = np.zeros(len(estimate))
-        most, unseen, doubt = nothing, nothing, nothing
+        bound, dropped_estimate, dropped_variance = nothing, nothing, nothing
         if len(self.values) == ALL_ROWS:
-            most, unseen, doubt = self.values[MEASURED_ROWS:]
-        return Estimates(estimate, variance, most, unseen, doubt, unmeasured=nothing)
+            bound, dropped_estimate, dropped_variance = self.values[MEASURED_ROWS:]
+        return Estimates(estimate, variance, bound, dropped_estimate, dropped_variance, unmeasured=nothing)
 
 
 class _Children(NamedTuple):
-    """The nodes of a level, the children of nodes above; for the first three, see :class:`FittedLevel`."""
+    """The children of the divided nodes above, and where their sums are added; for 1 to 3, see :class:`FittedLevel`."""
 
     offsets: Integers
     own: Reals
@@ -220,9 +225,10 @@ class _Children(NamedTuple):
 
 @kernel
 def _add_rows(children: _Children, values: Reals, above: Reals) -> None:
-    """Add the sums of every child to those of its parent, ``above``: of the factors, c v; of the residuals, r + c^2 v.
+    """Add the sums of every child, the columns of ``values``, to the sums of its parent, the columns of ``above``.
 
-    The estimates, and any further rows of ``values``, are added as they are. :func:`_remove_covariances` comes next.
+    A child with the variance v adds c v to the row of factors, r + c^2 v to the row of residuals, and its own values to
+    all other rows. :func:`_remove_covariances` then completes the formula of the module docstring.
     """
     offsets, own, divided, begins, area, cells = children
     have_all_sums, parent = len(cells) > len(own), 0
@@ -258,10 +264,11 @@ def _remove_covariances(columns: Integers, siblings: Reals, above: Reals) -> Non
 
 
 @kernel
-def _add_unseen_rows(children: _Children, values: Reals, count: Integers, unseen: Reals, above: Reals) -> None:
-    """Add the rows of dropped nodes of every child, and its ``unseen`` values, to the sums of its parent in ``above``.
+def _add_dropped_rows(children: _Children, values: Reals, count: Integers, dropped: Reals, above: Reals) -> None:
+    """Add what is known of dropped nodes to the last rows of the sums of every parent, the columns of ``above``.
 
-    A child with sums adds to as many sums of its parent; a dropped one adds its ``unseen`` values to ``count`` sums.
+    A child with sums adds the last rows of its ``values``, and its column of ``dropped``, to as many sums of its
+    parent. A child without sums, which was dropped, adds its column of ``dropped`` to ``count`` sums.
     """
     offsets, own, divided, begins, area, cells = children
     have_all_sums, d = len(cells) > len(own), 0  # d counts the children with sums
@@ -270,22 +277,22 @@ def _add_unseen_rows(children: _Children, values: Reals, count: Integers, unseen
             target = begins[parent] + area[child]
             if have_all_sums or (d < len(divided) and divided[d] == child):
                 source, width = cells[d], cells[d + 1] - cells[d]
-                for row in range(len(unseen)):
+                for row in range(len(dropped)):
                     for cell in range(width):
-                        dropped = values[MEASURED_ROWS + row, source + cell] + unseen[row, child]
-                        above[MEASURED_ROWS + row, target + cell] += dropped
+                        added = values[MEASURED_ROWS + row, source + cell] + dropped[row, child]
+                        above[MEASURED_ROWS + row, target + cell] += added
                 d += 1
             else:
-                for row in range(len(unseen)):
+                for row in range(len(dropped)):
                     for cell in range(count[child]):
-                        above[MEASURED_ROWS + row, target + cell] += unseen[row, child]
+                        above[MEASURED_ROWS + row, target + cell] += dropped[row, child]
 
 
 def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
-    """Return each node's contributions to an estimate of the trips of dropped nodes, and to the estimate's variance.
+    """Return each node's contribution to an estimate of the trips of dropped nodes, and to the estimate's variance.
 
-    The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
-    trips of the dropped nodes among them.
+    Both have the shape (nodes,). Their sums over many nodes, dropped or not, are the estimate of the trips of the
+    dropped nodes among them, and its variance.
 
     A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. Here, m is
     the largest x of those that were dropped or, if none was, the smallest one minus 1. So the noisy values of dropped
@@ -303,7 +310,7 @@ def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """
     is_kept = np.zeros(len(level.nodes), dtype=np.bool_)
     is_kept[level.divided] = True
-    correction = np.zeros(len(level.nodes))  # the contribution to s2 p(m)
+    correction = np.zeros(len(level.nodes))  # each node's contribution to the estimate of s2 p(m)
     if len(level.offsets) > 1:
         first, siblings = level.offsets[:-1], np.diff(level.offsets)
         largest_dropped = np.maximum.reduceat(np.where(is_kept, -np.inf, level.noisy), first)
@@ -319,21 +326,21 @@ def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of pairs of areas, and the sums to which they belong.
+    """Weights of the pairs of areas that are summed, and their division into groups with a sum each.
 
     Attributes:
-        of: Returns the weights of pairs; by default, all are 1.
-        group: Returns the number, from 0, of the sum to which pairs belong.
-        groups: Number of sums of each cell.
+        weight: Returns the weights of pairs; by default, all are 1.
+        group: Returns the number of the group of each pair, from 0; by default, there is one group.
+        groups: Number of groups, and so of sums of each cell.
     """
 
-    of: ZoneFunction | None = None
+    weight: ZoneFunction | None = None
     group: GroupFunction | None = None
     groups: int = 1
 
 
 _EVERY, OTHERS = Weights(), Weights(np.not_equal)
-"""All pairs; and the pairs of two different areas, at a level of both sides, where equal areas have equal numbers."""
+"""Weights 1 of all pairs; and 1 of pairs of two different areas, 0 of others. For these, both sides have one level."""
 
 _BLOCK = 1 << 20
 """Approximate number of nodes that one thread sums at a time."""
@@ -345,8 +352,8 @@ class FittedTree:
     Attributes:
         levels: The fitted levels, top level first, from
             :func:`od_core.flows.estimation.least_squares.fit_least_squares`.
-        by_noise: Whether the noise of these measurements determined which nodes were dropped.
-        area_totals: Measured or known area totals.
+        by_noise: Whether the noise of these measurements determined which nodes were dropped, which biases estimates.
+        area_totals: Measured or known area totals by side.
         nothing_dropped: True if no node was dropped.
     """
 
@@ -364,22 +371,27 @@ class FittedTree:
 
     @cached_property
     def totals_system(self) -> TotalsSystem | None:
-        """The system by which area totals improve all estimates; None without them, or if nodes were dropped."""
+        """The linear system by which area totals improve estimates of weighted sums and replicates.
+
+        None without area totals, if nodes were dropped, or if only one level was measured.
+        """
         is_used = self.area_totals and self.nothing_dropped and len(self.levels) > 1
         return TotalsSystem(self.tree, self.levels, self.area_totals) if is_used else None
 
     def estimate_cells(
         self, origin_level: int, destination_level: int, weights: Weights = _EVERY, level: int | None = None
     ) -> tuple[Numbers, Numbers, Estimates]:
-        """Return the origins, destinations and estimates of all cells of a pair of levels, given by their numbers.
+        """Return the origins, destinations and estimates of all cells of a pair of levels.
 
-        A cell below a node that the top-down pass dropped is left out. The trips of dropped nodes have no weight.
+        Origins and destinations are area numbers, shape (cells,); the estimates have the shape (cells * groups,). A
+        cell below a node that the top-down pass dropped is left out. The trips of dropped nodes are not weighted.
 
         Args:
+            origin_level, destination_level: Numbers of the levels.
             weights: Weights of the pairs of areas that are summed. If they have groups, the estimates of a cell in all
                 groups follow each other.
-            level: Number of the level of both geographies to which these areas belong; by default, the coarsest pair
-                of levels of which all cells are sums.
+            level: Number of the level of both geographies to whose areas the weights apply; by default, the coarsest
+                level of the tree of whose nodes all cells are sums.
         """
         coarse, fine = self.find_enclosing_levels(origin_level, destination_level)
         if level is not None:
@@ -388,25 +400,28 @@ class FittedTree:
         if coarse == fine:  # the cells are nodes
             nodes = containing.nodes
             return nodes.origin, nodes.destination, self._estimate_nodes(containing, weights)
-        apart = 1 if origin_level < destination_level else 0  # the side on which cells are finer than the nodes
-        apart_level = (origin_level, destination_level)[apart]
-        sums = self._sum_nodes_below(coarse, fine, apart, apart_level, weights)
+        finer_side = 1 if origin_level < destination_level else 0  # the side on which cells are finer than the nodes
+        finer_level = (origin_level, destination_level)[finer_side]
+        sums = self._sum_nodes_below(coarse, fine, finer_side, finer_level, weights)
         offsets = sums.offsets // weights.groups  # the cells of divided node d are offsets[d]:offsets[d + 1]
         cells_of_node = np.diff(offsets)
         divided = containing.divided
-        node_area = np.repeat(_select_side_areas(containing, 1 - apart)[divided], cells_of_node)
+        node_area = np.repeat(_select_side_areas(containing, 1 - finer_side)[divided], cells_of_node)
         # The areas of the cells of a node are consecutive, from ``sums.first`` on.
         first_area = np.repeat(sums.first // weights.groups, cells_of_node)
         first_cell = np.repeat(offsets[:-1], cells_of_node)
-        apart_area = (first_area + np.arange(len(node_area)) - first_cell).astype(np.int32)
-        origin, destination = (apart_area, node_area) if apart == 0 else (node_area, apart_area)
+        finer_area = (first_area + np.arange(len(node_area)) - first_cell).astype(np.int32)
+        origin, destination = (finer_area, node_area) if finer_side == 0 else (node_area, finer_area)
         return origin, destination, sums.compute_estimates(containing.variance[divided])
 
     def _estimate_nodes(self, level: FittedLevel, weights: Weights) -> Estimates:
-        """Return the weighted estimates of all nodes of a level, each in all groups; shape (nodes * groups,)."""
+        """Return the weighted estimates of all nodes of a level; those of a node in all groups follow each other.
+
+        The shape is (nodes * groups,). In a group that a node does not belong to, its estimate is 0.
+        """
         if weights is _EVERY:
             return Estimates.from_nodes(level.estimate, level.variance)
-        sums = self._make_node_sums(level, _evaluate_at_nodes(weights.of, level))
+        sums = self._make_node_sums(level, _evaluate_at_nodes(weights.weight, level))
         group = _evaluate_at_nodes(weights.group, level)
         if group is not None:
             node_sums = sums
@@ -417,11 +432,12 @@ class FittedTree:
     def estimate_cells_with_totals(
         self, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, Estimates]:
-        """Return the cells of :meth:`estimate_cells`, improved by measured area totals.
+        """Return the origins, destinations and estimates of :meth:`estimate_cells`, improved by area totals.
 
-        Only cells of the whole space of one side, and a level of a side with measured totals, are improved. Then all
-        areas of that level have a cell. Measured totals contain the trips of dropped nodes. If there are dropped nodes,
-        the estimate of an area is that of the tree or the measured one, whichever has the smaller variance.
+        They improve only cells with the whole space on one side, and a level of a side with area totals on the other.
+        Then all areas of that level have a cell. Area totals contain the trips of dropped nodes. So if there are
+        dropped nodes, the estimate of an area is that of the tree or the measured one, whichever has the smaller
+        variance, and not their mean.
         """
         origin, destination, estimates = self.estimate_cells(origin_level, destination_level)
         levels = origin_level, destination_level
@@ -431,13 +447,13 @@ class FittedTree:
             if measured is not None:
                 areas = np.arange(len(measured.estimate), dtype=np.int32)
                 ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))
-                place = find_pairs(origin, destination, *ends, len(areas) if side else 1)
-                estimates = self._combine_with_measurement(estimates.take(place), measured, place >= 0)
+                position = find_pairs(origin, destination, *ends, len(areas) if side else 1)
+                estimates = self._combine_with_measurement(estimates.take(position), measured, known=position >= 0)
                 origin, destination = ends
         return origin, destination, estimates
 
     def estimate_sum_with_totals(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
-        """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
+        """Return the estimate of :meth:`sum_between`, improved by area totals if one of the sets has all zones."""
         estimate = self.sum_between(origins, destinations)
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
             if side in self.area_totals and other.all() and chosen.any():
@@ -450,10 +466,10 @@ class FittedTree:
         return estimate
 
     def _combine_with_measurement(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
-        """Return estimates of sums by the tree, combined with independent measurements of the same sums.
+        """Return the estimates ``of_tree`` combined with independent measurements of the same sums; shape (sums,).
 
-        They are the means weighted by precision. If nodes were dropped, they are the estimate by the tree, where it is
-        ``known``, or the measured one, whichever has the smaller variance.
+        They are means weighted by precision. But if nodes were dropped, the tree's estimate lacks their trips, so the
+        estimate with the smaller variance is returned; where the mask ``known`` is false, the measured one.
         """
         if self.nothing_dropped:  # a sum that the tree does not know cannot have trips: it is 0 with the variance 0
             total = of_tree.variance + measured.variance
@@ -463,10 +479,10 @@ class FittedTree:
         return of_tree.choose_where(known & (of_tree.variance < measured.variance), measured)
 
     def sum_measured_totals(self, side: int, level: int) -> Estimates | None:
-        """Return the measured or known totals of the areas of a level of one side; None if there are none.
+        """Return the measured or known totals of the areas of a level of one side, as estimates; shape (areas,).
 
-        Return None also for the number of all trips (level 0) if all zones have one variance, as measured totals do:
-        their sum has far more noise than the estimate by the tree.
+        Return None if the side has no area totals. Return None also for the number of all trips (level 0) if the totals
+        were measured: their sum has far more noise than the estimate by the tree.
         """
         noisy, noise = self.area_totals.get(side, (np.empty(0), 0.0))
         if not len(noisy) or (level == 0 and isinstance(noise, float)):
@@ -477,7 +493,9 @@ class FittedTree:
         return Estimates.from_nodes(sum_runs(noisy, geography.first_zone[level].astype(np.int64)), spread)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
-        """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
+        """Return the estimate of the trips between two sets of zones, as one sum; shape (1,).
+
+        The sets are masks of the zones of each side; shape (zones,) each.
 
         If all zone pairs below a node are selected, their sum is the value of the node itself. If nodes were dropped,
         this is its noisy value (see :meth:`_make_node_sums`), with a wider interval than the estimate of
@@ -493,19 +511,22 @@ class FittedTree:
                 to_add = is_split[level.divided]
                 sums.values[:, level.divided[to_add]] += below.values[:, to_add]
                 if not self.nothing_dropped:
-                    sums.values[_MOST_UNSEEN:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
+                    sums.values[_DROPPED_BOUND:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
             below = sums.sum_to_parents(level)
         return sums.compute_estimates(self.levels[0].variance)
 
     def find_largest_dropped_bound(self, origin_level: int, destination_level: int) -> int | None:
-        """Return the largest upper bound of the nodes above a pair of levels that were dropped; None if none was."""
+        """Return the largest upper bound of the dropped nodes whose cells of a pair of levels were not measured.
+
+        Return None if there is no such node.
+        """
         coarse, fine = self.find_enclosing_levels(origin_level, destination_level)
         above = range(coarse if coarse == fine else coarse + 1)  # if the levels are equal, the cells are its nodes
         dropped = (np.delete(self.levels[k].bound, self.levels[k].divided) for k in above)
         return max((int(bounds.max()) for bounds in dropped if len(bounds)), default=None)
 
     def find_enclosing_levels(self, origin_level: int, destination_level: int) -> tuple[int, int]:
-        """Return the positions in ``levels`` of two levels of the flow tree that enclose a pair of levels.
+        """Return the positions in :attr:`levels` of two levels of the flow tree that enclose a pair of levels.
 
         The first is the finest level whose nodes contain whole cells of the pair. The second is the coarsest level
         whose nodes are contained in such cells. If one of them was not measured, the next measured level below replaces
@@ -521,71 +542,72 @@ class FittedTree:
         measured = [level.nodes.level for level in self.levels]
         return bisect_left(measured, above), bisect_left(measured, below)
 
-    def _sum_nodes_below(self, coarse: int, fine: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
-        """Return sums of the nodes of the level at ``fine`` below each divided node of the level at ``coarse``.
+    def _sum_nodes_below(self, coarse: int, fine: int, finer_side: int, finer_level: int, weights: Weights) -> NodeSums:
+        """Return, for each divided node of a coarse level, the weighted sums of the nodes of a fine level below it.
 
-        The side ``apart`` (0 for origins, 1 for destinations) is not summed over: a divided node has one sum for each
-        area of ``apart_level`` on this side, and each group. The last two levels are summed in blocks of nodes, since
-        they have many cells and give few sums. The position ``coarse`` must be before ``fine``, so that there is a
-        level to sum.
+        A divided node has one sum for each area of ``finer_level`` on ``finer_side``, and each group. The last two
+        levels are summed in blocks of nodes on all threads, since they have many nodes and give few sums.
+
+        Args:
+            coarse, fine: Positions of the two levels in :attr:`levels`; ``coarse`` must be the smaller one.
+            finer_side: The side on which the cells are finer than the coarse nodes: 0 for origins, 1 for destinations.
+            finer_level: Number of the level of the cells' areas on this side.
+            weights: Weights and groups of the fine nodes.
         """
         middle = max(coarse, fine - 2)
-        levels, groups = self.levels[middle + 1 : fine + 1], weights.groups
+        lowest_levels, groups = self.levels[middle + 1 : fine + 1], weights.groups
 
         def sum_up_levels(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
+            """Return the sums above ``levels``, given those of the divided nodes of the last of them."""
             for level in reversed(levels):
                 if self.nothing_dropped:
                     sums = sums.sum_to_parents(level)
                 else:
-                    first, count = self.find_overlapped_areas(level, apart, apart_level)
-                    unseen = _bound_and_estimate_dropped(level)
-                    sums = sums.sum_to_parents(level, groups * first, groups * count, unseen=unseen)
+                    first, count = self.find_overlapped_areas(level, finer_side, finer_level)
+                    dropped = _bound_and_estimate_dropped(level)
+                    sums = sums.sum_to_parents(level, groups * first, groups * count, dropped=dropped)
             return sums
 
         def sum_block(block: tuple[int, int]) -> NodeSums:
-            first, last = block
-            levels_of_block = []
-            for level in levels:
-                levels_of_block.append(level.select_children(first, last))
-                # Of the next level, the block has the children of those among these children that are divided.
-                first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
-            *above, lowest = levels_of_block
-            first_area, count = self.find_overlapped_areas(lowest, apart, apart_level)
-            sums = self._make_node_sums(lowest, _evaluate_at_nodes(weights.of, lowest))
+            """Return the sums of a range of divided nodes of the level above ``lowest_levels``."""
+            *above, lowest = _select_block(lowest_levels, *block)
+            first_area, count = self.find_overlapped_areas(lowest, finer_side, finer_level)
+            sums = self._make_node_sums(lowest, _evaluate_at_nodes(weights.weight, lowest))
             group = _evaluate_at_nodes(weights.group, lowest)
             sums = sums.sum_to_parents(lowest, first=groups * first_area, count=groups * count, group=group)
             return sum_up_levels(sums, above)
 
-        sums = NodeSums.concatenate(map_in_order(sum_block, _iterate_blocks(levels)), self._rows)
+        sums = NodeSums.concatenate(map_in_order(sum_block, _iterate_blocks(lowest_levels)), self._rows)
         return sum_up_levels(sums, self.levels[coarse + 1 : middle + 1])
 
     def _make_node_sums(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
-        """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
+        """Return one sum per node of a level: an unbiased value of the node times its weight, by default 1.
 
         The value is the least-squares estimate of the node. But if nodes were dropped, the kept nodes were selected by
         their noise, which biases their estimates. Then the value is the noisy one, which is unbiased because it was
-        drawn after the nodes above had been selected.
+        drawn after the nodes above had been selected. ``weights`` has the shape (nodes,).
         """
         is_unbiased = self.nothing_dropped or level.noise == 0 or not self.by_noise
         return NodeSums.from_level(level, weights, self._rows, noisy=not is_unbiased)
 
-    def find_overlapped_areas(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
-        """Return the first area of ``apart_level`` that each node overlaps on a side, and the number of such areas.
+    def find_overlapped_areas(self, level: FittedLevel, side: int, finer_level: int) -> tuple[Integers, Integers]:
+        """Return the first area of ``finer_level`` that each node overlaps on a side, and the number of such areas.
 
-        The areas of a node are consecutive. The shapes are (nodes,).
+        The areas that a node overlaps are consecutive. Both arrays have the shape (nodes,).
         """
-        geography, nodes = (self.tree.origin, self.tree.destination)[side], _select_side_areas(level, side)
+        geography = (self.tree.origin, self.tree.destination)[side]
+        nodes = _select_side_areas(level, side)
         own_level = self.tree.level_pair(level.nodes.level)[side]
-        if own_level >= apart_level:
-            ancestors = geography.ancestors_at(own_level, apart_level)[nodes]
+        if own_level >= finer_level:
+            ancestors = geography.ancestors_at(own_level, finer_level)[nodes]
             return ancestors.astype(np.int64), np.ones(len(nodes), dtype=np.int64)
-        first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own_level])
+        first = np.searchsorted(geography.first_zone[finer_level], geography.first_zone[own_level])
         return first[nodes], np.diff(first)[nodes]
 
     def _find_selected_nodes(
         self, level: FittedLevel, selected_before: Sequence[Integers]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return masks of the nodes of which all zone pairs, and of which any, are selected; shape (nodes,) each.
+        """Return masks of the nodes with only selected zone pairs, and of those with any; shape (nodes,) each.
 
         ``selected_before`` has, for each side, the number of selected zones before each zone and, last, of all zones;
         shape (zones + 1,).
@@ -599,18 +621,22 @@ class FittedTree:
         return wholly, touched
 
     def take_estimates(
-        self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
+        self, levels: tuple[int, int], origin: Numbers, destination: Numbers, position: Integers, estimates: Estimates
     ) -> Estimates:
-        """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`estimate_cells`.
+        """Return the estimates of some cells of a pair of levels; shape (cells,).
 
-        ``place`` is the position of each cell among these estimates; -1 for a cell below a dropped node, or one that
-        cannot have trips. A cell without a place has the estimate 0. Its ``unmeasured`` is the upper bound of its
-        nearest measured ancestor or, if it cannot have trips, 0.
+        Args:
+            origin, destination: Area numbers of the cells; shape (cells,) each.
+            position: Position of each cell among ``estimates``; -1 for a cell below a dropped node, or one that cannot
+                have trips. Such a cell gets the estimate 0. Its ``unmeasured`` is the upper bound of its nearest
+                measured ancestor or, if it cannot have trips, 0.
+            estimates: The result of :meth:`estimate_cells`.
         """
-        below, unmeasured = place < 0, np.zeros(len(place))
-        if below.any() and not self.nothing_dropped:  # otherwise, it cannot have trips
-            unmeasured[below] = self._find_bound_of_nearest_ancestor(levels, origin[below], destination[below])
-        return replace(estimates.take(place), unmeasured=unmeasured)
+        is_absent, unmeasured = position < 0, np.zeros(len(position))
+        if is_absent.any() and not self.nothing_dropped:  # otherwise, absent cells cannot have trips
+            bounds = self._find_bound_of_nearest_ancestor(levels, origin[is_absent], destination[is_absent])
+            unmeasured[is_absent] = bounds
+        return replace(estimates.take(position), unmeasured=unmeasured)
 
     def _find_bound_of_nearest_ancestor(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers
@@ -626,9 +652,9 @@ class FittedTree:
             origin_above = _find_ancestors(self.tree.origin, origin, levels[0], above[0])
             destination_above = _find_ancestors(self.tree.destination, destination, levels[1], above[1])
             width = self.tree.destination.size(above[1])
-            place = find_pairs(nodes.origin, nodes.destination, origin_above, destination_above, width)
-            is_measured = place >= 0
-            bounds[is_measured] = measured.bound[place[is_measured]]
+            position = find_pairs(nodes.origin, nodes.destination, origin_above, destination_above, width)
+            is_measured = position >= 0
+            bounds[is_measured] = measured.bound[position[is_measured]]
         return bounds
 
 
@@ -643,16 +669,29 @@ def _evaluate_at_nodes(function: Callable[[Numbers, Numbers], Value] | None, lev
 
 
 def _bound_and_estimate_dropped(level: FittedLevel) -> Reals:
-    """Return each node's upper bound, or 0 if it was not dropped, and the results of :func:`estimate_dropped_trips`."""
-    most = level.bound.astype(np.float64)
-    most[level.divided] = 0
-    return np.array([most, *estimate_dropped_trips(level)])
+    """Return what a level says of its dropped nodes, in the order of the last rows of sums; shape (3, nodes).
+
+    The rows are each node's upper bound, or 0 if it was kept, and the two results of :func:`estimate_dropped_trips`.
+    """
+    bound_if_dropped = level.bound.astype(np.float64)
+    bound_if_dropped[level.divided] = 0
+    return np.array([bound_if_dropped, *estimate_dropped_trips(level)])
+
+
+def _select_block(levels: Sequence[FittedLevel], first: int, last: int) -> list[FittedLevel]:
+    """Return consecutive levels with only the nodes below the divided nodes ``first:last`` of the level above them."""
+    selected = []
+    for level in levels:
+        selected.append(level.select_children(first, last))
+        # The next level has the children of the divided ones among these children.
+        first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
+    return selected
 
 
 def _iterate_blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of divided nodes of the level above some consecutive levels.
+    """Return an iterator of consecutive ranges of divided nodes of the level above some consecutive levels.
 
-    Each range has about ``_BLOCK`` nodes of the last of these levels below it.
+    A range has about ``_BLOCK`` nodes of the last of these levels below it, and is its first number and its end.
     """
     ends = levels[0].offsets  # the nodes of the level at hand below divided node d are ends[d]:ends[d + 1]
     for above, level in pairwise(levels):
@@ -662,9 +701,9 @@ def _iterate_blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 
 
 def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int) -> Integers:
-    """Return the position of each wanted pair in a list of pairs, in any order, or -1 if it is absent.
+    """Return the position of each pair (``origin``, ``destination``) in a list of pairs, or -1 if it is absent.
 
-    ``width`` is the number of destination areas of the level.
+    The list is ``origins`` and ``destinations``, in any order. All are area numbers, below ``width`` for destinations.
     """
     if origin is origins and destination is destinations:  # each pair is found where it is
         return np.arange(len(origin))
@@ -672,8 +711,8 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
     wanted_codes = origin.astype(np.int64) * width + destination
     order = np.argsort(codes, kind="stable")
     codes = np.append(codes[order], -1)  # a pair after the last one is compared with -1
-    place = np.searchsorted(codes[:-1], wanted_codes)
-    return np.where(codes[place] == wanted_codes, np.append(order, -1)[place], -1)
+    found = np.searchsorted(codes[:-1], wanted_codes)
+    return np.where(codes[found] == wanted_codes, np.append(order, -1)[found], -1)
 
 
 def _select_side_areas(level: FittedLevel, side: int) -> Numbers:

@@ -54,10 +54,10 @@ _SEED = 20010101
 _BLOCK = 1 << 18
 """Number of noisy values that are worked on at once, which limits the memory."""
 
-_EDGES = (0.0, 0.25, 1.0, 4.0)
+_SIZE_EDGES = (0.0, 0.25, 1.0, 4.0)
 """Sizes by which leaves are grouped, in standard deviations of the held-out noise. Leaves of 0 are a group."""
 
-_LEAST_CELLS = 300
+_MIN_CELLS_PER_GROUP = 300
 """Smallest number of leaves of a group, unless there are fewer in all. Neighbouring sizes with fewer share a group."""
 
 _ITERATIONS = 150
@@ -71,7 +71,7 @@ Tables = tuple[Integers, Integers]
 
 
 class Shown(NamedTuple):
-    """What is shown of the true trips of some cells: estimates without bias.
+    """Unbiased estimates of the true trips of some cells, from what was held out, with their variances.
 
     Attributes:
         trips: The estimates; shape (cells,).
@@ -84,7 +84,7 @@ class Shown(NamedTuple):
     variances: Reals | None = None
 
     def sum_by_area(self, area: NDArray[np.int32], areas: int) -> Shown:
-        """Return what is shown of the sums over the cells of each area; shape (areas,).
+        """Return the estimates of the sums over the cells of each area; shape (areas,).
 
         ``area`` is the number of each cell's area. Areas have different variances, so none is stated for all of them.
         """
@@ -93,17 +93,17 @@ class Shown(NamedTuple):
         variances_of_areas = np.bincount(area, variances, minlength=areas).astype(np.float64)
         return Shown(trips_of_areas, 0.0, variances_of_areas)
 
-    def estimate_error_increase(self, tables: Tables, most: int | None = None) -> tuple[float, float]:
+    def estimate_error_increase(self, tables: Tables, max_cells: int | None = None) -> tuple[float, float]:
         """Return how much the squared error of a table exceeds that of a base table, and the variance of this estimate.
 
-        The sums are over all cells, or over the ``most`` cells that differ most, and all that differ as much as the
-        last of these. The variance is at least that by :attr:`variance`, since the estimated variances of few cells
-        may be small by chance.
+        The errors are summed over all cells or, with ``max_cells``, over this many cells that differ most, and all
+        that differ as much as the last of these. The variance is at least the one that follows from :attr:`variance`,
+        since the estimated variances of few cells may be small by chance.
         """
         base, table = tables
         differences = table - base
         cells = np.flatnonzero(differences)
-        sizes, left_out = np.abs(differences[cells]), 0 if most is None else len(cells) - most
+        sizes, left_out = np.abs(differences[cells]), 0 if max_cells is None else len(cells) - max_cells
         if left_out > 0:
             cells = cells[sizes >= np.partition(sizes, left_out)[left_out]]
         d, ends = differences[cells].astype(np.float64), np.array([0, len(cells)])
@@ -125,13 +125,13 @@ class HeldOutNoise(Protocol):
     """How measurements y with noise of a variance above 0 are divided; tables are made from x = y + W."""
 
     def draw(self, words: NDArray[np.uint64]) -> Reals:
-        """Return public noise W, one value made of each random word; shape (words,)."""
+        """Return public noise W, one value from each random word; shape (words,)."""
 
     def show_trips(self, y: Reals, x: Reals) -> Shown:
-        """Return what is shown of the trips of cells by their measurements, beside the x that tables are made from."""
+        """Return unbiased estimates of the true trips of cells, given x; shape (cells,), as y and x."""
 
     def estimate_losses(self, y: Reals, x: Reals, tables: Tables) -> Losses:
-        """Return the errors of two tables of leaves that are made from x."""
+        """Return the estimated losses of two tables of leaves that are made from x; shape of y and x: (leaves,)."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class GaussianHalves:
         return np.rint(quantiles * math.sqrt(self.variance))
 
     def show_trips(self, y: Reals, x: Reals) -> Shown:
-        """Return y - W as 2 y - x, which is exact for whole numbers. Combined totals, which are not, are rounded."""
+        """Return y - W, computed as 2 y - x, and its variance. It is exact for whole numbers, otherwise rounded."""
         return Shown(2 * y - x, 2 * self.variance)
 
     def estimate_losses(self, y: Reals, x: Reals, tables: Tables) -> Losses:
@@ -168,34 +168,35 @@ class LaplaceHalves:
 
     @cached_property
     def half_width(self) -> int:
-        """Largest distance of a table's trips from the true ones at which the absolute error is made smooth."""
+        """Half-width, in trips, of the range of errors around 0 over which the absolute error is made smooth."""
         return int(math.sqrt(2 * self.variance) / 16)
 
     @cached_property
     def few(self) -> int:
-        """Number of trips from which a flow is no false discovery at all: 1, or more where the noise is large."""
+        """Smallest number of true trips of a flow that is in no part a false discovery; 1 unless the noise is large."""
         return max(1, int(min(self.variance / 32, math.sqrt(self.variance / 2))))
 
     def draw(self, words: NDArray[np.uint64]) -> Reals:
         """Return W; shape (words,).
 
-        The last bit is the sign. The upper bits are a uniform number t, and |W| is the largest k with b^k >= t (1 + b),
-        or 0 if there is none. It is found bit by bit, by multiplications that are the same on every machine.
+        The last bit of a word is the sign. The upper bits are a uniform number t, and |W| is the largest k with
+        b^k >= t (1 + b), or 0 if there is none. It is found bit by bit, by multiplications that are the same on every
+        machine.
         """
-        least = ((words >> np.uint64(64 - _BITS)).astype(np.float64) + 1.0) * 2.0**-_BITS * (1.0 + self.decay)
+        lower_limit = ((words >> np.uint64(64 - _BITS)).astype(np.float64) + 1.0) * 2.0**-_BITS * (1.0 + self.decay)
         powers = [self.decay]  # b, b^2, b^4, ...
         while powers[-1] * powers[-1] >= 2.0**-_BITS:
             powers.append(powers[-1] * powers[-1])
         reached, distance = np.ones(len(words)), np.zeros(len(words))
         for bit in reversed(range(len(powers))):
             further = reached * powers[bit]
-            goes_on = further >= least
-            reached[goes_on] = further[goes_on]
-            distance[goes_on] += float(1 << bit)
+            is_within = further >= lower_limit
+            reached[is_within] = further[is_within]
+            distance[is_within] += float(1 << bit)
         return np.where(words & np.uint64(1), -distance, distance)
 
     def estimate(self, h: Callable[[Reals], Reals], y: Reals, x: Reals) -> Reals:
-        """Return k of each cell, whose expectation is h(n); shape (cells,). ``h`` is applied to all cells at once."""
+        """Return k of the module docstring, an unbiased estimate of h(n) for each cell; shape (cells,), as y and x."""
         w, c, b = x - y, self.variance / 2, self.decay
         up = np.where(w > 0, 2 / b, np.where(w < 0, 2 * b, b * (1 - b)))  # u of the module docstring
         down = np.where(w > 0, 2 * b, np.where(w < 0, 2 / b, b * (1 - b)))  # d
@@ -203,13 +204,13 @@ class LaplaceHalves:
         return np.asarray(h_at_y - c * (up * (h(y + 1) - h_at_y) + down * (h(y - 1) - h_at_y)))
 
     def estimate_errors(self, trips: Integers, y: Reals, x: Reals) -> Reals:
-        """Return k for the absolute error of a table's trips; shape (cells,)."""
+        """Return unbiased estimates of the smoothed absolute errors of a table's trips; shape (cells,)."""
         return self.estimate(lambda n: self.compute_error(trips - n), y, x)
 
     def show_trips(self, y: Reals, x: Reals) -> Shown:
-        """Return k for h(n) = n, and its variance: k^2 minus k for h(n) = n^2, which has no bias.
+        """Return k for h(n) = n, and its variance, estimated without bias by k^2 minus k for h(n) = n^2.
 
-        The variance depends only on whether W is 0.
+        This estimate depends only on whether W is 0.
         """
         w, b = x - y, self.decay
         without, with_noise = b * b / (1 - b), 2 * (1 + b + b * b) / ((1 - b) * (1 - b))
@@ -217,7 +218,7 @@ class LaplaceHalves:
         return Shown(y - np.sign(w) * ((1 + b) / (1 - b)), mean, np.where(w == 0, without, with_noise))
 
     def estimate_losses(self, y: Reals, x: Reals, tables: Tables) -> Losses:
-        """Return the losses by k, which has no bias; an estimated share may be below 0."""
+        """Return the losses estimated by k without bias, so that an estimated share may be below 0."""
         errors, absences = [0.0, 0.0], [0.0, 0.0]
         for first in range(0, len(y), _BLOCK):
             block = slice(first, first + _BLOCK)
@@ -231,12 +232,12 @@ class LaplaceHalves:
         return errors, [number / cells for number, cells in zip(absences, cells_with_trips, strict=True)]
 
     def compute_error(self, distance: Reals) -> Reals:
-        """Return the absolute value, smooth near 0: its mean over the whole distances within the half width of each."""
-        size, m = np.abs(distance), self.half_width
-        return np.where(size > m, size, (size * size + m * (m + 1)) / (2 * m + 1))
+        """Return the absolute error, smoothed near 0: the mean of |e + j| over all whole j within the half-width."""
+        size, half = np.abs(distance), self.half_width
+        return np.where(size > half, size, (size * size + half * (half + 1)) / (2 * half + 1))
 
     def compute_absence(self, trips: Reals) -> Reals:
-        """Return 1 for no trips, 0 for at least ``few``, and in between a straight line; shape of ``trips``."""
+        """Return the degree to which trips are absent: 1 for 0 trips, falling linearly to 0 at :attr:`few` trips."""
         return np.clip(1 - trips / self.few, 0, 1)
 
 
@@ -246,20 +247,20 @@ def compute_decay(variance: float) -> float:
 
 
 HALVES: Mapping[str, Callable[[float], HeldOutNoise]] = {"gaussian": GaussianHalves, "laplace": LaplaceHalves}
-"""How measurements of a variance are divided, by the noise distribution of the mechanism."""
+"""Classes by noise distribution. Each is called with the variance of the measurements that are divided."""
 
 
 def has_noise(variance: float) -> bool:
-    """Return whether measurements can be divided: the variance of an exact root is 0, of an unmeasured one infinite."""
+    """Return whether measurements with this variance can be divided: exact ones have 0, absent ones infinity."""
     return 0 < variance < math.inf
 
 
 def iterate_halves(
     levels: Sequence[MeasuredLevel], areas: MeasuredTotals, distribution: str, turn: int = 0
 ) -> Iterator[tuple[list[MeasuredLevel], MeasuredTotals]]:
-    """Yield the levels and area totals measured with y + W, and then those measured with y - W.
+    """Yield the levels and area totals with the noisy values y + W, and then those with y - W.
 
-    ``turn`` is the number of earlier releases of the series; each release has a W of its own.
+    Their variances are doubled. ``turn`` is the number of earlier releases of the series; each has a W of its own.
     """
     for sign in (1, -1):
         words = np.random.Philox(_SEED).jumped(turn)  # from the beginning again: both halves have the same W
@@ -282,9 +283,9 @@ def iterate_halves(
 
 
 def show_trips(distribution: str, variance: float, y: Reals, x: Reals) -> Shown:
-    """Return what measurements y of a variance show of trips beside the x that tables are made from.
+    """Return unbiased estimates of true trips from measurements y, given the x that tables are made from.
 
-    Measurements that are not divided, since they are exact or absent, are shown as they are.
+    ``variance`` is that of y. Measurements that are not divided, since they are exact or absent, are returned as y.
     """
     return HALVES[distribution](variance).show_trips(y, x) if has_noise(variance) else Shown(y, 2 * variance)
 
@@ -302,7 +303,7 @@ def _estimate_losses_by_group(noise: GridNoise, y: Reals, tables: Tables) -> Los
     Leaves with y above the grid say nothing of the distribution of the true trips in their group.
     """
     code, point = _classify_cells(noise, y, *tables)
-    group = assign_bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
+    group = assign_bins(np.bincount(code, minlength=(len(_SIZE_EDGES) + 1) ** 2), _MIN_CELLS_PER_GROUP)[code]
     known, groups = point < noise.points, int(group.max(initial=0)) + 1
     counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
     counts = counts.reshape(groups, noise.points)
@@ -323,13 +324,13 @@ def _estimate_losses_by_group(noise: GridNoise, y: Reals, tables: Tables) -> Los
 
 
 def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
-    """Return the class of each cell by its sizes in two tables, and its point on the grid of noisy values; (cells,).
+    """Return the number of each cell's pair of sizes in two tables, and the grid point of its y; shape (cells,) each.
 
     Noisy values below the grid have its first point. Those above it have numbers beyond its last point.
     """
-    by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
+    by_base, by_table = (np.searchsorted(_SIZE_EDGES, trips / noise.sigma) for trips in (base, table))
     point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low
-    return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
+    return by_base * (len(_SIZE_EDGES) + 1) + by_table, np.maximum(point, 0)
 
 
 def _compute_expected_losses(
@@ -343,10 +344,10 @@ def _compute_expected_losses(
     """
     error, is_false = np.abs(trips - y), np.zeros(len(y))
     on_grid = np.flatnonzero(point < zero.shape[1])
-    group, point, place = group[on_grid], point[on_grid], trips[on_grid] / float(step)
-    below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)
+    group, point, steps = group[on_grid], point[on_grid], trips[on_grid] / float(step)
+    below = np.minimum(steps.astype(np.int64), loss.shape[2] - 2)
     loss_below, loss_above = loss[group, point, below], loss[group, point, below + 1]
-    error[on_grid] = (loss_below + (place - below) * (loss_above - loss_below)) * step  # interpolated
+    error[on_grid] = (loss_below + (steps - below) * (loss_above - loss_below)) * step  # interpolated
     is_false[on_grid] = np.where(trips[on_grid] > 0, zero[group, point], 0.0)  # with this probability
     ends = np.array([0, len(y)])
     (total_error,), (false_discoveries,) = sum_runs(error, ends), sum_runs(is_false, ends)
@@ -354,7 +355,7 @@ def _compute_expected_losses(
 
 
 def _compute_posterior_losses(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:
-    """Return what a table loses by stating s where x was measured: E|s - n| in steps, and the probability of n = 0.
+    """Return the expected error E|s - n| of a table that states s, in grid steps, and the probability of n = 0.
 
     Both are of the true count n given x, and 0 where ``counts`` has no x; shapes (points of x, points of s) and (points
     of x,). ``by_x`` has the likelihood of n, shape (points of x, points of n), and ``prior`` that of n, shape (points

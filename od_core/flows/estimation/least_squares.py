@@ -98,7 +98,7 @@ class FittedLevel(MeasuredLevel):
 
 
 def has_no_dropped_nodes(levels: Sequence[MeasuredLevel]) -> bool:
-    """Return True if every node above the leaves has measured nodes below it."""
+    """Return True if no node was dropped, so that every node above the leaves has measured nodes below it."""
     return all(len(level.divided) == len(level.nodes) for level in levels[:-1])
 
 
@@ -134,7 +134,8 @@ def fit_measured_levels(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
 def estimate_children(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
     """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``.
 
-    ``total`` and ``siblings`` are s and S of the parents; ``z`` and ``v`` are those of the children.
+    ``parent_h``, ``parent_variance``, ``total`` and ``siblings`` are h, V, s and S of the parents, shape (parents,);
+    ``z`` and ``v`` are those of the children, shape (children,).
     """
     for parent in range(len(offsets) - 1):
         lacking = parent_h[parent] - total[parent]
@@ -146,21 +147,21 @@ def estimate_children(offsets, parent_h, parent_variance, total, siblings, z, v,
 
 
 NodeRule = Callable[[Reals, Reals], tuple[Reals, Reals]]
-"""What the nodes of a level, given their z and v, say of the divided nodes above: estimates and their variances."""
+"""Function from z and v of the nodes of a level to estimates of the divided nodes above, and their variances."""
 
 
 def combine_bottom_up(
     levels: Sequence[MeasuredLevel], rules: Mapping[int, NodeRule] = MappingProxyType({})
 ) -> Iterator[tuple[Reals, Reals, tuple[Reals, Reals]]]:
-    """Combine the levels from the bottom up, and yield the results of each, last level first.
+    """Yield the results of combining the levels from the bottom up, last level first.
 
     Args:
         levels: All levels, top level first.
         rules: Node rules by the position of the level; those of other levels are the sums of z and v.
 
     Yields:
-        z and v of the nodes of the level, shape (nodes,) each; and two arrays with what they say of the divided nodes
-        above, estimates and variances, shape (divided nodes above,) each: without a rule, s and S.
+        z and v of the nodes of the level, shape (nodes,) each; and the estimates that they give of the divided nodes
+        above, with their variances, shape (divided nodes above,) each: without a rule, s and S.
     """
     z, v = levels[-1].noisy, np.broadcast_to(levels[-1].noise, len(levels[-1].nodes))  # all equal: no memory
     for k in reversed(range(len(levels))):
@@ -188,7 +189,7 @@ def combine_with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -
 
 
 class _Inner(NamedTuple):
-    """What the fit of a level above the leaves needs of its divided nodes, apart from noisy values."""
+    """Numbers of the divided nodes of a level above the leaves that a fit uses, and that noisy values do not change."""
 
     level: MeasuredLevel
     runs: Integers  # divided nodes below divided node p of the level above are runs[p]:runs[p + 1]
@@ -199,7 +200,7 @@ class _Inner(NamedTuple):
 class FamilyFit:
     """The fit of the *families* of a measured tree, the nodes whose children are leaves, for any noisy values.
 
-    What depends on variances alone is computed once.
+    What depends on variances alone is computed once, from ``levels``.
     """
 
     def __init__(self, levels: Sequence[MeasuredLevel]) -> None:
@@ -228,7 +229,7 @@ class FamilyFit:
         """Return the estimate h of each family; shape (families,).
 
         Args:
-            sums: Sum of the noisy values of the leaves of each family.
+            sums: Sum of the noisy values of the leaves of each family; shape (families,).
             noisy: Returns the noisy values of the nodes of a level, given its position; by default, all are 0.
         """
         # Of each level: z of its divided nodes, and the sum of z over all its nodes for each divided node above.

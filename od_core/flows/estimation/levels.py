@@ -25,7 +25,7 @@ from od_core.geography.geography import Numbers
 from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import map_in_order, read_memory_limit
 from od_core.privacy.plan import GaussianStep
-from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, Breakdown, find
+from od_core.records.segments import MAX_BREAKDOWNS, MAX_CATEGORIES, Breakdown, find_breakdown
 
 LIMIT = 1 << 61
 """Smallest sum of noisy values that is too large for 64-bit arithmetic."""
@@ -39,14 +39,14 @@ class NoisyCounts:
     """Noisy counts of one level: a measurement, or a combination of the measurements of the level.
 
     Attributes:
-        step: The step, or the combination of steps. Its variance is that of each count.
+        step: The step, or the combination of steps, with the variance of each count.
         parents: The nodes of the level above that were not dropped; None if the root was measured. The measured cells
             are all public children of these nodes, in tree order. If levels between the parents and the step's level
             are not measured, each child has exactly one descendant at the step's level, with the same area numbers. If
             the parents are nodes of the step's own level, they are the measured cells themselves: the pairs whose noisy
             counts reached a threshold.
         noisy: The noisy count of each cell; shape (cells,).
-        exact: The same as real numbers, if a combination was rounded to whole numbers.
+        exact: The counts before they were rounded to whole numbers, if they are a combination; shape (cells,).
     """
 
     step: TotalStep
@@ -141,12 +141,12 @@ def make_measurement_order_error() -> OdError:
 
 
 def make_published_root(plan: ReleasePlan, total: int) -> Nodes | None:
-    """Return the root with the exact total if the total is an invariant, or None if the root is measured."""
+    """Return the root with the exact ``total`` if the plan publishes it as an invariant; otherwise None."""
     return make_root(plan, total) if plan.publishes_total else None
 
 
 def list_leaf_parents(plan: ReleasePlan) -> Nodes:
-    """Return all public nodes above the leaves, with 0 trips: the parents in a plan that measures every leaf alone."""
+    """Return all public nodes above the leaves, with 0 trips: the parents if a plan measures all leaves alone."""
     nodes = plan.tree.list_public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
@@ -215,16 +215,16 @@ def make_overflow_error() -> OdError:
     )
 
 
-_BYTES = 24
+_BYTES_PER_VALUE = 24
 """Bytes of memory that a release in one pass needs for each measured value, from the draws to the segments of leaves.
 
 Measured: 21 to 24, for 4 to 32 categories and 20 to 260 million values."""
 
-_PROFILE_BYTES = 24
+_PROFILE_BYTES_PER_VALUE = 24
 """Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
 the moved ones. Computed for leaves that all have trips."""
 
-_BYTES_WITH_TOTALS = 120
+_BYTES_PER_LEAF_WITH_TOTALS = 120
 """Bytes for each measured leaf if least squares use area totals, for which whole levels are in memory. Measured: 122,
 for 48 million leaves, with all else that the release needs."""
 
@@ -250,10 +250,12 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     if parents is None or not (needs_whole_levels or has_segments_here):
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    bytes_per_cell = max(estimator.leaf_bytes, _BYTES_WITH_TOTALS if plan.uses_area_totals else 0)
+    bytes_per_cell = max(estimator.leaf_bytes, _BYTES_PER_LEAF_WITH_TOTALS if plan.uses_area_totals else 0)
     values, needed = plan.tables * cells, cells * bytes_per_cell
     if plan.segments is not None:
-        needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
+        needed += values * (
+            _BYTES_PER_VALUE if plan.mechanism.segment_profile is None else _BYTES_PER_VALUE + _PROFILE_BYTES_PER_VALUE
+        )
     if needed > read_memory_limit():
         smaller = _suggest_smaller_release(plan)
         raise OdError(
@@ -277,10 +279,12 @@ def _suggest_smaller_release(plan: ReleasePlan) -> str:
 
 
 def estimate_next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
-    """Return the estimated nodes of a level, whose children are measured next, given all measurements of the level.
+    """Return the estimated nodes of a level, whose children are measured next.
 
-    ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root, of which
-    only the segments are measured.
+    Args:
+        measured: All measurements of the level, of its totals and by segment.
+        parents: The estimated nodes of the level above; None if the level is the root. If only the segments of the
+            level were measured, because it is an exact root, ``parents`` are this root, and are returned.
     """
     totals = combine_totals(plan, measured)
     if not totals:
@@ -302,13 +306,13 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
             f" of its {categories} categories"
         )
     values = np.ascontiguousarray(measurement.noisy.read_values().reshape(-1, categories).T)
-    refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
+    refuse_large(values, LIMIT // MAX_CATEGORIES)  # so that the values of all categories can be added
     return values
 
 
 def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the noisy counts by a breakdown: a list for each category, which has those of each level, top first."""
-    breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
+    breakdown, steps = find_breakdown(plan.breakdowns, name), plan.segment_steps(name)
     of_categories: list[list[NoisyCounts]] = [[] for _ in breakdown.categories]
     for measurement in (m for m in measured if m.step in steps):
         values = split_by_category(measurement, breakdown)
@@ -360,12 +364,12 @@ def sum_variances(variance: float | Reals, area: Integers | Numbers, areas: int)
 
 
 Tables = dict[str, list[list[NoisyCounts]]]
-"""What each table of a release is estimated from, top level first: by the empty name, the totals alone; and by the name
-of a breakdown, each of its categories."""
+"""The noisy counts that each table of a release is estimated from, by the name of a breakdown: for each of its
+categories, those of every level, top first. The empty name has one such list, of the totals."""
 
 
 def make_noisy_tables(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
-    """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
+    """Return the noisy counts of each table at some levels, given the measurements of all steps of these levels."""
     segments = {breakdown.name: list_segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
     totals: list[NoisyCounts] = [counts for counts in measured if not isinstance(counts.step, AreaTotalStep)]
     if segments:
@@ -408,14 +412,14 @@ def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], se
     return combined
 
 
-_MOST_TERMS = 1 + MOST_BREAKDOWNS
+_MAX_TERMS = 1 + MAX_BREAKDOWNS
 """Largest number of terms of a weighted sum of totals: the measured total, and the sum of each breakdown."""
 
 
 def _multiply_by_weight(values: Integers, weight: int) -> Integers:
     """Return values times a weight, a term of a weighted sum of totals.
 
-    Raises OdError if a product may be ``LIMIT / _MOST_TERMS`` or larger. Below it, the sum of all terms fits 64 bits.
+    Raises OdError if a product may be ``LIMIT / _MAX_TERMS`` or larger. Below it, the sum of all terms fits 64 bits.
     """
-    refuse_large(values, LIMIT // max(1, _MOST_TERMS * weight))
+    refuse_large(values, LIMIT // max(1, _MAX_TERMS * weight))
     return values * weight

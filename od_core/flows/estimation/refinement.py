@@ -65,10 +65,10 @@ from od_core.parallel import map_in_order, process_all
 WEIGHT_BITS = 20
 """Number of fractional bits of a weight, which is a whole multiple of 2^-20."""
 
-MOST_WEIGHT = 1 << (62 - WEIGHT_BITS)
-"""Smallest sum of weights that is too large for 64-bit products."""
+WEIGHT_SUM_LIMIT = 1 << (62 - WEIGHT_BITS)
+"""Smallest sum of a family's weights that is too large for 64-bit products."""
 
-_MOST_FRACTION_BITS, _SCALE_BITS = 16, 24
+_MAX_FRACTION_BITS, _DEVIATION_BITS = 16, 24
 """Resolution of the difference between best estimate and noisy value: a multiple of 2^-16 or, if that is larger, of
 about 2^-24 of the largest standard deviation."""
 
@@ -77,7 +77,7 @@ _WEIGHT_MASK = (1 << WEIGHT_BITS) - 1
 
 @dataclass(frozen=True, eq=False)
 class ChildSums:
-    """Sums over the measured children of each node of a level; each array has the shape (nodes,).
+    """Sums over the measured children of each node of a level; shape (nodes,) each.
 
     Attributes:
         noisy: Sum of the children's noisy values x.
@@ -117,16 +117,17 @@ Trips = dict[str, Integers]
 
 
 def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> tuple[list[Nodes], Trips]:
-    """Return the refined nodes of the root and of every measured level, top first, from all measurements.
+    """Return the refined nodes of the root and of every measured level, top first, and the leaves' trips by breakdown.
 
-    Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
+    Trips are integers of at least 0, and the children of each node sum to its trips. Nodes with 0 trips are left out.
 
     Args:
         root: The root of :func:`od_core.flows.estimation.levels.make_published_root`; None if it is measured.
         measured: The measurements of all steps, in the order of the plan.
 
     Returns:
-        The nodes; and the trips of the leaves by breakdown, which sum to the trips of each leaf.
+        The nodes; and by the name of each breakdown, the trips of the refined leaves in each category, which sum to the
+        trips of the leaf; shape (leaves, categories).
 
     Raises:
         OdError: If the noisy values are too large, or if their number differs from the number of cells.
@@ -149,8 +150,8 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     if shrunk is None and plan.mechanism.leaf_dial is not None:
         pieces = estimate_empirical_bayes_leaves(plan, leaf, above[""], plan.mechanism.leaf_dial)
         return [*nodes, Nodes.concatenate(leaf.step.level, pieces)], {}
-    of_leaves = None if shrunk is None else shrunk[-1][1]
-    leaves, segments = refine_leaves_with_segments(plan, counts, sums.noisy, above, of_leaves)
+    leaf_trips = None if shrunk is None else shrunk[-1][1]
+    leaves, segments = refine_leaves_with_segments(plan, counts, sums.noisy, above, leaf_trips)
     return [*nodes, leaves], segments
 
 
@@ -179,10 +180,13 @@ def refine_above(
 
     Args:
         root: See :func:`refine`.
-        counts: What every table is estimated from at these levels, top level first.
+        counts: The noisy counts that every table is estimated from at these levels, top level first.
         kept: The nodes of the last of these levels that the top-down pass did not drop.
         sums: Returns the sums of a table, by breakdown and category, over the measured children of ``kept``.
-        shrunk: The trips of the totals of all levels, from :func:`shrink_levels_if_needed`, if they are shrunk.
+        shrunk: The result of :func:`shrink_levels_if_needed`; None if the totals are estimated here by least squares.
+
+    Raises:
+        OdError: If the noisy values are too large, or if measurements do not follow each other.
     """
     top = np.empty(0, dtype=np.int64) if root is None else root.trips
     (totals,) = counts[""]
@@ -206,17 +210,24 @@ def refine_above(
 
 
 def _add_root(nodes: list[Nodes]) -> list[Nodes]:
-    """Return the refined levels with the root: if it was not measured, the only node below has its areas and trips."""
+    """Return refined levels with the root as the first one.
+
+    If the root was not measured, it is added: the only node of the first measured level has its areas and trips.
+    """
     return [replace(nodes[0], level=0), *nodes] if nodes and nodes[0].level > 0 else nodes
 
 
 def shrink_levels_if_needed(
     plan: ReleasePlan, root: Nodes | None, totals: Sequence[NoisyCounts], areas: Sequence[Measurement] = ()
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
-    """Return all levels with the trips of their nodes, top level first, if the estimator needs whole levels.
+    """Return all levels, top first, with the refined trips of their nodes, if the estimator needs whole levels.
 
-    Otherwise, return None: for least squares, whether declared or chosen by held-out noise, without area totals that
-    are measured or known. ``areas`` are the measurements of area totals; others among them are not used.
+    It needs them for all rules but least squares, and for least squares with measured or known area totals. Otherwise,
+    return None. Raises OdError if a noisy value is too large.
+
+    Args:
+        totals: The noisy totals of each measured level, top first.
+        areas: Measurements, of which those of area totals are used.
     """
     if not plan.mechanism.shrinks and not plan.uses_area_totals:
         return None
@@ -240,9 +251,9 @@ def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
 
 
 def descend_levels(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel]) -> list[Integers]:
-    """Return ``above``, and the refined trips of all kept nodes of each of the levels below, including those of 0.
+    """Return the refined trips of the kept nodes of consecutive levels, after ``above``, those of the level above them.
 
-    ``above`` has the refined trips of the nodes above the first level; it is empty if the first level is the root.
+    ``above`` is empty if the first level is the root. The shapes are (nodes,), with nodes of 0 trips.
     """
     trips = [above]
     for level in levels:
@@ -251,7 +262,10 @@ def descend_levels(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLev
 
 
 def sum_measured_leaves(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
-    """Return the sums over the measured leaves below each node of the level above, estimated by their noisy values."""
+    """Return the sums over the measured leaves below each node of the level above; for leaves, z is the noisy value.
+
+    Raises OdError if the leaves were measured without parents, or if a sum may overflow.
+    """
     if leaf.parents is None:
         raise make_measurement_order_error()
     none = Pairs(leaf.parents.level + 1, *np.empty((2, 0), dtype=np.int32))
@@ -264,6 +278,8 @@ def combine_levels_upwards(
     plan: ReleasePlan, measured: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
 ) -> tuple[list[RisenLevel], ChildSums]:
     """Combine consecutive levels above the leaves by least squares, from the bottom up.
+
+    Raises OdError if noisy values are too large, or if a measurement does not follow the one of the level above.
 
     Args:
         measured: The measurements of these levels, top level first.
@@ -286,7 +302,10 @@ def combine_levels_upwards(
 def _combine_level(
     plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums
 ) -> tuple[RisenLevel, ChildSums]:
-    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it."""
+    """Return a level with the estimates of its kept ``nodes``, and the sums over the level for each node above it.
+
+    ``sums`` are the sums over the measured children of ``nodes``. For the root, they are returned as they are.
+    """
     own_variance = float(measurement.step.variance)
     if measurement.parents is None:
         runs, noisy = None, measurement.noisy.read_values()[: len(nodes)]  # no node if the root was estimated as 0
@@ -302,7 +321,7 @@ def _combine_level(
     refuse_large(gap, LIMIT >> compute_fraction_bits(plan))
     gap = (gap << compute_fraction_bits(plan)) + sums.difference
     weight = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
-    # The product is taken of the upper and the lower bits apart, so that neither exceeds 64 bits.
+    # The products of the upper and of the lower bits are computed apart, so that neither exceeds 64 bits.
     difference = (gap >> WEIGHT_BITS) * weight + ((gap & _WEIGHT_MASK) * weight >> WEIGHT_BITS)
     refuse_large(difference, LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
@@ -318,7 +337,8 @@ def _read_children(
 ) -> tuple[Integers, Integers, Integers]:
     """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
 
-    The sum and the fan-out are of all measured children, kept or not. Raises OdError if a sum may overflow.
+    The shapes are (parents,), (kept,) and (parents,). The sum and the fan-out are of all measured children, kept or
+    not. Raises OdError if a sum may overflow.
 
     Args:
         nodes: The kept children.
@@ -326,6 +346,7 @@ def _read_children(
     """
 
     def read_piece(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
+        """Return the three results for a piece, and whether no sum can overflow."""
         expansion, noisy = piece
         first, last = runs[[expansion.parents.start, expansion.parents.stop]].tolist()
         kept = Pairs(nodes.level, nodes.origin[first:last], nodes.destination[first:last])
@@ -343,9 +364,10 @@ def _read_children(
 
 
 def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
-    """Return the refined trips of the kept nodes of a level, given ``totals``, those of their parents.
+    """Return the refined trips of the kept nodes of a level, shape (nodes,), given ``totals``, those of their parents.
 
     The root has no parent: its trips are its rounded estimate or, if this is below 0, 0, and ``totals`` is not used.
+    Raises OdError if values are too large for 64 bits.
     """
     bits = compute_fraction_bits(plan)
     half = (1 << bits) >> 1
@@ -362,7 +384,10 @@ def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Inte
 
 
 def compute_integer_weights(variance: Reals, largest_variance: float) -> Integers:
-    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes."""
+    """Return whole weights from 1 to 2^20 in proportion to the variances of nodes; shape (nodes,).
+
+    A node with ``largest_variance`` has the weight 2^20.
+    """
     return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
 
 
@@ -373,10 +398,13 @@ def select_nodes_with_trips(nodes: Pairs, trips: Integers) -> Nodes:
 
 
 def compute_fraction_bits(plan: ReleasePlan) -> int:
-    """Return the number of fractional bits of the difference between best estimate and noisy value, from 0 to 16."""
+    """Return the number of fractional bits of differences z - x, from 0 to 16.
+
+    They are 24 minus about the number of bits of the largest standard deviation of the plan's noise, cut to this range.
+    """
     largest_variance = max(math.ceil(step.variance) for step in plan.steps)
     bits_of_deviation = largest_variance.bit_length() // 2
-    return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - bits_of_deviation))
+    return max(0, min(_MAX_FRACTION_BITS, _DEVIATION_BITS - bits_of_deviation))
 
 
 @kernel
@@ -401,16 +429,16 @@ def sum_families(noisy: Integers, offsets: Integers, sums: Integers) -> bool:
 def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
     """Write round(z + excess * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
 
-    For each child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``excess`` is the parent's
-    trips minus the sum of z. ``excess`` and ``difference`` are in fixed point with ``bits`` fractional bits, and
-    ``half`` is 1/2. ``weights`` are whole numbers in proportion to v. Return False if the weights of a parent's
-    children sum to ``MOST_WEIGHT`` or more.
+    Return False if the weights of a parent's children sum to ``WEIGHT_SUM_LIMIT`` or more, and True otherwise. For each
+    child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``excess`` is the parent's trips
+    minus the sum of z. ``excess`` and ``difference`` are in fixed point with ``bits`` fractional bits; ``half`` is 1/2.
+    ``weights`` are whole numbers in proportion to v. The children of parent ``p`` are ``runs[p]:runs[p + 1]``.
     """
     for parent in range(len(excess)):
         total = np.int64(0)
         for i in range(runs[parent], runs[parent + 1]):
             total += weights[i]
-        if total >= MOST_WEIGHT:
+        if total >= WEIGHT_SUM_LIMIT:
             return False
         if total > 0:
             # excess * weight / total, rounded down, from parts of which no product exceeds 63 bits.
@@ -437,7 +465,8 @@ def _descend_segments_from_root(
 
     Args:
         risen: The result of :func:`combine_levels_upwards` for each category.
-        trips: Refined trips: of an exact root, or empty if the root is not exact; then of the kept nodes of each level.
+        trips: Refined totals, shape (nodes,) each: first of an exact root, or empty if the root is not exact; then of
+            the kept nodes of each level.
     """
     # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
     has_exact_root = len(trips[0]) > 0 or len(trips) == 1
@@ -454,14 +483,15 @@ def _descend_segments_from_root(
 def descend_segments(
     plan: ReleasePlan, risen: Sequence[Sequence[RisenLevel]], trips: Sequence[Integers], above: Integers
 ) -> Integers:
-    """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
+    """Return the trips by category of the kept nodes of the last of consecutive levels; shape (nodes, categories).
 
-    A level that is the root has the trips ``above``. The shape is (nodes, categories).
+    Each level is projected onto the totals of its nodes, and onto the trips by category of the level above.
 
     Args:
         risen: The estimates of the kept nodes of these levels, for each category.
-        trips: Refined trips of the nodes, for each level.
-        above: Trips, in each category, of the nodes above the first level, or of the root; shape (nodes, categories).
+        trips: Refined totals of the kept nodes of each of these levels; shape (nodes,) each.
+        above: Trips by category of the nodes above the first level; or of the root, if that is the first level; shape
+            (nodes, categories).
     """
     trips_above = above
     for k, totals in enumerate(trips):
@@ -488,20 +518,20 @@ def _project_segments(
 ) -> Integers:
     """Return whole trips by category of the children of a level, which add up to the totals and to the parents.
 
-    If the plan has a segment profile, the estimates are first moved towards it.
+    The shape is (children, categories). If the plan has a segment profile, the estimates are first moved towards it.
 
     Args:
-        plan: plan of the release.
-        estimates: trips by category before they add up; shape (children, categories).
-        variances, largest_variance: variance of each estimate, and the largest one; v of :class:`RisenLevel`.
-        totals: trips of each child, over all categories.
+        estimates: trips by category before they add up, in fixed point; shape (children, categories).
+        variances: variance of the estimates of each child, v of :class:`RisenLevel`; shape (children,).
+        largest_variance: the largest v of the level; see :class:`RisenLevel`.
+        totals: trips of each child, over all categories; shape (children,).
         parents: trips by category of each parent; shape (parents, categories).
-        offsets: position of the first child of each parent, and the number of children last.
+        offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
     """
     weights, bits = compute_integer_weights(variances, largest_variance), compute_fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
-        most = float(plan.mechanism.segment_profile)
-        estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, most)
+        max_deviations = float(plan.mechanism.segment_profile)
+        estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, max_deviations)
 
     projected = np.empty_like(estimates)
 
@@ -517,17 +547,20 @@ def _project_segments(
 
 
 def _convert_to_fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
-    """Return noisy values with the fractional bits of :func:`compute_fraction_bits`. Raises OdError for large ones."""
+    """Return noisy values in fixed point, with the bits of :func:`compute_fraction_bits`; OdError if too large."""
     bits = compute_fraction_bits(plan)
     refuse_large(noisy, LIMIT >> bits)
     return noisy << bits
 
 
 def _project_top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
-    """Return the trips of the top node by category, given its ``trips``; shape (nodes, categories), with 1 or 0 nodes.
+    """Return the whole trips of the top node by category; shape (1, categories), or (0, categories) if it was dropped.
 
-    ``estimates`` are the estimates of the node in each category, in fixed point. What they lack of its trips is added
-    in equal parts.
+    What the estimates lack of the node's trips is added in equal parts before they are projected.
+
+    Args:
+        estimates: estimate of the node in each category, in fixed point; shape (categories,).
+        trips: trips of the node; shape (1,), or (0,) if it was dropped.
     """
     bits, categories = compute_fraction_bits(plan), len(estimates)
     half = (1 << bits) >> 1
@@ -538,30 +571,33 @@ def _project_top_segments(plan: ReleasePlan, estimates: Integers, trips: Integer
 
 
 def refine_leaves_with_segments(
-    plan: ReleasePlan, counts: Tables, sums: Integers, above: Trips, of_leaves: Integers | None = None
+    plan: ReleasePlan, counts: Tables, sums: Integers, above: Trips, leaf_trips: Integers | None = None
 ) -> tuple[Nodes, Trips]:
     """Return the refined leaves in tree order, without those of 0 trips, and their trips by breakdown.
 
     Args:
-        counts: What every table is estimated from. The last level of each is the leaves.
+        counts: The noisy counts that every table is estimated from. The last level of each is the leaves.
         sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
         above: Refined trips of the parents by table, as :func:`refine_above` returns them.
-        of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
+        leaf_trips: Trips of all leaves if they are already estimated, shape (leaves,); otherwise None.
     """
     leaf = counts[""][0][-1]
 
     def project_piece(piece: tuple[Expansion, Integers]) -> tuple[Nodes, Integers, Integers]:
-        """Return the leaves with trips of a piece; if there are breakdowns, their positions and numbers by parent."""
+        """Return the leaves with trips of a piece; with breakdowns, also their positions and numbers by parent.
+
+        Positions are among all leaves. Without breakdowns, these arrays are not needed, and say that there are none.
+        """
         expansion, noisy = piece
         totals = above[""][expansion.parents]
-        if of_leaves is None:
+        if leaf_trips is None:
             siblings = np.diff(expansion.offsets)
-            # What the leaves lack is added in equal parts, rounded: all leaves have the same variance.
-            shifted = np.repeat((2 * (totals - sums[expansion.parents]) + siblings) // (2 * siblings), siblings)
-            shifted += noisy
-            trips = plan.project(shifted, totals, expansion.offsets)
+            lacking = totals - sums[expansion.parents]
+            # It is added in equal parts, rounded to whole trips: all leaves have the same variance.
+            shift = (2 * lacking + siblings) // (2 * siblings)
+            trips = plan.project(noisy + np.repeat(shift, siblings), totals, expansion.offsets)
         else:
-            trips = of_leaves[expansion.first : expansion.first + len(noisy)]
+            trips = leaf_trips[expansion.first : expansion.first + len(noisy)]
         leaves, kept = replace(expansion.with_trips(trips), level=leaf.step.level), np.empty(0, dtype=np.int64)
         if plan.breakdowns:
             kept = np.flatnonzero(trips)
@@ -588,17 +624,18 @@ def move_to_profile(
     parents: Integers,
     offsets: Integers,
     bits: int,
-    most: float,
+    max_deviations: float,
 ) -> Integers:
     """Return estimates of all children of a level, moved towards the profiles of their parents.
 
-    Families of one row or one column, which have no choice, and those too large for the projection are unchanged.
+    The result is in fixed point; shape (children, categories). Families of one row or one column, whose margins leave
+    no choice, and those too large for the projection are unchanged.
 
     Args:
         estimates, weights, totals, parents, offsets, bits: as for
             :func:`od_core.flows.projection.categories_onto_margins.project_to_margins`, for a whole level.
         variances: variance of the estimates of each child; shape (children,).
-        most: largest move of an estimate, in standard deviations of its noise.
+        max_deviations: largest move of an estimate, in standard deviations of its noise.
     """
     moved = estimates.copy()
     squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
@@ -607,8 +644,8 @@ def move_to_profile(
     families = _Families(weights, variances, totals, parents, offsets, bits, sigma)
     _fit_families_to_margins(families, moved, is_fitted, squares, cells)
     square_sums, number = pool_sums_by_bin(cells, squares, cells.astype(np.float64))
-    tau_squared = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
-    _move_fitted_families(families, is_fitted, tau_squared, most, moved)
+    mean_squares = np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0)
+    _move_fitted_families(families, is_fitted, np.maximum(mean_squares, 0), max_deviations, moved)
     return moved
 
 
@@ -621,16 +658,18 @@ class _Families(NamedTuple):
     parents: Integers
     offsets: Integers
     bits: int
-    sigma: float  # standard deviation that sizes of cells are relative to
+    sigma: float  # largest standard deviation of the noise, at least 1, which sizes of cells are relative to
 
 
 @kernel
 def _fit_families_to_margins(
     families: _Families, moved: Integers, is_fitted: NDArray[np.bool_], squares: Reals, cells: Integers
 ) -> None:
-    """Replace the estimates ``moved`` of each family with a choice by E, which fits both margins, and mark the family.
+    """Fit the estimates to both margins, and add up how far they are from the profiles.
 
-    Add (E - p)^2 - w of its cells to ``squares``, and 1 to ``cells``, by the size of p; shape (sizes,) each.
+    A family is left out if it has one row or one column with trips, or is too large. For every other family, write
+    true into ``is_fitted``, and E of the module docstring over its estimates in ``moved``. For each of its cells, add
+    (E - p)^2 - w to ``squares``, and 1 to ``cells``, by the size of the profile p; shape (sizes,) each.
     """
     weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):
@@ -655,11 +694,12 @@ def _fit_families_to_margins(
 
 @kernel
 def _move_fitted_families(
-    families: _Families, is_fitted: NDArray[np.bool_], tau_squared: Reals, most: float, moved: Integers
+    families: _Families, is_fitted: NDArray[np.bool_], tau_squared: Reals, max_deviations: float, moved: Integers
 ) -> None:
-    """Move the estimates of the fitted families towards the profile by w / (w + tau^2) of their distance.
+    """Move the fitted estimates in ``moved`` towards the profiles by the part w / (w + tau^2) of their distance.
 
-    They move by at most ``most`` standard deviations of their noise. ``tau_squared`` is that of each size.
+    They move by at most ``max_deviations`` standard deviations of their noise. ``tau_squared`` is the tau^2 of each
+    size; shape (sizes,).
     """
     _, variances, totals, parents, offsets, bits, sigma = families
     for parent in np.flatnonzero(is_fitted):
@@ -668,7 +708,7 @@ def _move_fitted_families(
         siblings = variances[rows].sum()
         for i in range(len(rows)):
             noise = _compute_noise_variance(variances[rows[i]], siblings, len(columns))
-            limit = most * math.sqrt(noise)
+            limit = max_deviations * math.sqrt(noise)
             for s in range(len(columns)):
                 profile = np.float64(totals[rows[i]]) * parents[parent][columns[s]] / trips
                 value = moved[rows[i], columns[s]] / np.float64(1 << bits)
@@ -680,11 +720,14 @@ def _move_fitted_families(
 def _find_positions_with_trips(
     totals: Integers, by_category: Integers, first: int, last: int
 ) -> tuple[Integers, Integers]:
-    """Return the positions of the children, and of the categories, that have trips in a family."""
+    """Return the positions of the children ``first:last`` with trips, and of the categories with trips."""
     return np.flatnonzero(totals[first:last]) + first, np.flatnonzero(by_category)
 
 
 @kernel
 def _compute_noise_variance(variance: float, siblings: float, columns: int) -> float:
-    """Return w, the variance that the noise gives to E of one child in a family with this sum of variances."""
+    """Return w, the variance of the noise of a child's E: v (1 - v / S) (1 - 1 / columns).
+
+    ``variance`` is v, and ``siblings`` is S, the sum of v over the family.
+    """
     return variance * (1.0 - variance / siblings) * (1.0 - 1.0 / columns)

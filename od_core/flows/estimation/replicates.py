@@ -36,7 +36,7 @@ from od_core.geography.flow_tree import sum_runs
 from od_core.geography.geography import Numbers
 from od_core.parallel import map_in_order, read_memory_limit
 
-_IN_A_STEP = 16
+_NODES_PER_STEP = 16
 """Number of nodes whose noise comes from one step of the counter of Philox: four words of 64 bits."""
 
 _BLOCK = 1 << 21
@@ -132,11 +132,11 @@ class Replicates:
         """
         drawn = np.zeros(last - first)
         if len(drawn) and np.any(noise) and np.all(np.isfinite(noise)):
-            first_step, end_step = first // _IN_A_STEP, math.ceil(last / _IN_A_STEP)
+            first_step, end_step = first // _NODES_PER_STEP, math.ceil(last / _NODES_PER_STEP)
             counter = np.array([first_step, vector, r, 0], dtype=np.uint64)
             words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end_step - first_step))
             bits = words.astype("<u8", copy=False).view("<u2")  # 16 bits for each value, from the first step on
-            skipped = first - _IN_A_STEP * first_step
+            skipped = first - _NODES_PER_STEP * first_step
             np.multiply(self._quantiles.take(bits[skipped : skipped + len(drawn)]), np.sqrt(noise), out=drawn)
         return drawn
 

@@ -53,7 +53,14 @@ import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.families import find_return_positions, sum_leaves_by_node, sum_trips_by_node, take_trips
-from od_core.flows.estimation.held_out import HALVES, Shown, has_noise, iterate_halves, show_trips
+from od_core.flows.estimation.held_out import (
+    HALVES,
+    Shown,
+    Tables,
+    has_noise,
+    iterate_halves,
+    show_trips,
+)
 from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.levels import Measurement, select_area_totals
 from od_core.flows.estimation.shrinkage import (
@@ -71,58 +78,67 @@ from od_core.geography.flow_tree import Nodes
 from od_core.privacy.plan import EARLIER
 
 RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
-"""Rules that are compared with least squares."""
+"""Rules that are compared with least squares: normal deviations, and a mixture with each u."""
 
-_MOST_FALSE = 1.1
-"""Largest share of false discoveries, relative to that of least squares."""
+_MAX_FALSE_RATIO = 1.1
+"""Largest share of false discoveries of a rule, divided by that of least squares."""
 
-_LEAST_GAIN = 0.03
+_MIN_GAIN = 0.03
 """Smallest part of the estimated error of least squares that a rule must save. Less may be chance."""
 
-_LARGEST = 100
-"""Number of cells of each level in which rules are compared with least squares one by one."""
+_COMPARED_CELLS = 100
+"""Number of cells of each level with the largest differences from least squares, in which the errors are compared."""
 
-_MOST_HARM = 2.0
+_MAX_HARM = 2.0
 """Largest increase of the squared error of these cells, in standard deviations of its estimate."""
 
-_MOST_HARM_KEPT = 3.0
-"""The same for the rule of the releases before."""
+_MAX_HARM_OF_KEPT_RULE = 3.0
+"""The same for the rule of the release before. It is larger, so that a series rarely changes its rule by chance."""
 
-_MOST_POOLED = 24
-"""Number of pooled releases at which all that are pooled begin to count half, so that a series can change."""
+_MAX_POOLED_RELEASES = 24
+"""Number of pooled releases from which on the earlier ones count half, so that a series can change its rule."""
 
-_UNIT = 1_000_000
+_MILLIONTHS = 1_000_000
 """Evidence is in whole millionths: it can be added without rounding, and is the same on every machine."""
 
-_MOST_SHOWN = 1e9
-"""Limit of each number that one release shows, so that sums fit 64 bits: rounding may leave an error of 0 at 1e-15."""
+_MAX_EVIDENCE = 1e9
+"""Limit of each number of the evidence of one release, so that sums fit 64 bits. Numbers may be huge, since they are
+divided by errors of least squares, of which rounding may leave 1e-15 instead of 0."""
 
-_MOST_COMPARED = 1 << 21
-"""Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random, or
-tables are estimated from one half of the measurements alone."""
+_MAX_COMPARED_LEAVES = 1 << 21
+"""Largest number of leaves of which all are compared. If there are more, about half this number are drawn at random,
+or tables are estimated from one half of the measurements alone."""
 
 _SAMPLE_SEED = 20010102
 """Seed of the words that draw families."""
 
 
 class _Losses(NamedTuple):
-    """What held-out noise shows of each of :data:`RULES`, compared with a base rule, by one half or both."""
+    """What held-out noise shows of each of :data:`RULES`, compared with a base rule.
 
-    errors: Reals  # estimated total error of the leaves by the base rule and by the rule, a sum; shape (rules, 2)
-    false: Reals  # shares of false discoveries of both, a mean; shape (rules, 2)
-    increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
-    #                  If rules are chosen more carefully, more columns follow: see _estimate_overall_increases.
+    Attributes:
+        errors: Estimated total error of the leaves, in trips, by the base rule and by the rule, summed over the halves
+            that were used; shape (rules, 2).
+        false: Shares of false discoveries of both, as means over these halves; shape (rules, 2).
+        increase: Increase of the squared error, and the variance of this estimate, in the cells of each level that
+            differ most; shape (2, rules, levels). If rules are chosen more carefully, the increases of
+            :func:`_estimate_overall_increases` follow as further columns.
+    """
+
+    errors: Reals
+    false: Reals
+    increase: Reals
 
     def choose_best_rule(self, base: Rule) -> Rule:
         """Return the rule with the least error among those that are not refused, or ``base`` if this saves too little.
 
-        A rule is refused if it does clear harm anywhere, or has too many false discoveries.
+        A rule is refused if the squared error clearly increases anywhere, or if it has too many false discoveries.
         """
-        harmful = (self.increase[0] > _MOST_HARM * np.sqrt(self.increase[1])).any(axis=1)
-        refused = harmful | (self.false[:, 1] > _MOST_FALSE * self.false[:, 0])
+        harmful = (self.increase[0] > _MAX_HARM * np.sqrt(self.increase[1])).any(axis=1)
+        refused = harmful | (self.false[:, 1] > _MAX_FALSE_RATIO * self.false[:, 0])
         saved = np.where(refused, 0.0, self.errors[:, 0] - self.errors[:, 1])
         best = int(np.argmax(saved))
-        return RULES[best] if saved[best] > _LEAST_GAIN * self.errors[best, 0] else base
+        return RULES[best] if saved[best] > _MIN_GAIN * self.errors[best, 0] else base
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +146,10 @@ class Evidence:
     """What held-out noise shows of each of :data:`RULES`, compared with least squares, over the releases of a series.
 
     Attributes:
-        releases: Number of releases. Once it is ``_MOST_POOLED``, all releases so far count half.
-        sums: Sums over the releases, in millionths, for each rule: the part of the error of least squares that it
-            saves, the shares of false discoveries by least squares and by the rule, and the increase of the squared
-            error in the largest cells of each level, and all else that is compared in standard deviations; shape
-            (rules, 3 + levels) or more.
+        releases: Number of releases. Once it is ``_MAX_POOLED_RELEASES``, all releases so far count half.
+        sums: Sums over the releases, in millionths, for each rule; shape (rules, 3 + increases). The columns are: the
+            part of the error of least squares that the rule saves; the shares of false discoveries by least squares and
+            by the rule; and the increases of :class:`_Losses`, in standard deviations.
     """
 
     releases: int
@@ -142,13 +157,14 @@ class Evidence:
 
     @classmethod
     def from_losses_of_one_release(cls, losses: _Losses) -> Evidence:
-        """Return the evidence of one release: each sum has one term, whole millionths within ``_MOST_SHOWN``."""
-        base, errors = losses.errors.T
-        spread = np.sqrt(losses.increase[1])
-        increase = np.divide(losses.increase[0], spread, out=np.zeros_like(spread), where=spread > 0)
-        saved = np.divide(base - errors, base, out=np.zeros_like(base), where=base > 0)
-        shown = np.clip(np.column_stack((saved, losses.false, increase)), -_MOST_SHOWN, _MOST_SHOWN)
-        return cls(1, np.rint(shown * _UNIT).astype(np.int64))
+        """Return the evidence of one release, each number of which is cut to ``_MAX_EVIDENCE`` on both sides of 0."""
+        error_of_base, error_of_rule = losses.errors.T
+        deviations = np.sqrt(losses.increase[1])
+        increase = np.divide(losses.increase[0], deviations, out=np.zeros_like(deviations), where=deviations > 0)
+        saved_errors = error_of_base - error_of_rule
+        saved_parts = np.divide(saved_errors, error_of_base, out=np.zeros_like(saved_errors), where=error_of_base > 0)
+        numbers = np.clip(np.column_stack((saved_parts, losses.false, increase)), -_MAX_EVIDENCE, _MAX_EVIDENCE)
+        return cls(1, np.rint(numbers * _MILLIONTHS).astype(np.int64))
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Evidence:
@@ -166,30 +182,32 @@ class Evidence:
         return {"releases": self.releases, "rules": rules}
 
     def __add__(self, newest: Evidence) -> Evidence:
-        """Return the evidence with that of one more release; from ``_MOST_POOLED`` releases on, these count half."""
-        part = 1 if self.releases < _MOST_POOLED else 2
-        return Evidence(self.releases // part + newest.releases, self.sums // part + newest.sums)
+        """Return the evidence with that of one more release. Many earlier ones count half; see :class:`Evidence`."""
+        divisor = 1 if self.releases < _MAX_POOLED_RELEASES else 2
+        return Evidence(self.releases // divisor + newest.releases, self.sums // divisor + newest.sums)
 
     def choose_next_rule(self, before: Rule) -> Rule:
-        """Return the rule of the newest release: that of the release ``before``, unless another one is clearly better.
+        """Return the rule of the newest release: the earlier rule ``before``, unless another one is clearly better.
 
-        The sum of n releases varies by chance as much as one release times the square root of n. So limits of the sums
-        grow with that root. If the rule before is refused, least squares take its place.
+        A sum over n releases varies by chance root(n) times as much as one release. So the limits of the sums grow in
+        proportion to root(n). If the rule ``before`` is refused, least squares take its place.
         """
         root = math.sqrt(self.releases)
         saved, false_by_base, false = self.sums[:, :3].T
         increase = self.sums[:, 3:].max(axis=1) / root
-        options, kept = (LEAST_SQUARES, *RULES), before
-        refused = (increase > _MOST_HARM * _UNIT) | (false > _MOST_FALSE * false_by_base)
+        kept = before
+        refused = (increase > _MAX_HARM * _MILLIONTHS) | (false > _MAX_FALSE_RATIO * false_by_base)
         if before.learns:
-            position, most_false = RULES.index(before), _MOST_FALSE + (_MOST_FALSE - 1) / root
-            has_harm = increase[position] > _MOST_HARM_KEPT * _UNIT
-            if has_harm or false[position] > most_false * false_by_base[position]:
+            position = RULES.index(before)
+            max_false_ratio = _MAX_FALSE_RATIO + (_MAX_FALSE_RATIO - 1) / root  # narrows as releases are pooled
+            has_harm = increase[position] > _MAX_HARM_OF_KEPT_RULE * _MILLIONTHS
+            if has_harm or false[position] > max_false_ratio * false_by_base[position]:
                 kept = LEAST_SQUARES
+        options = (LEAST_SQUARES, *RULES)
         savings = np.append(0, np.where(refused, np.iinfo(np.int64).min, saved))  # least squares save nothing
         best = int(np.argmax(savings))
         saved_by_kept = np.append(0, saved)[options.index(kept)]
-        return options[best] if savings[best] > saved_by_kept + _LEAST_GAIN * _UNIT * root else kept
+        return options[best] if savings[best] > saved_by_kept + _MIN_GAIN * _MILLIONTHS * root else kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,9 +230,10 @@ class Choice:
 
 
 def read_earlier_evidence(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, object] | None:
-    """Return ``ReleasePlan.earlier`` for a plan, given what the certificate of the release before it states.
+    """Return ``ReleasePlan.earlier`` for a plan, given ``stated``, the certificate of the release before it.
 
-    Return None if that release has another plan, or states no evidence on :data:`RULES`, as early versions do not.
+    It has the entries ``release``, ``estimation`` and ``evidence`` of the certificate. Return None if that release has
+    another plan, or if its certificate has no evidence on :data:`RULES`, as those of early versions.
     """
     evidence = stated.get("evidence", {"rules": []})
     rules = [{"rule": rule["rule"], "u": rule["u"]} for rule in evidence["rules"]]
@@ -232,8 +251,9 @@ def choose_rule_with_evidence(
     If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
 
     Args:
-        measured: Measurements, of which those of area totals are used if rules are chosen carefully, and those of all
-            trips if the plan has segments and Laplace noise.
+        levels: The measured levels that tables are made from, top level first.
+        measured: All measurements of the release. Those of area totals are used if rules are chosen carefully, and
+            those of all trips if the plan has segments and Laplace noise; others are ignored.
     """
     losses = _compare_rules(plan, levels, LEAST_SQUARES, None, measured)
     evidence = Evidence.from_losses_of_one_release(losses)
@@ -254,16 +274,16 @@ def choose_rule_given_earlier_flows(
     earlier_flows: Nodes | None = None,
     measured: Sequence[Measurement] = (),
 ) -> Rule:
-    """Return the rule of :func:`choose_rule_with_evidence`, or a better one that learns from ``earlier_flows``, too.
+    """Return the rule of :func:`choose_rule_with_evidence`, or a better one for tables that learn from earlier flows.
 
-    The earlier flows are the leaves of the release of an earlier period, with their trips; None or empty if there are
-    none.
+    ``earlier_flows`` are the leaves of the release of an earlier period, with their trips; None or empty if there is no
+    such release.
     """
-    alone = choose_rule_with_evidence(plan, levels, measured).rule
+    rule_without = choose_rule_with_evidence(plan, levels, measured).rule
     if earlier_flows is None or not len(earlier_flows):
-        return alone
-    others = sum_trips_by_node(plan, levels, earlier_flows)
-    return _compare_rules(plan, levels, alone, others, measured).choose_best_rule(alone)
+        return rule_without
+    earlier_trips = sum_trips_by_node(plan, levels, earlier_flows)
+    return _compare_rules(plan, levels, rule_without, earlier_trips, measured).choose_best_rule(rule_without)
 
 
 def _chooses_carefully(plan: ReleasePlan) -> bool:
@@ -275,12 +295,13 @@ def _chooses_carefully(plan: ReleasePlan) -> bool:
 
 
 class _Divided(NamedTuple):
-    """The measurements that held-out noise divides, and what they contribute to the levels that tables are made from.
+    """The measurements that held-out noise divides, and their weights in the levels that tables are made from.
 
     Attributes:
-        levels: The levels with these measurements. They are the levels that tables are made from, but for those with
-            segments and Laplace noise, whose noisy values are the measured totals.
-        weights: For each level, the weight of the divided measurements in what tables are made from; otherwise 1.
+        levels: The divided measurements of each level, top first. They are the levels that tables are made from. But
+            with segments and Laplace noise, they are the measured totals, without the segments that are combined with
+            them in these levels.
+        weights: Weight of the divided measurements in each of these levels; 1 if they are the level itself.
     """
 
     levels: list[MeasuredLevel]
@@ -292,20 +313,24 @@ class _Divided(NamedTuple):
     ) -> _Divided:
         """Return what is divided, given the levels that tables are made from."""
         divided, weights = [*levels], [1.0] * len(levels)
-        if plan.mechanism.has_laplace_noise and plan.segments is not None:
-            combined = {total.level: total for total in plan.totals if isinstance(total, CombinedTotals)}
-            of_totals = {m.step.level: m for m in measured if m.step in plan.steps and not m.step.by_segment}
-            for k, level in enumerate(levels):
-                measurement = of_totals.get(level.nodes.level)
-                if measurement is not None and has_noise(level.noise):
-                    variance = float(measurement.step.variance)
-                    divided[k] = replace(level, noisy=measurement.read_reals(), noise=variance)
-                    weight_of_total, *weights_of_sums = combined[level.nodes.level].weights
-                    weights[k] = weight_of_total / (weight_of_total + sum(weights_of_sums))
+        if not plan.mechanism.has_laplace_noise or plan.segments is None:
+            return cls(divided, weights)
+        combined = {total.level: total for total in plan.totals if isinstance(total, CombinedTotals)}
+        of_totals = {m.step.level: m for m in measured if m.step in plan.steps and not m.step.by_segment}
+        for k, level in enumerate(levels):
+            measurement = of_totals.get(level.nodes.level)
+            if measurement is not None and has_noise(level.noise):
+                variance = float(measurement.step.variance)
+                divided[k] = replace(level, noisy=measurement.read_reals(), noise=variance)
+                weight_of_total, *weights_of_sums = combined[level.nodes.level].weights
+                weights[k] = weight_of_total / (weight_of_total + sum(weights_of_sums))
         return cls(divided, weights)
 
     def put_in_half(self, levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel]) -> list[MeasuredLevel]:
-        """Return ``levels``, those of :meth:`from_levels`, with a half of the divided measurements instead of all."""
+        """Return the levels that tables are made from, with one half instead of the whole divided measurements.
+
+        ``levels`` are those of :meth:`from_levels`, and ``half`` is one of :func:`iterate_halves` of :attr:`levels`.
+        """
         levels_of_half = []
         for level, whole, of_half, weight in zip(levels, self.levels, half, self.weights, strict=True):
             if whole is level:
@@ -324,7 +349,7 @@ def _compare_rules(
     others: list[Reals] | None,
     measured: Sequence[Measurement],
 ) -> _Losses:
-    """Return what held-out noise shows of each rule beside the rule ``base``.
+    """Return what held-out noise shows of each rule, compared with the rule ``base``.
 
     If there is nothing to learn from the levels, all losses are 0, so that ``base`` is chosen.
 
@@ -334,57 +359,58 @@ def _compare_rules(
         measured: See :func:`choose_rule_with_evidence`.
     """
     careful, distribution = _chooses_carefully(plan), plan.mechanism.noise_distribution
-    totals, divided = select_area_totals(measured), _Divided.from_levels(plan, levels, measured)
-    compared = 2 * len(levels) + 2 if careful else len(levels)  # see _estimate_overall_increases
-    no_loss = np.zeros((len(RULES), 2))
-    nothing_shown = _Losses(no_loss, no_loss, np.zeros((2, len(RULES), compared)))
+    number_of_increases = 2 * len(levels) + 2 if careful else len(levels)  # see _estimate_overall_increases
+    errors, false = np.zeros((2, len(RULES), 2))
+    increases = np.zeros((len(RULES), number_of_increases, 2))  # and their variances
+    nothing_shown = _Losses(errors.copy(), false.copy(), np.zeros((2, len(RULES), number_of_increases)))
     if careful and plan.expected_errors[-1] < 1:
         return nothing_shown
-    if not careful:
-        totals = {}
-    errors, false = np.zeros((2, len(RULES), 2))
-    increases: list[Reals] = []
+    totals = select_area_totals(measured) if careful else {}
+    divided = _Divided.from_levels(plan, levels, measured)
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
     sample = np.arange(len(levels[-1].offsets) - 1) if careful else _sample_families(levels, turn)
-    back = find_return_positions(plan, levels) if plan.tree.same_geography else None
-    halves_used = 1 if careful and len(levels[-1].nodes) > _MOST_COMPARED else 2
+    return_positions = find_return_positions(plan, levels) if plan.tree.same_geography else None
+    halves_used = 1 if careful and len(levels[-1].nodes) > _MAX_COMPARED_LEAVES else 2
     for half, totals_of_half in islice(iterate_halves(divided.levels, totals, distribution, turn), halves_used):
         fitted, families = fit_families(plan, divided.put_in_half(levels, half), totals_of_half)
         if careful and not any(of_level.learns for of_level in families):
             return nothing_shown
         leaves = families[-1].list_child_positions(sample)
-        x, y = _list_noisy_values(half, leaves), _list_noisy_values(divided.levels, leaves)
-        shown = [
-            show_trips(distribution, level.noise, y_of_level, x_of_level)
-            for level, y_of_level, x_of_level in zip(divided.levels, y, x, strict=True)
-        ]
+        shown = _show_held_out_trips(divided.levels, half, leaves, distribution)
+        y, x = divided.levels[-1].noisy[leaves], half[-1].noisy[leaves]
         shown_areas = {
             side: show_trips(distribution, noise, noisy, totals_of_half[side][0])
             for side, (noisy, noise) in totals.items()
         }
         held_out = HALVES[distribution](divided.levels[-1].noise)
         first = predict_by_gravity(fitted, families, others)
-        trips_by_base = _estimate_sampled_trips(plan, fitted, first, base, back, sample)
-        increases_of_rules: list[list[tuple[float, float]]] = []
+        trips_by_base = _estimate_sampled_trips(plan, fitted, first, base, return_positions, sample)
         for number, rule in enumerate(RULES):
-            trips_by_rule = _estimate_sampled_trips(plan, fitted, first, rule, back, sample)
+            trips_by_rule = _estimate_sampled_trips(plan, fitted, first, rule, return_positions, sample)
             tables = list(zip(trips_by_base, trips_by_rule, strict=True))
-            errors_of_both, false_of_both = held_out.estimate_losses(y[-1], x[-1], tables[-1])
+            errors_of_both, false_of_both = held_out.estimate_losses(y, x, tables[-1])
             errors[number] += errors_of_both
             false[number] += np.array(false_of_both) / halves_used
             shown_tables = zip(shown, tables, strict=True)
-            of_rule = [of_level.estimate_error_increase(both, _LARGEST) for of_level, both in shown_tables]
+            of_rule = [of_level.estimate_error_increase(both, _COMPARED_CELLS) for of_level, both in shown_tables]
             if careful:
                 of_rule += _estimate_overall_increases(plan, levels[-1], shown, shown_areas, tables)
-            increases_of_rules.append(of_rule)
-        increases.append(np.array(increases_of_rules))
-    return _Losses(errors, false, np.moveaxis(sum(increases[1:], start=increases[0]), -1, 0))
+            increases[number] += of_rule
+    return _Losses(errors, false, np.moveaxis(increases, -1, 0))
 
 
-def _list_noisy_values(levels: Sequence[MeasuredLevel], leaves: Integers) -> list[Reals]:
-    """Return the noisy values of each level; of the last one, only those at the positions ``leaves``."""
-    *above, last = (level.noisy for level in levels)
-    return [*above, last[leaves]]
+def _show_held_out_trips(
+    divided: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers, distribution: str
+) -> list[Shown]:
+    """Return what the rest of the ``divided`` levels shows of trips, by level, if tables are made from one ``half``.
+
+    Of the last level, only the cells at the positions ``leaves`` are shown. ``distribution`` is that of the noise.
+    """
+    shown = []
+    for level, of_half in zip(divided, half, strict=True):
+        cells = leaves if level is divided[-1] else slice(None)
+        shown.append(show_trips(distribution, level.noise, level.noisy[cells], of_half.noisy[cells]))
+    return shown
 
 
 def _estimate_overall_increases(
@@ -392,17 +418,17 @@ def _estimate_overall_increases(
     leaves: MeasuredLevel,
     shown: Sequence[Shown],
     shown_areas: Mapping[int, Shown],
-    tables: Sequence[tuple[Integers, Integers]],
+    tables: Sequence[Tables],
 ) -> list[tuple[float, float]]:
     """Return increases of the squared error, each with its variance, over all cells of a level or all zones of a side.
 
     First are those of each level, top first; then those of the totals of the origins and of the destinations.
 
     Args:
-        leaves: the last level, of all leaves: only careful plans call this, and they compare all.
-        shown: what held-out noise shows of each level.
-        shown_areas: the same of the measured totals of the zones of a side, by side. The totals of another side are
-            sums of leaves.
+        leaves: the last level. All of its leaves are compared, as all plans that choose carefully do.
+        shown: what held-out noise shows of the nodes of each level.
+        shown_areas: the same of the measured totals of the zones of a side, by side. Totals of a side that were not
+            measured are sums of leaves.
         tables: for each level, the trips by the base rule and by the other rule.
     """
     increases = [of_level.estimate_error_increase(both) for of_level, both in zip(shown, tables, strict=True)]
@@ -420,19 +446,24 @@ def _estimate_sampled_trips(
     levels: Sequence[MeasuredLevel],
     first: Prediction,
     rule: Rule,
-    back: Integers | None,
+    return_positions: Integers | None,
     sample: Integers,
 ) -> list[Integers]:
-    """Return the trips of all nodes of each level by a rule, top level first; of the leaves, only the sampled families.
+    """Return the trips of the nodes of each level by a rule, top level first; of the leaves, only the sampled families.
 
-    ``first`` is the prediction from gravity shares, and ``back`` the position of the leaf in the opposite direction of
-    each leaf (:func:`find_return_positions`); None if origins and destinations have different geographies.
+    Args:
+        first: the prediction from gravity shares.
+        return_positions: the result of :func:`find_return_positions`; None if origins and destinations have different
+            geographies, so that there is no second round as in :func:`od_core.flows.estimation.shrinkage.shrink`.
+        sample: numbers of the sampled families of leaves, ascending.
     """
     prediction = first
     if not rule.learns:
         prediction = Prediction.from_shares(levels, first.families, ())
-    elif back is not None:  # a second round, as :func:`shrink` has
-        others = sum_leaves_by_node(levels, take_trips(back, estimate_trips_by_rule(plan, first, rule)[-1]))
+    elif return_positions is not None:
+        leaves = estimate_trips_by_rule(plan, first, rule)[-1]
+        others = sum_leaves_by_node(levels, take_trips(return_positions, leaves))
+        del leaves  # which need much memory, as the others do
         shares = blend_shares_by_level(first.families, first.shares, others)
         prediction = Prediction.from_shares(levels, first.families, shares)
         del others
@@ -440,13 +471,15 @@ def _estimate_sampled_trips(
 
 
 def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
-    """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random.
+    """Return the numbers of the families of leaves in which rules are compared, ascending.
 
-    ``turn`` is the number of earlier releases of the series; each release draws others.
+    They are all families or, of more than ``_MAX_COMPARED_LEAVES`` leaves, some that are drawn at random. ``turn`` is
+    the number of earlier releases of the series; each release draws other families.
     """
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
-    if leaves <= _MOST_COMPARED:
+    if leaves <= _MAX_COMPARED_LEAVES:
         return np.arange(families)
     words = np.random.Philox(_SAMPLE_SEED).jumped(turn).random_raw(families) >> np.uint64(32)  # the upper 32 bits
-    # Each family is drawn with the probability _MOST_COMPARED / 2 / leaves, here times 2^32.
-    return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
+    # Each family is drawn with the probability _MAX_COMPARED_LEAVES / (2 * leaves).
+    limit = np.uint64((_MAX_COMPARED_LEAVES << 31) // leaves)  # this probability times 2^32
+    return np.flatnonzero(words < limit)

@@ -98,35 +98,60 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.estimation.levels import MeasuredTotals, Measurement, list_side_totals, select_area_totals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, hold_exact_totals, project_to_area_totals
+from od_core.flows.projection.onto_area_totals import (
+    SMALL_FLOW_DEVIATIONS,
+    EstimatedTotals,
+    give_in_turn,
+    hold_exact_totals,
+    project_to_area_totals,
+)
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, sum_runs
 from od_core.kernels import kernel
 
 _VARIANCES = ("0.001", "0.02", "0.06", "0.15", "0.4", "1", "2.5", "6", "16", "50", "200", "1000", "10000")
 _LAMBDAS = tuple(map(Decimal, _VARIANCES))
-"""Variances of the components, in variances of z."""
+"""Variances lambda_j of the components of the mixture, in variances of z."""
 
 _CONTEXT = Context(prec=28)
-"""Arithmetic of the densities, whatever that of the caller."""
+"""Decimal arithmetic of the densities, so that they do not depend on the caller's context."""
 
-_EDGES = ("0", "0.01", "0.03", "0.06", "0.1", "0.2", "0.3", "0.5", "0.75", "1", "1.5", "2", "3", "4", "6", "8", "11")
-"""Where the variances of the normal distributions that make up a Laplace distribution are divided."""
+_VARIANCE_EDGES = (
+    "0",
+    "0.01",
+    "0.03",
+    "0.06",
+    "0.1",
+    "0.2",
+    "0.3",
+    "0.5",
+    "0.75",
+    "1",
+    "1.5",
+    "2",
+    "3",
+    "4",
+    "6",
+    "8",
+    "11",
+)
+"""Edges of the ranges of variances of the normal distributions whose mixture is a Laplace distribution."""
 
-LOWEST, STEPS, _HIGHEST = -7, 10, 14
+MIN_T, CELLS_PER_T, _MAX_T = -7, 10, 14
 """Smallest and largest t of the grid, and the number of its cells per unit of t."""
 
-_PLACES = 2 * _HIGHEST * STEPS + 1
-"""Number of distances from 0 at which densities are computed: multiples of half the distance of the points."""
+_DISTANCES = 2 * _MAX_T * CELLS_PER_T + 1
+"""Number of distances from 0 at which densities are computed: whole multiples of half a cell of the grid of t."""
 
-_LEAST_CELLS = 100
+_MIN_CELLS_PER_BIN = 100
 """Smallest number of nodes by which weights are estimated. Neighbouring sizes with fewer nodes share a bin."""
 
 _ITERATIONS = 100
+"""Number of iterations of expectation-maximisation."""
 
-_PSEUDO_COUNT, _WIDE = 3.0, 3
-"""Number of nodes that every iteration adds to each of the widest components, and the number of these components. So a
-bin without a large deviation does not overrule one."""
+_PSEUDO_COUNT, _WIDE_COMPONENTS = 3.0, 3
+"""Number of nodes that every iteration adds to each of the widest components, and the number of these components. They
+keep some weight, so that a later large deviation is not taken for noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,23 +167,25 @@ class Deviations:
     p: Reals
 
     def _attach_predicted_shares(self, block: Families, places: Places) -> PredictedFamilies:
-        """Return some families, at their places in the level, with the predicted shares of their children."""
+        """Return some families with the predicted shares of their children, at the given positions in the level."""
         return block.with_shares(self.p[places.children])
 
     @cached_property
     def d(self) -> Reals:
-        """The variance of the deviations of children of each size, at least ``_LEAST_DISPERSION``; shape (sizes,)."""
+        """The variance d of the deviations by size of the children, shape (sizes,), never 0; step 2 of the module."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
         for predicted in self.families.map_blocks(self._attach_predicted_shares):
             add_deviations_by_size(predicted, excess, rest, cells)
         excess, rest = pool_sums_by_bin(cells, excess, rest)  # of r^2 - w and of 1 - p
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
-        return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
+        return np.maximum(d, _MIN_DISPERSION * self.families.sigma**2)
 
     @cached_property
     def mixture(self) -> tuple[Integers, Reals]:
-        """Number of the bin to which each size belongs, shape (sizes,), and g at each point, shape (bins, points)."""
-        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)  # children by size and cell of the grid
+        """The bin of each size, shape (sizes,), and g at each point of the grid of t by bin, shape (bins, points)."""
+        table = np.zeros(
+            (SIZES, (_MAX_T - MIN_T) * CELLS_PER_T), dtype=np.int64
+        )  # children by size and cell of the grid
 
         def tabulate_block(block: Families, places: Places) -> Integers:
             counts = np.zeros_like(table)
@@ -167,7 +194,7 @@ class Deviations:
 
         for counts in self.families.map_blocks(tabulate_block):
             table += counts
-        bin_of = assign_bins(table.sum(axis=1), _LEAST_CELLS)
+        bin_of = assign_bins(table.sum(axis=1), _MIN_CELLS_PER_BIN)
         densities_at_centres, _ = _compute_densities(1, self.families.has_laplace_noise)
         densities, part = _compute_densities(0, self.families.has_laplace_noise)
         remaining_parts = np.empty((int(bin_of[-1]) + 1, len(densities)))
@@ -183,17 +210,18 @@ class Deviations:
 def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals]:
     """Return the density of t, up to a factor, and the remaining part at t, under each component of the mixture.
 
-    The remaining part is the part of t that the deviation is expected to be, given t. The values of t are the points of
-    the grid (``half`` is 0), or the middles between them (1). The shape is (values, components); without Laplace noise,
-    the remaining parts do not depend on t, and have the shape (components,).
+    The remaining part is E(deviation | t) / t, in units of the standard deviation of z. The values of t are the points
+    of the grid if ``half`` is 0, and the middles between them if it is 1. The shape is (values, components); without
+    Laplace noise, the remaining parts do not depend on t, and have the shape (components,).
     """
-    points = range((_HIGHEST - LOWEST) * STEPS + 1 - half)
-    distance = np.abs(2 * (LOWEST * STEPS + np.array(points)) + half)  # of t from 0, in half steps
+    points = range((_MAX_T - MIN_T) * CELLS_PER_T + 1 - half)
+    distance = np.abs(2 * (MIN_T * CELLS_PER_T + np.array(points)) + half)  # of t from 0, in half steps
     densities, parts = np.empty((2, len(distance), len(_LAMBDAS)))
     with localcontext(_CONTEXT):
         noise = _list_laplace_variances() if has_laplace_noise else [(Decimal(1), Decimal(1))]
         for j, variance in enumerate(_LAMBDAS):
-            total, remaining = [Decimal(0)] * _PLACES, [Decimal(0)] * _PLACES
+            # At each distance: the density, and that density times the remaining part.
+            total, remaining = [Decimal(0)] * _DISTANCES, [Decimal(0)] * _DISTANCES
             for noise_variance, weight in noise:
                 for k, density in enumerate(_compute_normal_densities(noise_variance + variance)):
                     total[k] += weight * density
@@ -207,15 +235,15 @@ def _compute_densities(half: int, has_laplace_noise: bool) -> tuple[Reals, Reals
 
 
 def _compute_normal_densities(variance: Decimal) -> list[Decimal]:
-    """Return the density of a normal distribution, up to a factor, at ``_PLACES`` distances from 0, in half steps.
+    """Return the density of a normal distribution, up to a factor, at ``_DISTANCES`` distances from 0, in half steps.
 
     The density at distance k is a constant times r^(k^2), so that it changes by the factors r, r^3, r^5 and so on.
     """
     exact = Context(prec=40)
-    first = exact.exp(-1 / exact.multiply(2 * variance, Decimal((2 * STEPS) ** 2)))
+    first = exact.exp(-1 / exact.multiply(2 * variance, Decimal((2 * CELLS_PER_T) ** 2)))
     density, factor, change = exact.divide(Decimal(1), exact.sqrt(variance)), first, exact.multiply(first, first)
     densities = []
-    for _ in range(_PLACES):
+    for _ in range(_DISTANCES):
         densities.append(density)
         density, factor = exact.multiply(density, factor), exact.multiply(factor, change)
     return densities
@@ -226,10 +254,10 @@ def _list_laplace_variances() -> list[tuple[Decimal, Decimal]]:
 
     The Laplace distribution with the variance 1 is a mixture of normal distributions whose variances x have the density
     e^-x. Each part of that density, between two edges a < b, is replaced by its mean. Its mass is e^-a - e^-b, its
-    integral of x e^-x is (a + 1) e^-a - (b + 1) e^-b, and the mean is their ratio. No edge follows the last one, where
-    both ends in b are 0. The result is rounded in the caller's context of decimal numbers, which is ``_CONTEXT``.
+    integral of x e^-x is (a + 1) e^-a - (b + 1) e^-b, and the mean is their ratio. After the last edge, b is infinite,
+    and both terms in b are 0. The caller must have set the decimal context ``_CONTEXT``, in which results are rounded.
     """
-    edges = [Decimal(edge) for edge in _EDGES]
+    edges = [Decimal(edge) for edge in _VARIANCE_EDGES]
     mass_above = [(-edge).exp() for edge in edges] + [Decimal(0)]
     moment_above = [(edge + 1) * mass for edge, mass in zip(edges, mass_above, strict=False)] + [Decimal(0)]
     masses = [above - beyond for above, beyond in pairwise(mass_above)]
@@ -239,9 +267,9 @@ def _list_laplace_variances() -> list[tuple[Decimal, Decimal]]:
 
 @kernel
 def _tabulate(families: PredictedFamilies, table: Integers) -> None:
-    """Add the number of children, by their size and the grid's cell of their t, to ``table``; shape (sizes, cells).
+    """Add 1 to ``table`` for each child, by its size and by the cell of the grid with its t; shape (sizes, cells).
 
-    Children without siblings, or with t outside the grid, are left out.
+    Children without siblings, or with t outside the grid, are left out. Here, t is r / root(w) of step 2.
     """
     offsets, h, v, siblings, p, parent_h, parent_variance, sigma = families
     points = table.shape[1]
@@ -251,23 +279,23 @@ def _tabulate(families: PredictedFamilies, table: Integers) -> None:
             continue
         for i in range(first, last):
             r, noise = compute_deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
-            point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
+            point = math.floor((r / math.sqrt(noise) - MIN_T) * CELLS_PER_T)
             if 0 <= point < points:
                 table[compute_cell_size(p[i] * parent_h[family], sigma), int(point)] += 1
 
 
 @kernel
 def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
-    """Return the weights of the components after expectation-maximisation; shape (components,).
+    """Return the weights pi of the components after expectation-maximisation; shape (components,).
 
-    ``densities`` has that of t under each component at each point, shape (points, components), and ``cells`` the number
-    of children with this t, shape (points,).
+    ``densities`` has the density of t under each component at each point, shape (points, components), and ``cells`` the
+    number of children with t at each point, shape (points,).
     """
     points, components = densities.shape
     weights, sums = np.full(components, 1.0 / components), np.empty(components)
     for _ in range(_ITERATIONS):
         for j in range(components):
-            sums[j] = _PSEUDO_COUNT if j >= components - _WIDE else 0.0
+            sums[j] = _PSEUDO_COUNT if j >= components - _WIDE_COMPONENTS else 0.0
         for k in range(points):
             if cells[k] == 0:
                 continue
@@ -288,23 +316,23 @@ def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
 def interpolate_remaining_part(t: float, parts: Reals) -> float:
     """Return g(t), the part of a deviation that remains, by linear interpolation; 1 where t is outside the grid.
 
-    ``parts`` are g at the points of one bin.
+    ``parts`` has g at the points of the grid for one bin; shape (points,).
     """
-    place = (t - LOWEST) * STEPS
-    if not (place >= 0.0 and place < len(parts) - 1):
+    grid_position = (t - MIN_T) * CELLS_PER_T
+    if not (grid_position >= 0.0 and grid_position < len(parts) - 1):
         return 1.0
-    point = int(place)
-    return parts[point] + (place - point) * (parts[point + 1] - parts[point])  # type: ignore[no-any-return]
+    point = int(grid_position)
+    return parts[point] + (grid_position - point) * (parts[point + 1] - parts[point])  # type: ignore[no-any-return]
 
 
 @kernel
 def round_in_lumps(w: Reals, total: int, least: float, lump: int, trips: Integers) -> None:
-    """Round ``w`` to whole numbers of at least 0 with the sum ``total``, about that of ``w``; write them to ``trips``.
+    """Round ``w`` to whole numbers of at least 0 that sum to ``total``, and write them into ``trips``; shape (cells,).
 
-    ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. Large cells, of at least ``least``, are rounded;
-    the remainder of one is added to the next, so rounding changes the sum by at most half a trip. What is left goes to
-    the small cells in lumps, and less than a lump to the large cells in equal parts or, if there are none, also to the
-    small ones.
+    The sum of ``w`` must be about ``total``. ``least`` is u sigma, and ``lump`` is floor(u sigma),
+    at least 1. Large cells, of at least ``least``, are rounded; the remainder of each is added to the next, so that
+    their sum changes by at most half a trip. The trips that are left go to the small cells in lumps. A rest of less
+    than a lump goes to the large cells in equal parts or, if there are none, to a small one.
     """
     left, large, carry = total, 0, 0.0
     for i in range(len(w)):
@@ -334,7 +362,7 @@ def round_in_lumps(w: Reals, total: int, least: float, lump: int, trips: Integer
 def add_deviations_by_size(families: PredictedFamilies, excess: Reals, rest: Reals, cells: Integers) -> None:
     """Add r^2 - w, 1 - p and 1 for each child to ``excess``, ``rest`` and ``cells`` by its size; shape (sizes,) each.
 
-    Children without siblings are left out.
+    Children without siblings are left out. The letters are those of step 2 of the module docstring.
     """
     offsets, h, v, siblings, p, parent_h, parent_variance, sigma = families
     for family in range(len(offsets) - 1):
@@ -364,9 +392,9 @@ def compute_dispersions(families: PredictedFamilies, family: int, d: Reals, d_of
 
 @kernel
 def combine_families(families: PredictedFamilies, d: Reals, z: Reals, v: Reals, sums: Reals, spread: Reals) -> None:
-    """Write C and 1/J of every family into ``sums`` and ``spread``; step 3 of the module docstring.
+    """Write C and 1/J of every family into ``sums`` and ``spread``, shape (families,); step 3 of the module docstring.
 
-    ``d`` is that of each size, and ``z`` and ``v`` are those of the children.
+    ``d`` is the d of each size, shape (sizes,); ``z`` and ``v`` are those of the children, shape (children,).
     """
     offsets, p = families.offsets, families.p
     d_of_children = np.empty(np.max(np.diff(offsets)))
@@ -405,9 +433,10 @@ class Division(NamedTuple):
 
 @kernel
 def shrink_children(families: PredictedFamilies, d: Reals, division: Division, estimate: Reals) -> None:
-    """Write the estimates of the kept children of every family, given its trips, into ``estimate``; shape (kept,).
+    """Write the estimates of the kept children of every family, given its trips c, into ``estimate``; shape (kept,).
 
     An estimate is p_i c + (z_i - p_i c) d_i / (d_i + v_i), where the p of the kept children are scaled to sum to 1.
+    ``d`` is the d of each size; shape (sizes,).
     """
     kept, runs, z, v, totals = division
     p, d_of_children = families.p, np.empty(np.max(np.diff(families.offsets)))
@@ -426,12 +455,13 @@ def shrink_children(families: PredictedFamilies, d: Reals, division: Division, e
 
 @kernel
 def estimate_children_by_mixture(
-    p: Reals, sigma: float, division: Division, bin_of: Integers, remaining_parts: Reals, furthest: float, w: Reals
+    p: Reals, sigma: float, division: Division, bin_of: Integers, remaining_parts: Reals, max_distance: float, w: Reals
 ) -> None:
-    """Write the estimates of the kept children of every family, given its trips, into ``w``; shape (kept,).
+    """Write the estimates of the kept children of every family, given its trips c, into ``w``; shape (kept,).
 
-    They are posterior means, but at most ``furthest`` standard deviations of z from the linear estimate z + (c - sum z)
-    v / sum v. ``bin_of`` and ``remaining_parts`` are :attr:`Deviations.mixture`. Families without trips are left out.
+    They are posterior means, but at most ``max_distance`` standard deviations of z from the linear estimate
+    z + (c - sum z) v / sum v. ``p`` are the shares of all children, ``sigma`` is that of the noise of the level, and
+    ``bin_of`` and ``remaining_parts`` are :attr:`Deviations.mixture`. Families without trips are left out.
     """
     kept, runs, z, v, totals = division
     for family in range(len(totals)):
@@ -452,15 +482,16 @@ def estimate_children_by_mixture(
             )
             linear = z[i] + (total - sum_z) * v[i] / sum_v
             estimate = mean + (z[i] - mean) * part
-            w[k] = min(max(estimate, linear - furthest * deviation), linear + furthest * deviation)
+            w[k] = min(max(estimate, linear - max_distance * deviation), linear + max_distance * deviation)
 
 
 @kernel
 def divide_in_lumps(w: Reals, division: Division, least: float, lump: int, trips: Integers) -> None:
-    """Project ``w`` in place to each family's total, and write it, rounded, into the ``trips`` of the kept children.
+    """Write the trips of the kept children of every family into ``trips``, from their estimates ``w``.
 
-    For ``least`` and ``lump``, see :func:`round_in_lumps`. The trips of other children, and of families without trips,
-    stay as they are.
+    The estimates, shape (kept,), are overwritten with their projection onto w >= 0 with the family's total, which is
+    then rounded by :func:`round_in_lumps`. ``trips`` has the shape (children,); those of other children, and of
+    families without trips, stay as they are.
     """
     kept, runs, totals = division.kept, division.runs, division.totals
     widest = np.max(np.diff(runs))
@@ -476,15 +507,17 @@ def divide_in_lumps(w: Reals, division: Division, least: float, lump: int, trips
             trips[kept[first + k]] = rounded[k]
 
 
-_LEAST_DISPERSION = 1e-3
+_MIN_DISPERSION = 1e-3
 """Smallest d, in variances of the noise of the level."""
 
-_FURTHEST, _FURTHEST_IN_LEAVES = 1.0, 1.5
-"""Largest distance of an estimate by the mixture from the linear estimate, in standard deviations: at inner levels, and
-in the leaves."""
+_MAX_DISTANCE, _MAX_DISTANCE_IN_LEAVES = 1.0, 1.5
+"""Largest distance of an estimate by the mixture from the linear estimate, in standard deviations of z: at levels above
+the leaves, and at the leaves."""
 
-_CLEAR = 2.0
-"""Smallest score of a level that learns from an earlier table, in standard deviations. Less may be chance."""
+_MIN_SCORE = 2.0
+"""Smallest score (:func:`od_core.flows.estimation.families.blend_shares`) of a level that learns from an earlier table.
+
+Less than two standard deviations may be chance."""
 
 
 @dataclass(frozen=True)
@@ -533,6 +566,7 @@ def shrink(
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
 
     Args:
+        rule: The rule of estimation; by default, normal deviations.
         earlier_flows: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
@@ -571,14 +605,15 @@ def fit_families(
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What all rules that learn from the same shares have in common: what is known of each node before integers.
+    """What the same shares predict for all rules: the real estimates, before integers are made from the top down.
 
     Attributes:
         families: The families of each level below the root, top level first.
         shares: Share of each child, by level; shape (children,) each. Empty for least squares, which predict nothing.
-        deviations: The deviations of each level that learns, by the position of the level.
+        deviations: The deviations of each level that learns, by its position among ``families``.
         root: Estimate of the root under the model; shape (1,).
-        estimates: Estimates and variances of the kept children of each level under the model; step 3.
+        estimates: Estimates z and variances v of the kept children of each of these levels, combined from the bottom up
+            in step 3 of the module docstring; shape (kept,) each.
     """
 
     families: Sequence[Families]
@@ -591,12 +626,13 @@ class Prediction:
     def from_shares(
         cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]
     ) -> Prediction:
-        """Return what given shares of the children in each family's trips predict; steps 2 and 3 of the module.
+        """Return what given shares of the children predict; steps 2 and 3 of the module docstring.
 
         Args:
             levels: measured levels, top level first.
             families: families of each level below the root.
-            shares: share of each child in the trips of its parent, by level; shape (children,) each.
+            shares: share of each child in the trips of its parent, by level; shape (children,) each. Empty for least
+                squares.
         """
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {
@@ -609,10 +645,7 @@ class Prediction:
         return cls(families, shares, deviations, root=z, estimates=estimates[1:])  # the root is combined last
 
     def select_leaf_families(self, chosen: Integers) -> Prediction:
-        """Return the prediction for the leaves of some families only; their deviations are those of all leaves.
-
-        ``chosen`` are the numbers of the families, ascending.
-        """
+        """Return the prediction with only the ``chosen`` families of leaves, ascending, and the deviations of all."""
         *above, last = self.families
         if len(chosen) == len(last.parents):
             return self
@@ -631,16 +664,17 @@ def predict_by_gravity(
     """
     shares = [compute_gravity_shares(of_level) for of_level in families]
     if others is not None:
-        shares = blend_shares_by_level(families, shares, others, _CLEAR)
+        shares = blend_shares_by_level(families, shares, others, _MIN_SCORE)
     return Prediction.from_shares(levels, families, shares)
 
 
 def blend_shares_by_level(
     families: Sequence[Families], shares: Sequence[Reals], other: Sequence[Reals], least: float = -math.inf
 ) -> list[Reals]:
-    """Return the shares of each level, blended with another table by :func:`blend_shares`.
+    """Return the shares of each level, blended with another table by :func:`blend_shares`; shape (children,) each.
 
-    In each family, as many trips as the standard deviation of the leaves' noise have the shares without the table.
+    The weight of the ``shares`` without the table is as many trips as the standard deviation of the leaves' noise.
+    ``other`` has the trips of the table at the children of each level; shape (children,) each.
     """
     blended, sigma = [], families[-1].sigma
     for of_level, p, trips in zip(families, shares, other, strict=True):
@@ -649,7 +683,7 @@ def blend_shares_by_level(
 
 
 def estimate_trips_by_rule(plan: ReleasePlan, prediction: Prediction, rule: Rule) -> list[Integers]:
-    """Return the trips of all nodes of each level by a rule, top level first; step 4."""
+    """Return the trips of all nodes of each level by a rule, top level first, shape (nodes,) each; step 4."""
     trips = [np.maximum(np.floor(prediction.root + 0.5), 0).astype(np.int64)]
     if plan.known_total is not None:
         trips[0][:] = plan.known_total
@@ -659,22 +693,22 @@ def estimate_trips_by_rule(plan: ReleasePlan, prediction: Prediction, rule: Rule
 
 
 def _estimate_child_trips(plan: ReleasePlan, prediction: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
-    """Return the trips of all children of ``prediction.families[k]``; dropped children have 0.
+    """Return the trips of all children of ``prediction.families[k]``, shape (children,); dropped children have 0.
 
-    ``above`` has the trips of all nodes of the level above.
+    ``above`` has the trips of all nodes of the level above; shape (nodes above,).
     """
     families, sigma = prediction.families[k], prediction.families[-1].sigma
     trips = np.zeros(len(families.noisy), dtype=np.int64)
-    least = None if rule.u is None or k not in prediction.deviations else float(rule.u) * sigma
-    estimate_block = _choose_estimator(prediction, k, mixed=least is not None)
-    kept, runs = families.kept_children
+    least = None if rule.u is None or k not in prediction.deviations else float(rule.u) * sigma  # u sigma of a mixture
+    estimate_block = _choose_estimator(prediction, k, is_mixture=least is not None)
+    kept, _ = families.kept_children
     estimates = np.empty(0 if families.of_areas is None else len(kept))
 
     def process_block(block: Families, places: Places) -> None:
         z, v = block.complete_child_estimates(*(values[places.kept] for values in prediction.estimates[k]))
         division = Division(*block.kept_children, z, v, above[block.parents])
         estimate = estimate_block(block, places, division)
-        if families.of_areas is not None:  # areas are shared by families, so all blocks are rounded together
+        if families.of_areas is not None:  # blocks have areas in common, so all are rounded together, below
             estimates[places.kept] = estimate
         elif least is not None:
             divide_in_lumps(estimate, division, least, max(1, math.floor(least)), trips[places.children])
@@ -684,36 +718,50 @@ def _estimate_child_trips(plan: ReleasePlan, prediction: Prediction, k: int, rul
 
     families.process_blocks(process_block)
     if families.of_areas is not None:
-        small = float(SMALL if rule.u is None else rule.u) * sigma
+        small = float(SMALL_FLOW_DEVIATIONS if rule.u is None else rule.u) * sigma
         if plan.tree.possible is not None and rule.u is None and np.median(families.noisy) >= small:
             small = 0.0  # most of the pairs that can have trips have some, so small flows are no noise
-        by_side = {side: area[kept] for side, area in zip(families.sides, families.area, strict=True)}
-        totals, areas = above[families.parents], families.of_areas.number_areas(by_side)
-        trips_of_kept = project_to_area_totals(
-            estimates, families.noise, runs, totals, areas, families.of_areas, least=small, even=least is not None
-        )
-        hold_exact_totals(trips_of_kept, estimates, runs, by_side, families.of_areas)
-        trips[kept] = trips_of_kept
+        totals = above[families.parents]
+        trips[kept] = _fit_to_area_totals(families, families.of_areas, estimates, totals, small, even=least is not None)
     return trips
 
 
-def _choose_estimator(prediction: Prediction, k: int, *, mixed: bool) -> Callable[[Families, Places, Division], Reals]:
-    """Return the function that estimates the kept children of blocks of ``prediction.families[k]``.
+def _fit_to_area_totals(
+    families: Families, of_areas: EstimatedTotals, estimates: Reals, totals: Integers, least: float, *, even: bool
+) -> Integers:
+    """Return whole trips of the kept children of a level that agree with the totals of areas; shape (kept,).
 
-    If the level learns, the deviations are a mixture (``mixed``) or normal; otherwise, estimates are least squares.
+    ``estimates`` are those of the kept children, which are overwritten, and ``totals`` the trips of each family. For
+    ``least`` and ``even``, see :func:`od_core.flows.projection.onto_area_totals.project_to_area_totals`.
+    """
+    kept, runs = families.kept_children
+    area_by_side = {side: area[kept] for side, area in zip(families.sides, families.area, strict=True)}
+    areas = of_areas.number_areas(area_by_side)
+    trips = project_to_area_totals(estimates, families.noise, runs, totals, areas, of_areas, least=least, even=even)
+    hold_exact_totals(trips, estimates, runs, area_by_side, of_areas)
+    return trips
+
+
+def _choose_estimator(
+    prediction: Prediction, k: int, *, is_mixture: bool
+) -> Callable[[Families, Places, Division], Reals]:
+    """Return the function that estimates the kept children of blocks of ``prediction.families[k]``, shape (kept,).
+
+    If the level learns, its deviations are a mixture or, if ``is_mixture`` is false, normal. Otherwise, the function
+    estimates by least squares.
     """
     if k not in prediction.deviations:
         return _estimate_by_least_squares
     shares, deviations = prediction.shares[k], prediction.deviations[k]
-    mixture = deviations.mixture if mixed else None
-    furthest = _FURTHEST_IN_LEAVES if k == len(prediction.families) - 1 else _FURTHEST
+    mixture = deviations.mixture if is_mixture else None
+    max_distance = _MAX_DISTANCE_IN_LEAVES if k == len(prediction.families) - 1 else _MAX_DISTANCE
 
     def estimate_block(block: Families, places: Places, division: Division) -> Reals:
         p, estimate = shares[places.children], np.empty(len(division.kept))
         if mixture is None:
             shrink_children(block.with_shares(p), deviations.d, division, estimate)
         else:
-            estimate_children_by_mixture(p, block.sigma, division, *mixture, furthest, estimate)
+            estimate_children_by_mixture(p, block.sigma, division, *mixture, max_distance, estimate)
         return estimate
 
     return estimate_block
@@ -730,7 +778,7 @@ def _estimate_by_least_squares(_block: Families, _places: Places, division: Divi
 
 
 def _estimate_parents_from_children(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
-    """Return C and 1/J, what the children of each family say of their parent; shape (families,) each.
+    """Return C and 1/J of step 3, the estimate of each parent from its children and its variance; (families,) each.
 
     ``d`` is that of each size; the shares ``p`` and the estimates ``z`` with the variances ``v`` are of all children.
     """

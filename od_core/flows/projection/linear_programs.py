@@ -26,17 +26,17 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.projection.onto_parents import check_parents
 
-_INSTEAD = "use a mechanism that projects onto whole numbers, such as inftda"
+_NEXT_STEP = "use a mechanism that projects onto whole numbers, such as inftda"
 
 _LIMIT = 1 << 29
 """Upper limit of the sum of |x| plus the total. HiGHS accepts a constraint that is violated by up to 1e-7, whatever the
 size of the numbers. Below this limit, floating-point numbers are at most 2^-24 = 6e-8 apart, which is less than that
 tolerance. (For values from 2^39, HiGHS was seen to report a distance as optimal that is not the smallest.)"""
 
-_CHILDREN = 2_000
+_MAX_CHILDREN = 2_000
 """Children of the parents that are solved together, at most, unless one parent has more. More take longer per child."""
 
-_NEARLY = 1e-6
+_WHOLE_TOLERANCE = 1e-6
 """A solution this close to a whole number is that number. Differences of true solutions are at least 1 / b."""
 
 
@@ -53,12 +53,12 @@ def project_children_by_solver(noisy: Integers, totals: Integers, offsets: Integ
     check_parents(noisy, totals, offsets)
     if len(totals) and (np.add.reduceat(np.abs(noisy), offsets[:-1]) + totals).max() >= _LIMIT:
         raise _make_solver_error(
-            "OD-SOLVER-OVERFLOW", "the values are too large for a floating-point solver", next_step=_INSTEAD
+            "OD-SOLVER-OVERFLOW", "the values are too large for a floating-point solver", next_step=_NEXT_STEP
         )
     projected = np.empty_like(noisy)
     first = 0
     while first < len(totals):
-        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _CHILDREN, "right")) - 1)
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _MAX_CHILDREN, "right")) - 1)
         edges = offsets[first : last + 1]
         projected[edges[0] : edges[-1]] = _find_nearest_counts(
             noisy[edges[0] : edges[-1]], totals[first:last], np.diff(edges)
@@ -68,7 +68,10 @@ def project_children_by_solver(noisy: Integers, totals: Integers, offsets: Integ
 
 
 def _find_nearest_counts(x: Integers, totals: Integers, children: Integers) -> Integers:
-    """Return the projected counts of all children, shape of their noisy counts ``x``, for their number by parent."""
+    """Return the projected counts of all children, shape (children,), given noisy counts ``x`` of that shape.
+
+    ``totals`` are those of the parents, and ``children`` the number of children of each; shape (parents,).
+    """
     parent, starts = np.repeat(np.arange(len(totals)), children), np.cumsum(children) - children
     t = _find_least_distances(x, totals, parent, starts)
     low = np.maximum(x - t[parent], 0)
@@ -80,7 +83,10 @@ def _find_nearest_counts(x: Integers, totals: Integers, children: Integers) -> I
 
 
 def _find_least_distances(x: Integers, totals: Integers, parent: Integers, starts: Integers) -> Integers:
-    """Return the smallest whole t of each parent; shape (parents,). ``starts`` are the first children of parents."""
+    """Return the smallest whole t of each parent; shape (parents,).
+
+    ``parent`` is the parent of each child, and ``starts`` the position of the first child of each parent.
+    """
     at_least = np.maximum(0, (totals - np.add.reduceat(x, starts)) / np.bincount(parent))
     at_least = np.maximum(at_least, -np.minimum.reduceat(x, starts))
     counts = np.flatnonzero(x > at_least[parent])  # of the others, max(x - t, 0) is 0
@@ -91,7 +97,7 @@ def _find_least_distances(x: Integers, totals: Integers, parent: Integers, start
         (np.concatenate([x[counts], -totals]), np.inf),
         Bounds(np.concatenate([np.zeros(len(counts)), at_least]), np.inf),
     )
-    return np.ceil(solution[len(counts) :] - _NEARLY).astype(np.int64)
+    return np.ceil(solution[len(counts) :] - _WHOLE_TOLERANCE).astype(np.int64)
 
 
 def _make_sum_matrix(parent: Integers, parents: int) -> sparse.csc_array:
@@ -108,7 +114,7 @@ def _solve_linear_program(
         raise _make_solver_error(
             "OD-SOLVER-FAILED",
             f"the solver found no optimum: {result.message}",
-            next_step=f"{_INSTEAD}, and report this",
+            next_step=f"{_NEXT_STEP}, and report this",
         )
     return np.asarray(result.x)
 
@@ -131,10 +137,11 @@ def _verify_solution(y: Integers, x: Integers, totals: Integers, starts: Integer
         raise _make_solver_error(
             "OD-SOLVER-INEXACT",
             "the solver's optimum is not valid in whole numbers",
-            next_step=f"{_INSTEAD}, and report this",
+            next_step=f"{_NEXT_STEP}, and report this",
         )
     return y
 
 
 def _make_solver_error(code: str, message: str, next_step: str) -> OdError:
+    """Return the error for values or results that the solver cannot process exactly."""
     return OdError(code, message, next_step=next_step, spent="draws already made stay charged")

@@ -40,34 +40,35 @@ from od_core.kernels import kernel
 from od_core.parallel import map_in_order, process_all
 
 _ROUNDS = 8
-"""Number of times that the flows of areas of a side are moved towards their totals."""
+"""Number of times that the flows of the areas of each side are moved towards their totals."""
 
 _SOFTNESS = 0.2
-"""Part of the variance of a measured total by which it may be missed. Flows of at least 0 take trips from large areas,
-which is an error beside the noise; with the whole variance, much of it remained."""
+"""f, the part of the variance of a measured total that counts as its error. Flows of at least 0 take trips from large
+areas, which is an error beside the noise; with f = 1, much of it remained."""
 
-_LEAST_WEIGHT = 0.03
+_MIN_WEIGHT = 0.03
 """w0. Smaller numbers let a few flows take all that a node lacks."""
 
-_CARRIED = 0.1
-"""Part of what rounding has taken from an area that counts when the next trips are given. With more, small flows get
-trips of others."""
+_CARRIED_PART = 0.1
+"""Part of the trips that an area lacks after rounding, which is added to what its next flows lack. With a larger part,
+small flows would get the trips of others."""
 
-_ALLOWED = 0.5
-"""Standard deviations of the noise of a total that its area may lack before it gets more lumps than its flows fill."""
+_ALLOWED_DEVIATIONS = 0.5
+"""Trips that an area may lack, in standard deviations of its total, before its flows get another lump."""
 
-_ROUNDED_UP = 0.25
+_ROUNDED_UP_PART = 0.25
 """Part that the last lump of the small flows of a node may lack, if w is 1. Small flows of a mixture are likely trips;
 those of other estimates are mostly noise, and get only the lumps that they fill."""
 
-SMALL = 0.5
-"""Flows below this part of the standard deviation of the leaves' noise are gathered into lumps of this size."""
+SMALL_FLOW_DEVIATIONS = 0.5
+"""Size of lumps in standard deviations of the leaves' noise. Smaller flows are gathered into lumps."""
 
-_MOST_MOVED = 12
-"""Trips by which a flow may come to lie further from its estimate than another, as a power of 2, before any may."""
+_MAX_DISTANCE_POWER = 12
+"""Last pass of the moves that hold exact totals. Pass p may bring a flow 2^p trips further above its estimate than the
+flow that gives the trips; the last pass has no limit."""
 
-_NEARLY = 1e-9
-"""Distance from a whole number that is an error of arithmetic."""
+_ROUNDING_TOLERANCE = 1e-9
+"""Largest distance of a flow from a whole number that is an error of floating-point arithmetic."""
 
 
 Areas = tuple[Numbers, ...]
@@ -92,24 +93,27 @@ class EstimatedTotals:
 
     @classmethod
     def from_sides(cls, given: Sequence[tuple[int, Reals, Reals]]) -> EstimatedTotals:
-        """Return the totals of areas, given T and its variances of each side; shape (areas of the side,) each."""
+        """Return the totals of areas, given the number, T and variances of each side; shape (areas of the side,)."""
         sides, trips, noise = zip(*given, strict=True)
         return cls(sides, tuple(map(len, trips)), np.concatenate(trips), np.concatenate(noise))
 
     def list_exact_sides(self) -> list[tuple[int, Integers]]:
-        """Return each side whose totals have no noise, with T of its areas; shape (areas of the side,)."""
-        ends = pairwise(accumulate(self.sizes, initial=0))
-        found = [(side, slice(*end)) for side, end in zip(self.sides, ends, strict=True)]
-        return [(side, np.rint(self.trips[own]).astype(np.int64)) for side, own in found if not self.noise[own].any()]
+        """Return each side whose totals have no noise, with T of its areas, whole trips; shape (areas of the side,)."""
+        exact_sides = []
+        for side, (first, end) in zip(self.sides, pairwise(accumulate(self.sizes, initial=0)), strict=True):
+            if not self.noise[first:end].any():
+                exact_sides.append((side, np.rint(self.trips[first:end]).astype(np.int64)))
+        return exact_sides
 
     def number_areas(self, areas: Mapping[int, Numbers]) -> Areas:
-        """Return the numbers of the areas of each child on each side that has totals, among the areas of all sides.
+        """Return the number of each child's area on each side that has totals, counted through all sides.
 
-        ``areas`` has those among the areas of the side, by side; shape (children,) each.
+        ``areas`` has the area numbers within each side, by side; shape (children,) each.
         """
-        *first, _ = accumulate(self.sizes, initial=0)
+        *areas_before, _ = accumulate(self.sizes, initial=0)
         return tuple(
-            areas[side] + before if before else areas[side] for side, before in zip(self.sides, first, strict=True)
+            areas[side] + before if before else areas[side]  # a side without others before it needs no copy
+            for side, before in zip(self.sides, areas_before, strict=True)
         )
 
 
@@ -126,19 +130,21 @@ def project_to_area_totals(
 ) -> Integers:
     """Return whole trips of the children of all nodes of a level, which sum to those of the nodes; shape (children,).
 
+    The letters are those of the module docstring.
+
     Args:
-        estimate: e of each child, which x replaces; shape (children,).
+        estimate: e of each child, which is overwritten with x; shape (children,).
         noise: Variance of the noise of the level.
         runs: The children of node ``p`` are ``runs[p]:runs[p + 1]``; shape (nodes + 1,).
         totals: Trips of each node; shape (nodes,).
         areas: See :data:`Areas`.
         of_areas: Estimated totals of the areas.
-        least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
+        least: Smallest number of trips that is rounded by itself; smaller ones are gathered into lumps of this size.
         even: True if w is 1 for all children.
     """
     shift_towards_totals(estimate, noise, runs, totals, areas, of_areas, even=even)
-    allowed = _ALLOWED * np.sqrt(of_areas.noise)
-    rounded_up = _ROUNDED_UP if even else 0.0
+    allowed = _ALLOWED_DEVIATIONS * np.sqrt(of_areas.noise)
+    rounded_up = _ROUNDED_UP_PART if even else 0.0
     return round_to_totals(estimate, runs, totals, areas, allowed, least, max(1, math.floor(least)), rounded_up)
 
 
@@ -152,21 +158,30 @@ def shift_towards_totals(
     *,
     even: bool = False,
 ) -> None:
-    """Replace the estimates e by the real x of the module docstring; see :func:`project_to_area_totals`."""
-    move, shift = np.zeros(len(of_areas.trips)), np.full(len(totals), np.inf)
+    """Overwrite the estimates e with the real x of the module docstring; see :func:`project_to_area_totals`.
+
+    The b of the areas of one side are adjusted at a time, ``_ROUNDS`` times each, with the a that fit the nodes.
+    """
+    area_shift = np.zeros(len(of_areas.trips))  # b of each area
+    node_shift = np.full(len(totals), np.inf)  # a of each node; infinite before it is first computed
     scale = math.inf if even else math.sqrt(noise)
 
     def sum_shifted_block(block: tuple[int, int], *, replaces: bool = False) -> Reals:
-        (first, last), found = block, np.zeros((2, len(move)))
-        families = runs[first : last + 1], totals[first:last]
-        _sum_shifted_estimates(estimate, *families, areas, scale, move, shift[first:last], found[0], found[1], replaces)
+        """Return the sums of x by area over the children of some nodes, and the numbers of x above 0; (2, areas)."""
+        (first, last), found = block, np.zeros((2, len(area_shift)))
+        nodes = runs[first : last + 1], totals[first:last]
+        shifts = area_shift, node_shift[first:last]
+        _sum_shifted_estimates(estimate, *nodes, areas, scale, *shifts, found[0], found[1], replaces)
         return found
 
-    softness, ends = _SOFTNESS * of_areas.noise / noise, list(accumulate(of_areas.sizes, initial=0))
-    for first, last in list(pairwise(ends)) * _ROUNDS:
-        sums, number = sum(map_in_order(sum_shifted_block, iterate_family_blocks(runs)), start=np.zeros((2, len(move))))
-        moved = (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
-        move[first:last] += moved[first:last]
+    softness = _SOFTNESS * of_areas.noise / noise  # f S / s2
+    sides = list(pairwise(accumulate(of_areas.sizes, initial=0)))
+    for first, last in sides * _ROUNDS:
+        of_blocks = map_in_order(sum_shifted_block, iterate_family_blocks(runs))
+        sums, number = sum(of_blocks, start=np.zeros((2, len(area_shift))))
+        # A step towards T - sum of x = b f S / s2, as if each x above 0 grew as much as b.
+        change = (of_areas.trips - sums - softness * area_shift) / (np.maximum(number, 1) + softness)
+        area_shift[first:last] += change[first:last]
     process_all(partial(sum_shifted_block, replaces=True), iterate_family_blocks(runs))
 
 
@@ -180,11 +195,11 @@ def _sum_of_areas(values: Reals, areas: Areas, child: int) -> float:
 
 
 @kernel
-def _sum_shifted_estimates(estimate, runs, totals, areas, scale, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]
-    """Add, by area, the sum of x and the number of those above 0, given b of each area, called ``move``.
+def _sum_shifted_estimates(estimate, runs, totals, areas, scale, area_shift, node_shift, sums, number, replaces):  # type: ignore[no-untyped-def]
+    """Add x to ``sums`` by area, and 1 to ``number`` for each x above 0, given b of each area, ``area_shift``.
 
-    ``scale`` is the standard deviation of the noise, or infinite if w is 1 for all. ``shift`` is a of each node, and is
-    found from its last value. If asked, x replaces the estimates.
+    ``scale`` is the standard deviation of the noise, or infinite if w is 1 for all. ``node_shift`` is a of each node;
+    it is computed again from its last value. If ``replaces``, x overwrites the estimates.
     """
     widest = np.max(np.diff(runs))
     moved, weight = np.empty(widest), np.empty(widest)
@@ -192,12 +207,12 @@ def _sum_shifted_estimates(estimate, runs, totals, areas, scale, move, shift, su
         first, size = runs[node], runs[node + 1] - runs[node]
         for k in range(size):
             e = estimate[first + k]
-            moved[k] = e + _sum_of_areas(move, areas, first + k)
-            weight[k] = _LEAST_WEIGHT + (1.0 - _LEAST_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
+            moved[k] = e + _sum_of_areas(area_shift, areas, first + k)
+            weight[k] = _MIN_WEIGHT + (1.0 - _MIN_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
         if totals[node] > 0 and size > 0:
-            shift[node] = shift_to_total(moved[:size], weight[:size], float(totals[node]), shift[node])
+            node_shift[node] = shift_to_total(moved[:size], weight[:size], float(totals[node]), node_shift[node])
         for k in range(size):
-            x = max(moved[k] + weight[k] * shift[node], 0.0) if totals[node] > 0 else 0.0
+            x = max(moved[k] + weight[k] * node_shift[node], 0.0) if totals[node] > 0 else 0.0
             if x > 0.0:
                 for area in areas:
                     sums[area[first + k]] += x
@@ -208,25 +223,28 @@ def _sum_shifted_estimates(estimate, runs, totals, areas, scale, move, shift, su
 
 @kernel
 def give_in_turn(trips: Integers, cells: Integers, left: int, piece: int) -> None:
-    """Add the trips that are left to cells, in pieces, first to last, and in the same order again."""
-    at = 0
+    """Add ``left`` trips to the given cells, ``piece`` trips to one after the other, until none are left.
+
+    After the last cell, the first one is next. ``cells`` are positions in ``trips``. The last piece may be smaller.
+    """
+    turn = 0
     while left > 0:
-        trips[cells[at % len(cells)]] += min(piece, left)
+        trips[cells[turn % len(cells)]] += min(piece, left)
         left -= min(piece, left)
-        at += 1
+        turn += 1
 
 
 @kernel
 def _order_small_then_large(order: Integers, x: Reals, first: int, short: Reals, least: float) -> tuple[int, int]:
-    """Write the positions of a node's flows into ``order``: those below ``least``, then the others.
+    """Write the positions of a node's flows into ``order``, and return the numbers of small and of large ones.
 
-    Return both numbers. Each group is sorted by what a flow is ``short`` of, most first. The flows begin at the
-    position ``first`` of ``x``. Those that are 0 have no place in the order.
+    The small ones, below ``least``, are first, and then the large ones. In both groups, the flows that lack the most
+    trips, by ``short``, are first. The node's flows begin at the position ``first`` of ``x``. Flows of 0 are left out.
     """
     small, large = 0, 0
     shortest_first = np.argsort(-short, kind="mergesort")
     for k in shortest_first:
-        if _NEARLY < x[first + k] < least:
+        if _ROUNDING_TOLERANCE < x[first + k] < least:
             order[small] = first + k
             small += 1
     for k in shortest_first:
@@ -247,15 +265,27 @@ def round_to_totals(
     lump: int,
     rounded_up: float,
 ) -> Integers:
-    """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
+    """Return whole numbers near ``x`` that sum to ``totals`` by node, and by area nearly to the sums of ``x``.
 
-    Node by node, each x of at least ``least`` is rounded down. The small ones get the lumps that they fill together, of
-    which the last one may lack the part ``rounded_up``. Those whose area lacks more trips than are ``allowed`` then get
-    another lump, and the x of at least ``least`` get the rest. If there is no such x, the small ones get all.
+    Each node is processed in turn:
 
-    What an area lacks is the sum of its x minus that of its trips at the nodes before. Flows are served in the order of
-    what they are short of, to which a part of what their area lacks is added. So what rounding takes stays small. Of
-    two sides, what an area lacks, and may lack, is the sum of both.
+    1. Large x, of at least ``least``, are rounded down.
+    2. Small x get as many lumps as they fill together; the last lump may lack the part ``rounded_up``. If there are no
+       large x, the small ones get all trips of the node.
+    3. Each small x whose area lacks more trips than ``allowed`` gets another lump while there are trips left.
+    4. Large x get the trips that are left, in parts as equal as possible.
+
+    What an area lacks is the sum of its x minus the sum of its trips, over the nodes before. Trips are given first to
+    the x that lack the most, by their own rounding and by ``_CARRIED_PART`` of what their area lacks. So the errors of
+    areas stay small. If both sides have totals, what areas lack, and may lack, is added over both.
+
+    Args:
+        x: real trips of each child; shape (children,).
+        runs, totals, areas: as in :func:`project_to_area_totals`.
+        allowed: trips that each area may lack; shape (areas,).
+        least: smallest x that is large.
+        lump: trips of a lump, at least 1.
+        rounded_up: largest part of the last lump that the small x need not fill.
     """
     trips, lacks = np.zeros(len(x), dtype=np.int64), np.zeros(len(allowed))
     widest = np.max(np.diff(runs))
@@ -266,8 +296,8 @@ def round_to_totals(
             continue
         rounded, of_small = _round_down(x, first, last, least, trips)
         left -= rounded
-        for i in range(first, last):
-            short[i - first] = x[i] - trips[i] + _CARRIED * _sum_of_areas(lacks, areas, i)
+        for i in range(first, last):  # what each x lacks, which decides the order
+            short[i - first] = x[i] - trips[i] + _CARRIED_PART * _sum_of_areas(lacks, areas, i)
         number_small, number_large = _order_small_then_large(order, x, first, short[: last - first], least)
         small, large = order[:number_small], order[number_small : number_small + number_large]
         filled = lump * np.int64(math.floor(of_small / lump + rounded_up))
@@ -278,7 +308,8 @@ def round_to_totals(
             if left >= lump and _sum_of_areas(lacks, areas, i) > _sum_of_areas(allowed, areas, i):
                 trips[i] += lump
                 left -= lump
-        give_in_turn(trips, large, left, -(-left // max(number_large, 1)))
+        part = -(-left // max(number_large, 1))  # rounded up
+        give_in_turn(trips, large, left, part)
         if left < 0:  # floating-point error of totals near the limit
             trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
@@ -289,13 +320,16 @@ def round_to_totals(
 
 @kernel
 def _round_down(x: Reals, first: int, last: int, least: float, trips: Integers) -> tuple[int, float]:
-    """Round each x of a node of at least ``least`` down; return the sum of these trips, and that of the smaller x."""
+    """Write each large x of a node, rounded down, into ``trips``; return their sum, and the sum of the small x.
+
+    Large x are at least ``least``. The node's children are ``first:last``.
+    """
     rounded, of_small = 0, 0.0
     for i in range(first, last):
         if x[i] >= least:
-            trips[i] = np.int64(math.floor(x[i] + _NEARLY))
+            trips[i] = np.int64(math.floor(x[i] + _ROUNDING_TOLERANCE))
             rounded += trips[i]
-        elif x[i] > _NEARLY:
+        elif x[i] > _ROUNDING_TOLERANCE:
             of_small += x[i]
     return rounded, of_small
 
@@ -303,49 +337,61 @@ def _round_down(x: Reals, first: int, last: int, least: float, trips: Integers) 
 def hold_exact_totals(
     trips: Integers, estimate: Reals, runs: Integers, areas: Mapping[int, Numbers], of_areas: EstimatedTotals
 ) -> None:
-    """Move trips between the children of each node until those of every area sum to its total, if that is exact.
+    """Move trips between the children of each node until the trips of every area with an exact total sum to it.
 
-    The children of each node of an undivided side, or all pairs of its areas, must be there. If the trips of all nodes
-    sum to the exact totals of the areas that they divide, all of these are met.
+    Nodes keep their sums. Every node must have all of its children, for each pair of the areas that the level divides.
+    If the trips of the nodes sum to the exact totals of the areas above, all exact totals are then met.
 
     Args:
-        trips: Trips of each child, which are changed; shape (children,).
-        estimate: The estimates to which they stay near; shape (children,).
+        trips: Trips of each child, which are changed in place; shape (children,).
+        estimate: The estimates that they are kept near to; shape (children,).
         runs: As in :func:`project_to_area_totals`.
         areas: Area of each child on each side that the level divides, by side; shape (children,) each.
         of_areas: Estimated totals of the areas.
     """
     for side, totals in of_areas.list_exact_sides():
-        order, groups = np.arange(len(trips)), runs
-        for other in (own for number, own in areas.items() if number != side):
-            node = np.repeat(np.arange(len(runs) - 1), np.diff(runs))
-            order = np.lexsort((other, node))
-            is_first = (np.diff(node[order], prepend=-1) != 0) | (np.diff(other[order], prepend=-1) != 0)
-            groups = np.append(np.flatnonzero(is_first), len(trips))
+        others = [area for number, area in areas.items() if number != side]
+        order, groups = _group_children(runs, others[0] if others else None)
         surplus = np.bincount(areas[side], trips, len(totals)).astype(np.int64) - totals
-        for power in range(_MOST_MOVED + 1):
+        for power in range(_MAX_DISTANCE_POWER + 1):
             if surplus.any():
-                _move_surplus(trips, estimate, order, groups, areas[side], surplus, 2.0**power, power == _MOST_MOVED)
+                is_last = power == _MAX_DISTANCE_POWER
+                _move_surplus(trips, estimate, order, groups, areas[side], surplus, 2.0**power, is_last)
+
+
+def _group_children(runs: Integers, area: Numbers | None) -> tuple[Integers, Integers]:
+    """Return the positions of the children in groups between whose members trips may move, and the groups' offsets.
+
+    A group is the children of a node or, if both sides are divided, those of a node with the same ``area`` of the other
+    side; None if that is undivided. The children of group ``g`` are ``[offsets[g]:offsets[g + 1]]`` of the positions.
+    """
+    children = int(runs[-1])
+    if area is None:
+        return np.arange(children), runs
+    node = np.repeat(np.arange(len(runs) - 1), np.diff(runs))
+    order = np.lexsort((area, node))
+    is_first = (np.diff(node[order], prepend=-1) != 0) | (np.diff(area[order], prepend=-1) != 0)
+    return order, np.append(np.flatnonzero(is_first), children)
 
 
 @kernel
-def _move_surplus(trips, estimate, order, groups, area, surplus, most, is_last):  # type: ignore[no-untyped-def]
-    """Move trips within each group of children, from areas with a surplus to those that lack trips.
+def _move_surplus(trips, estimate, order, groups, area, surplus, largest_gap, is_last):  # type: ignore[no-untyped-def]
+    """Move trips within each group of children, from areas with a surplus to areas with a negative one.
 
-    Before the last pass, a flow gets trips only if it has some, and as long as it does not come to lie more than
-    ``most`` trips further above its estimate than the other flow.
+    Before the last pass, a flow gets trips only if it has some, and only until it lies ``largest_gap`` trips further
+    above its estimate than the flow that gives them. ``order`` and ``groups`` are those of :func:`_group_children`.
     """
     for group in range(len(groups) - 1):
-        for place in range(groups[group], groups[group + 1]):
-            giver = order[place]
+        for giver_index in range(groups[group], groups[group + 1]):
+            giver = order[giver_index]
             if surplus[area[giver]] <= 0 or trips[giver] == 0:
                 continue
-            for other_place in range(groups[group], groups[group + 1]):
-                taker = order[other_place]
+            for taker_index in range(groups[group], groups[group + 1]):
+                taker = order[taker_index]
                 moved = min(trips[giver], surplus[area[giver]], -surplus[area[taker]])
                 if not is_last:
                     further = (trips[taker] - estimate[taker]) - (trips[giver] - estimate[giver])
-                    allowed = np.int64(math.floor((most - further) / 2)) if trips[taker] > 0 else 0
+                    allowed = np.int64(math.floor((largest_gap - further) / 2)) if trips[taker] > 0 else 0
                     moved = min(moved, allowed)
                 if moved > 0:
                     trips[giver] -= moved

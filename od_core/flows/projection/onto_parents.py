@@ -47,7 +47,7 @@ from od_core.registry import refuse_unknown
 _LIMIT = 3.0 * 2**60
 """Upper limit of sum |x| + c + b, for b children with noisy counts x and total c. Twice a smaller sum fits 64 bits."""
 
-_NEAR = 1 << 40
+_SAFE_MAGNITUDE = 1 << 40
 """Noisy counts below this magnitude need no further check: fewer than 2^20 of them are within ``_LIMIT``."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
@@ -74,7 +74,7 @@ def _find_first_fault(noisy: Integers, totals: Integers, offsets: Integers) -> i
     low = high = np.int64(0)
     for i in range(np.uint64(len(noisy))):
         low, high = min(low, noisy[i]), max(high, noisy[i])
-    far = low <= -_NEAR or high >= _NEAR
+    far = low <= -_SAFE_MAGNITUDE or high >= _SAFE_MAGNITUDE
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
         if children <= 0:
@@ -105,6 +105,7 @@ def _make_fault_error(found: int) -> OdError:
 
 
 def _make_call_error(code: str, message: str) -> OdError:
+    """Return the error for invalid arguments of a projection."""
     return OdError(code, message, next_step="correct the call")
 
 
@@ -236,7 +237,10 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> Integers
 
 
 def project_children(noisy: Integers, totals: Integers, offsets: Integers, order: Order = "ascending") -> Integers:
-    """Apply IntOpt to the children of every parent; see :func:`check_parents` and, for the order, :func:`intopt`."""
+    """Return the result of IntOpt (:func:`intopt`) for the children of every parent; shape (children,).
+
+    For the other arguments and the errors, see :func:`check_parents`.
+    """
     refuse_unknown("order", order, ORDERS, code="OD-INTOPT-ORDER", next_step="choose ascending or descending")
     check_parents(noisy, totals, offsets)
     projected = np.empty_like(noisy)
@@ -272,10 +276,10 @@ def _project_chebyshev(
 
 @kernel
 def _project_family(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected counts of two or more children of a parent.
+    """Write the projected counts of two or more children of a parent, ``first:last``, into ``projected``.
 
-    ``excess`` and ``capacity`` are the sums of what children must be lowered by, and of the limits of
-    :func:`_lower_counts`.
+    ``low``, ``high`` and ``noisy_sum`` are the least, the greatest and the sum of their noisy counts. The module
+    docstring has the steps. ``excess`` is E there, and ``capacity`` the sum of the limits of :func:`_lower_counts`.
     """
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
@@ -348,7 +352,7 @@ def shift_to_total(w: Reals, deviation: Reals, total: float, shift: float) -> fl
     It starts from ``shift``, which may be infinite. Each step computes the shift from the children that are above 0.
     Then the sum is at least the total, so the shift decreases until no further child becomes 0 [michelot1986simplex].
     """
-    most, starts = len(w) + 1, shift < np.inf
+    max_above_zero, starts = len(w) + 1, shift < np.inf
     while True:
         sum_of_w, sum_of_deviations, above_zero = 0.0, 0.0, 0
         for i in range(len(w)):
@@ -359,10 +363,10 @@ def shift_to_total(w: Reals, deviation: Reals, total: float, shift: float) -> fl
         if starts and above_zero == 0:
             shift, starts = np.inf, False
             continue
-        if above_zero >= most or above_zero == 0:
+        if above_zero >= max_above_zero or above_zero == 0:
             return shift
         if not starts:
-            most = above_zero
+            max_above_zero = above_zero
         shift, starts = (total - sum_of_w) / sum_of_deviations, False
 
 

@@ -19,7 +19,7 @@ from od_core.meaning.subject import Subject
 from od_core.publication.certificate import Certificate
 from od_core.publication.comparability import Comparability, check_comparability
 from od_core.publication.templates import render_data
-from od_core.records.segments import find
+from od_core.records.segments import find_breakdown
 
 _PAIR = ["origin", "destination"]
 PER_DAY = {name: f"{name}_per_day" for name in ("before", "after", "change", "lower", "upper")}
@@ -140,7 +140,7 @@ def changes(
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))
     if segment is not None:
         categories, other_categories = (
-            {*find(release.plan.breakdowns, segment).categories} for release in (before, after)
+            {*find_breakdown(release.plan.breakdowns, segment).categories} for release in (before, after)
         )
         differing = sorted(categories ^ other_categories)
         if differing:

@@ -29,7 +29,7 @@ from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_files import CERTIFICATE, PARQUET, locate_table
 from od_core.publication.certificate import Certificate, is_selected
-from od_core.publication.database import CLOSED, read_release_keys, refuse_newer_database, refuse_newer_duckdb
+from od_core.publication.database import CLOSED_SETTINGS, read_release_keys, refuse_newer_database, refuse_newer_duckdb
 from od_core.publication.read_back import (
     make_absent_release_error,
     make_changed_data_error,
@@ -41,7 +41,7 @@ from od_core.publication.read_back import (
     refuse_other_plan,
 )
 from od_core.publication.tables import build_published_geography
-from od_core.records.segments import find
+from od_core.records.segments import find_breakdown
 
 Tables = Mapping[str, pd.DataFrame]
 """The published tables of a release, by the names that the database has for them, and ``areas``.
@@ -127,7 +127,7 @@ def _select_segment_rows(
 
     Raises OdError unless the rows of each pair are consecutive, one for each category in the order of the breakdown.
     """
-    categories = find(plan.breakdowns, step.breakdown).categories
+    categories = find_breakdown(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
     first_rows = rows[:: len(categories)]
     expected = {side: np.repeat(first_rows[side].to_numpy(dtype=object), len(categories)) for side in _SIDES}
@@ -282,13 +282,13 @@ def _open_for_reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for reading, or a copy of it if the caller's program has it open with other settings."""
     with TemporaryDirectory(prefix="od-release-") as folder:
         try:
-            connection = duckdb.connect(str(file), read_only=True, config=CLOSED)
+            connection = duckdb.connect(str(file), read_only=True, config=CLOSED_SETTINGS)
         except duckdb.ConnectionException:  # DuckDB allows one configuration of a file in a process
             copy = shutil.copy(file, folder)
             log = file.with_name(f"{file.name}.wal")  # rows that were committed, but are not in the file yet
             if log.exists():
                 shutil.copy(log, folder)
-            connection = duckdb.connect(copy, config=CLOSED)
+            connection = duckdb.connect(copy, config=CLOSED_SETTINGS)
         with connection:
             yield connection
 

@@ -21,7 +21,7 @@ from tests.od_assets.conftest import Project, public_bytes, states
 from tests.od_core.ledger.ledger_rows import domain, finish, small_plan
 
 DAYS = dg.StaticPartitionsDefinition(["1", "2", "3", "4"])
-KEPT = (
+WITHDRAWN_COPIES = (
     *("identity.json", "read_as.json", "source_file.json", "raw_trips.parquet", "noisy_measurement_1.draw_1.parquet"),
     *("attempt.json", "attempts/1/level_1/0.parquet"),
 )
@@ -112,7 +112,7 @@ def test_what_may_go_is_listed_then_removed_and_all_else_stays(project):
     for key in keys:
         ledger.reserve(key, "commuters", small_plan())
         staged = plant(var / "confidential" / key.folder, *STAGED)
-        stays += plant(var / "confidential" / key.folder, *KEPT)
+        stays += plant(var / "confidential" / key.folder, *WITHDRAWN_COPIES)
         if key == keys[0]:
             for level in (1, 2, 3, 4):
                 ledger.start_draw(key, level)

@@ -25,7 +25,7 @@ from od_core.evaluation.targets import (
     find_target_budget,
     select_target_classes,
 )
-from od_core.flows.optimal_shares import LEAST, VarianceModel
+from od_core.flows.optimal_shares import MIN_SHARE, VarianceModel
 from od_core.flows.step import list_area_total_sides
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
@@ -126,7 +126,7 @@ def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares
 
     def rho(logarithms: np.ndarray) -> float:
         weights = np.exp(logarithms - logarithms.max())
-        return with_shares(LEAST + (1 - LEAST * len(levels)) * weights / weights.sum())
+        return with_shares(MIN_SHARE + (1 - MIN_SHARE * len(levels)) * weights / weights.sum())
 
     own = np.log(np.array([float(shares[level]) for level in levels]))
     best = math.inf

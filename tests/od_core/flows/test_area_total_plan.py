@@ -170,7 +170,7 @@ def test_totals_of_zones_equal_a_group_by(world, order, size):
     tree, _ = world.trees(order)
     frame = world.frame
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counted, "PAIRS", size)
+        patch.setattr(counted, "PAIRS_PER_FILE", size)
         counts = count_trips(frame, tree)
         for side, name in enumerate(("origin", "destination")):
             zones, found = (tree.origin, tree.destination)[side].zones, counts.sum_by_zone(tree, side)

@@ -46,7 +46,7 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
 ) -> None:
     """Of any mechanism that measures every level, whatever was dropped, and for levels that learn or do not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(families, "_LEAST_LEARNED", 1 if learns else 10**9)
+        patch.setattr(families, "_MIN_CELLS_TO_LEARN", 1 if learns else 10**9)
         releases = [case.release for case in cases_of(random, [*KEEPING[:2], *DROPPING])]
         found = assist_release(releases)
     last, tree = releases[-1], found.tree
@@ -168,6 +168,6 @@ def test_what_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatc
         assist_release([case])
     monkeypatch.setattr("od_core.flows.release.read_memory_limit", lambda: 250 * 9)
     assist_release([case])
-    monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
+    monkeypatch.setattr(intervals, "MAX_MEASURED_CELLS", 8)
     with pytest.raises(OdError, match="OD-INTERVAL"):
         assist_release([replace(case)])

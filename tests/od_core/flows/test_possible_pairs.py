@@ -79,7 +79,7 @@ def cells_below(tree: FlowTree, possible: PossiblePairs, cells: Pairs) -> NDArra
     return (cells.origin[:, None] == origin) & (cells.destination[:, None] == destination)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(40))
 def test_the_tree_has_the_nodes_above_possible_pairs_with_their_trips(seed):
     random = Random(seed)  # noqa: S311  # test data
     origins, destinations = sides_of(random)
@@ -183,7 +183,7 @@ def fit_densely(
     return start + shared @ (design.T @ (weight * (np.concatenate(noisy) - design @ start))), shared
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_estimates_and_variances_of_all_cells_are_those_of_dense_least_squares(seed):
     """At every pair of levels; and the outflow and inflow of areas with their covariance, if sides are the same."""
     release, possible, _ = released(seed)
@@ -216,10 +216,10 @@ def test_estimates_and_variances_of_all_cells_are_those_of_dense_least_squares(s
                 for part, weight in ((areas.outflow, out), (areas.inflow, into)):
                     assert part.estimate[area] == pytest.approx(best @ weight, abs=1e-4)
                     assert part.variance[area] == pytest.approx(weight @ shared @ weight, abs=1e-4)
-                    assert part.unmeasured[area] == part.most[area] == 0
+                    assert part.unmeasured[area] == part.dropped_bound[area] == 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(("categories", "areas"), [(2, False), (3, False), (2, True)])
 def test_estimates_by_category_are_those_of_dense_least_squares(seed, categories, areas):
     """By the tree alone, also with measured area totals."""
@@ -235,7 +235,7 @@ def test_estimates_by_category_are_those_of_dense_least_squares(seed, categories
                 inside = numbers[(own[0] == one) & (own[1] == two) & (numbers % categories == category)]
                 assert estimates.estimate[k] == pytest.approx(best[inside].sum(), abs=1e-3)  # weights are rounded
                 assert estimates.variance[k] == pytest.approx(shared[np.ix_(inside, inside)].sum(), abs=1e-4)
-                assert estimates.unmeasured[k] == estimates.most[k] == 0
+                assert estimates.unmeasured[k] == estimates.dropped_bound[k] == 0
     flows = release.flows_at(tree.origin.level_names[-1], tree.destination.level_names[-1], segment="mode")
     assert flows["trips"].sum() == release.leaves.trips.sum()
 
@@ -321,11 +321,11 @@ def test_a_total_is_the_mean_of_the_tree_and_of_the_measured_zones_that_have_pai
 
 
 @pytest.mark.parametrize(("areas", "laplace"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("estimate", ["least_squares", "auto", "shrunk", "leaves"])
 def test_published_flows_are_possible_and_add_up(monkeypatch, seed, estimate, areas, laplace):
     """Levels of any size learn, so that these do."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    monkeypatch.setattr(families, "_MIN_CELLS_TO_LEARN", 1)
     options = {"mechanism": InfTDARefined(estimate=estimate) if estimate != "leaves" else LEAVES}
     if estimate == "leaves":
         if areas:
@@ -365,8 +365,8 @@ def test_a_list_of_all_pairs_changes_no_number(monkeypatch, tree, options):
     """
     if (tree == "both" and "leaves" in options) or (tree != "both" and "noise_distribution" in options):
         pytest.skip("refused")
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-    monkeypatch.setattr(shrinkage, "SMALL", 0)
+    monkeypatch.setattr(families, "_MIN_CELLS_TO_LEARN", 1)
+    monkeypatch.setattr(shrinkage, "SMALL_FLOW_DEVIATIONS", 0)
     geography = geography_of(random_zones(Random(3), 3, 4))  # noqa: S311  # test data
     pairs = np.indices((len(geography.zones),) * 2, dtype=np.int32).reshape(2, -1)
     is_laplace, found = "noise_distribution" in options, []
@@ -446,7 +446,7 @@ def test_whether_the_total_is_exact_does_not_follow_from_unknown_areas():
     assert not plan_release(unknown, unit=unit, budget=budget, possible=LISTED).publishes_total
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_pair_of_areas_stands_for_all_pairs_of_their_zones(seed):
     random = Random(seed)  # noqa: S311  # test data
     origins, destinations = sides_of(random)

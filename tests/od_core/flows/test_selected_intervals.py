@@ -79,7 +79,7 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
     segment, listed, monkeypatch
 ):
     """Of the largest, whose number the parameter states, also those that are far above 0."""
-    monkeypatch.setattr(interval_ends, "LISTED", listed)
+    monkeypatch.setattr(interval_ends, "TOP_LIST_LENGTH", listed)
     geography, modes = geography_of(ZONES), ["car", "rail", "walk"]
     pairs = [(one, other) for (_, one), (_, other) in product(ZONES, repeat=2)][::7]
     frame = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(trips=40)

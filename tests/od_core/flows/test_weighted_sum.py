@@ -121,7 +121,7 @@ def test_dropped_nodes_add_at_most_their_bounds_with_the_extreme_weights_below_t
         return  # nothing is known but the total, which is no column of the linear algebra
     assert found.value == pytest.approx(value, abs=1e-6)
     assert found.deviation == pytest.approx(math.sqrt(variance), abs=1e-6)
-    assert (estimate.least, estimate.most) == pytest.approx((least, most), abs=1e-6)
+    assert (estimate.min_dropped, estimate.max_dropped) == pytest.approx((least, most), abs=1e-6)
     assert least - 1e-6 <= found.unmeasured[0] <= 0 <= found.unmeasured[1] <= most + 1e-6
     reach, rounding = DEVIATIONS * math.sqrt(variance), ROUNDING * abs(value) + 1e-6
     assert value - reach + least - rounding <= found.lower <= value + 1e-6

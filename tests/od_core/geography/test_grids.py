@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from od_core import Geography
 from od_core.errors import OdError
 from od_core.geography import laea
-from od_core.geography.grids import MOST_CELLS, Hexagons, Squares, estimate_cells
+from od_core.geography.grids import MAX_CELLS, Hexagons, Squares, estimate_cells
 from od_core.geography.point_location import OUTSIDE, make_locator
 from od_core.records.zone_lists import ZoneList
 
@@ -212,7 +212,7 @@ def test_the_estimate_counts_the_cells_of_a_long_thin_outline():
 
 @pytest.mark.parametrize("grid", [Hexagons((15,)), Squares((1,))])
 def test_too_many_cells_are_refused_before_they_are_made(grid, tmp_path):
-    with pytest.raises(OdError, match=f"cells overlap the outline, and at most {MOST_CELLS:,}") as caught:
+    with pytest.raises(OdError, match=f"cells overlap the outline, and at most {MAX_CELLS:,}") as caught:
         read_cells(tmp_path, grid, shapely.box(-2, 40, 2, 43))
     assert caught.value.code == "OD-GEOGRAPHY-CELLS"
     assert caught.value.file == "city.geojson"

@@ -94,7 +94,7 @@ def random_chain(rng: np.random.Generator, kinds: int) -> np.ndarray:
 @both
 def test_equals_the_sum_over_all_curves(leaf):
     rng = np.random.default_rng(11)
-    for _ in range(60):
+    for _ in range(20):
         sizes, total = int(rng.integers(1, 5)), int(rng.integers(1, 5))
         classes = np.sort(rng.integers(0, 2, sizes + 1))
         classes -= classes[0]

@@ -16,7 +16,7 @@ def chain() -> Geography:
 def test_no_cut_end_is_overlooked_in_any_node():
     """Noise far wider than the cut, three levels, many children: against tables that are not cut at all."""
     rng = np.random.default_rng(300)
-    for _ in range(40):
+    for _ in range(10):
         geography = random_geography(rng, tops=1, depth=3, max_fan_out=4)
         frame = Frame(geography, rng.integers(0, 9, len(geography.zones)), 2)
         noisy = [rng.integers(-40, 41, (geography.size(level), 3)) for level in frame.levels]

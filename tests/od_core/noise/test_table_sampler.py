@@ -234,7 +234,7 @@ def decided_again(exact: Inversion, first_bits: int, further_bits: int, given, s
 )
 def test_every_draw_of_a_vector_is_what_its_own_words_say(law, first_bits, further_bits, size, monkeypatch):
     """Real random words, over the borders of blocks; each word is used for one draw and in order."""
-    monkeypatch.setattr(table_noise, "_BLOCK", 10_000)
+    monkeypatch.setattr(table_noise, "_DRAWS_PER_BLOCK", 10_000)
     words = RecordedWords(NarrowWords())
     drawn = table(law, first_bits, further_bits).draw(words, size)
     expected, third = decided_again(inversion(law), first_bits, further_bits, words.given, size)

@@ -149,7 +149,7 @@ def test_the_slack_of_a_rounding_is_covered_and_costs_next_to_nothing(variance, 
 @pytest.mark.parametrize("shift", [1, 5, 90])
 def test_a_block_bounds_mass_and_ends_from_above_and_the_mean_from_below(monkeypatch, shift):
     """Each bound by itself, block by block, on a grid so fine that it adds nothing of its own."""
-    monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)
+    monkeypatch.setattr(privacy_loss, "_MIN_BLOCK_SIGMA", 16)
     variance, half = 2500.0, 3
     law = privacy_loss._compute_loss_distribution(variance, shift * 2**-20, shift)
     dots = shift * 2**-20 * (law.first + np.arange(len(law.masses)))
@@ -184,7 +184,7 @@ def test_unequal_variances_are_never_below_all_pairs_of_halves(levels, epsilon):
 
 
 def test_tails_that_are_cut_off_count(monkeypatch):
-    monkeypatch.setattr(privacy_loss, "_REACH", 4.0)
+    monkeypatch.setattr(privacy_loss, "_CUTOFF_DEVIATIONS", 4.0)
     monkeypatch.setattr(privacy_loss, "_TAIL", 2 * math.exp(-8))
     for count in (1, 2, 5):
         ball = oracle.delta_by_balls(Fraction(100), count, Fraction("1.2"))

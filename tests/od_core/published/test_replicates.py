@@ -85,7 +85,7 @@ def test_a_second_call_writes_the_same_files_and_touches_no_others(
     assert (folder / "thesis.txt").read_text("utf-8") == "mine"
     (folder / "thesis.txt").unlink()
     assert digests(folder) == before
-    monkeypatch.setattr(replicate_files, "MOST_CELLS", 1)  # too large for matrices
+    monkeypatch.setattr(replicate_files, "MAX_CELLS", 1)  # too large for matrices
     assert write_replicates(releases, KEYS[0], 2, folder) == ["README.md", "replicates.parquet"]
     del before["replicates.omx"]
     assert digests(folder) == before

@@ -25,8 +25,8 @@ from tests.od_core.strategies import TREES, geography_of, zone_lists
 @pytest.fixture(params=[(1, 1), (3, 2), (8, 3), (100, 7)], ids=lambda cut: f"files of {cut[0]}, groups of {cut[1]}")
 def cut(request, monkeypatch) -> None:
     pairs, group = request.param
-    monkeypatch.setattr(held_counts, "PAIRS", pairs)
-    monkeypatch.setattr(held_counts, "GROUP", group)
+    monkeypatch.setattr(held_counts, "PAIRS_PER_FILE", pairs)
+    monkeypatch.setattr(held_counts, "PAIRS_PER_ROW_GROUP", group)
 
 
 def some_counts(most: int = 60) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
@@ -52,7 +52,7 @@ def kept(folder: Path, rank: np.ndarray, trips: np.ndarray, batch: int = 5) -> C
 @given(some_counts(), st.integers(1, 9))
 def test_the_fingerprint_is_that_of_the_counts_however_they_are_cut(tmp_path, cut, monkeypatch, counts, hashed):
     """An HMAC of the number of pairs and the HMACs of a million numbers at a time, of the ranks and then the sums."""
-    monkeypatch.setattr(confidential, "_HASHED", hashed)
+    monkeypatch.setattr(confidential, "_INTEGERS_PER_BLOCK", hashed)
     folder, whole = ConfidentialFolder(tmp_path / "confidential"), in_memory(*counts)
     digests = [
         hmac.digest(folder.read_or_make_key(), column[start : start + hashed].astype("<i8").tobytes(), "sha256")
@@ -98,8 +98,8 @@ def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cu
 @pytest.fixture
 def thirty(tmp_path, monkeypatch) -> CountFiles:
     """Ranks 0, 7, ... 203 in three files of two groups."""
-    monkeypatch.setattr(held_counts, "PAIRS", 10)
-    monkeypatch.setattr(held_counts, "GROUP", 5)
+    monkeypatch.setattr(held_counts, "PAIRS_PER_FILE", 10)
+    monkeypatch.setattr(held_counts, "PAIRS_PER_ROW_GROUP", 5)
     return kept(tmp_path, np.arange(30) * 7, np.arange(30) + 1)
 
 

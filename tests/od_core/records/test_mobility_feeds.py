@@ -246,13 +246,13 @@ def test_records_of_a_payload_are_those_of_the_json_module(
     payload = members[is_last] | members[not is_last]
     text = json.dumps(payload, indent=indent, ensure_ascii=is_ascii)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_payload, "_PIECE", piece)
+        patch.setattr(json_payload, "_PIECE_CHARACTERS", piece)
         assert [json.loads(record) for record in JsonPayload(io.StringIO(text)).list_records("trips")] == records
 
 
 def test_a_payload_larger_than_a_piece_is_never_in_memory_as_a_whole(tmp_path, monkeypatch):
     """The largest text that is read at once is a piece."""
-    monkeypatch.setattr(json_payload, "_PIECE", 4096)
+    monkeypatch.setattr(json_payload, "_PIECE_CHARACTERS", 4096)
     sizes = []
 
     class Text(io.StringIO):

@@ -137,8 +137,8 @@ some_cells = st.dictionaries(some_places, st.integers(1, 3) | st.integers(1, 2**
 @pytest.mark.parametrize("cut", [(1, 1), (3, 2), (100, 7)], ids=str)
 def test_counts_do_not_depend_on_how_they_are_cut_into_files(tmp_path, monkeypatch, cut, lists, cells, batch, ends):
     """Every reader gives what the cells say, also where the codes of a leaf pair are in two row groups."""
-    monkeypatch.setattr("od_core.records.counts.PAIRS", cut[0])
-    monkeypatch.setattr("od_core.records.counts.GROUP", cut[1])
+    monkeypatch.setattr("od_core.records.counts.PAIRS_PER_FILE", cut[0])
+    monkeypatch.setattr("od_core.records.counts.PAIRS_PER_ROW_GROUP", cut[1])
     cells = cells if lists else {(rank, 0): trips for (rank, _), trips in cells.items()}
     keys = sorted(cells)
     rank, code = (np.array([key[k] for key in keys], dtype=np.int64) for k in (0, 1))

@@ -3,10 +3,17 @@
 import pytest
 
 from od_core import OdError
-from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, RESERVED_NAMES, Breakdown, find, make_breakdowns
+from od_core.records.segments import (
+    MAX_BREAKDOWNS,
+    MAX_CATEGORIES,
+    RESERVED_NAMES,
+    Breakdown,
+    find_breakdown,
+    make_breakdowns,
+)
 
 MODES = ("car", "bus", "walk")
-MANY = tuple(f"c{number}" for number in range(MOST_CATEGORIES + 1))
+MANY = tuple(f"c{number}" for number in range(MAX_CATEGORIES + 1))
 
 
 def refused(code: str, *arguments: object) -> str:
@@ -69,15 +76,15 @@ def test_breakdowns_are_those_of_the_caller_in_the_given_order():
     made = make_breakdowns({"mode": list(MODES), "hour": ["00", "01"]}, {"mode": "walk"})
     assert made == (Breakdown("mode", MODES, "walk"), Breakdown("hour", ("00", "01")))
     assert make_breakdowns(None) == make_breakdowns({}) == ()
-    assert find(made, "hour") is made[1]
+    assert find_breakdown(made, "hour") is made[1]
     with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN.*'hours'.*did you mean 'hour'"):
-        find(made, "hours")
+        find_breakdown(made, "hours")
 
 
 @pytest.mark.parametrize(
     ("segments", "unknown", "cause"),
     [
-        ({f"by{number}": MODES for number in range(MOST_BREAKDOWNS + 1)}, None, "at most 3"),
+        ({f"by{number}": MODES for number in range(MAX_BREAKDOWNS + 1)}, None, "at most 3"),
         ({"mode": MODES, "Mode": MODES}, None, "differ only in case"),
         ({"mode": MODES}, {"modes": "car"}, "did you mean 'mode'"),
         ({"mode": MODES}, {"mode": "rail"}, "'rail'"),

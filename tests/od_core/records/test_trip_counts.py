@@ -46,7 +46,7 @@ def test_children_of_any_nodes_get_their_trips_added(world, order, data, size, f
         some = [node for node in public if data.draw(st.booleans())] if len(public) < 30 else public[::2]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
-            patch.setattr(trips, "FEW_PAIRS", few)
+            patch.setattr(trips, "MAX_PAIRS_ADDED_SINGLY", few)
             for families in tree.expand(world.nodes(tree, level, some)):
                 noisy = np.arange(len(families), dtype=np.int64)
                 counts.add_to(noisy, tree, families)

@@ -8,4 +8,4 @@ from od_core.flows.estimation import families
 @pytest.fixture
 def small_levels_learn(monkeypatch):
     """Let levels of any size learn, so that tiny releases do."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+    monkeypatch.setattr(families, "_MIN_CELLS_TO_LEARN", 1)

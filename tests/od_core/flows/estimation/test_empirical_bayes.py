@@ -75,7 +75,7 @@ def assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts):
     for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
         for module in (flow_tree, of_levels):
             monkeypatch.setattr(module, "CHILDREN_AT_ONCE", chunk)
-        monkeypatch.setattr(of_levels, "_LEAST_LEARNED", 1)
+        monkeypatch.setattr(of_levels, "_MIN_CELLS_TO_LEARN", 1)
         monkeypatch.setenv("OD_THREADS", threads)
         noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
         found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
@@ -140,7 +140,7 @@ def leaves_of_the_rule(plan, measurement, totals):
         point = max(math.floor(families[key][area] / noise.step + 0.5) - noise.low, 0)
         if len(families[key]) > 1 and point < noise.points:
             counts[octave, point] += 1
-    bin_of = assign_bins(counts.sum(axis=1), empirical_bayes._LEAST_CELLS)
+    bin_of = assign_bins(counts.sum(axis=1), empirical_bayes._MIN_CELLS_PER_BIN)
     assert bin_of[-1] >= 3
     start = np.full(len(noise.likelihood), 0.5 / (len(noise.likelihood) - 1))
     start[0] = 0.5
@@ -185,7 +185,7 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u, possib
 
     All pairs can have trips, or those that have some, and a part of the others.
     """
-    monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
+    monkeypatch.setattr(empirical_bayes, "_MIN_CELLS_PER_BIN", 40)
     given = {}
     if possible is not None:
         random = np.random.default_rng(6)

@@ -460,7 +460,7 @@ def test_of_very_many_leaves_one_half_shows_what_both_show_on_average(distributi
         return choose_rule_with_evidence(release.plan, levels, release.measured).evidence.sums[:, 1:3]
 
     both = show_false_discoveries()
-    monkeypatch.setattr(rule_choice, "_MOST_COMPARED", 1)
+    monkeypatch.setattr(rule_choice, "_MAX_COMPARED_LEAVES", 1)
     first = show_false_discoveries()
     monkeypatch.setattr(rule_choice, "iterate_halves", lambda *of: reversed(list(iterate_halves(*of))))
     second = show_false_discoveries()

@@ -314,10 +314,10 @@ def test_what_has_no_intervals_says_so(small, monkeypatch):
             ask()
     for cached in ("intervals", "fitted"):
         small.release.__dict__.pop(cached, None)
-    monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
+    monkeypatch.setattr(intervals, "MAX_MEASURED_CELLS", 8)
     with pytest.raises(OdError, match=r"OD-INTERVAL-SIZE.*9 measured cells.*at most 8"):
         small.release.flows_at("all", "all", interval=True)
-    monkeypatch.setattr(intervals, "MOST_MEASURED", 9)
+    monkeypatch.setattr(intervals, "MAX_MEASURED_CELLS", 9)
     small.release.flows_at("all", "all", interval=True)
 
 

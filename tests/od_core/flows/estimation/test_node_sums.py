@@ -14,10 +14,10 @@ def test_sums_of_dropped_children_take_no_memory():
     own, siblings = np.ones(children), np.array([float(children)])
     level = SimpleNamespace(offsets=np.array([0, children]), own=own, siblings=siblings, divided=np.array([7]))
     sums = NodeSums(np.array([0, areas]), np.ones((6, areas)), np.zeros(1, np.int64))
-    unseen = np.ones((3, children))
+    dropped = np.ones((3, children))
     first, count = np.zeros(children, np.int64), np.full(children, areas)
     tracemalloc.start()
-    above = sums.sum_to_parents(level, first, count, unseen=unseen)
+    above = sums.sum_to_parents(level, first, count, dropped=dropped)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert above.values[3].tolist() == [children + 1] * areas

@@ -159,7 +159,7 @@ def test_the_evidence_and_the_choice_are_those_of_whole_tables_and_bayes_rule(wo
 def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeypatch):
     """All other leaves have no part in the evidence."""
     plan, levels = fitted_of(SPARSE, "1", 2)
-    monkeypatch.setattr(rule_choice, "_MOST_COMPARED", 1200)
+    monkeypatch.setattr(rule_choice, "_MAX_COMPARED_LEAVES", 1200)
     words = np.random.Philox(20010102).random_raw(len(levels[-1].offsets) - 1) >> np.uint64(32)
     sizes = np.diff(levels[-1].offsets)
     leaves = np.repeat(words < (1200 << 31) // sizes.sum(), sizes)
@@ -244,7 +244,7 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
 def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
     """With one thread and large pieces, and with three and small ones."""
     plan, levels = fitted_of(SPARSE, "1", 2)
-    monkeypatch.setattr(rule_choice, "_MOST_COMPARED", most)
+    monkeypatch.setattr(rule_choice, "_MAX_COMPARED_LEAVES", most)
     monkeypatch.setenv("OD_THREADS", "1")
     first = choose_rule_given_earlier_flows(plan, levels)
     for module in (flow_tree, families):

@@ -354,7 +354,7 @@ def test_trips_of_nodes_are_those_of_the_table():
 
 def test_levels_too_small_to_learn_from_leave_least_squares_as_they_are(monkeypatch):
     """But for what is rounded, which is at most 1 at each of four levels: least squares round in fixed point."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 10**9)
+    monkeypatch.setattr(families, "_MIN_CELLS_TO_LEARN", 10**9)
     counts = counts_of(plan_of(GRID), GRID)
     plans = (plan_of(GRID, estimate=estimate) for estimate in ("shrunk", "least_squares"))
     leaves = [dense(plan, run_plan(plan, counts, SeededNoise(5), MemoryMeasurements())) for plan in plans]

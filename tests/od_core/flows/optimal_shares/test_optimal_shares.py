@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.flows import optimal_shares as module
 from od_core.flows.optimal_shares import (
-    LEAST,
-    SHARE_GRAIN,
+    COARSE_SHARE_DENOMINATOR,
+    MIN_SHARE,
     Quantity,
     VarianceModel,
     find_optimal_shares,
@@ -34,10 +34,10 @@ def equal(count: int) -> np.ndarray:
 def test_variances_of_single_levels_have_a_closed_form(weights):
     """The minimum of the sum of a / x is at x proportional to the root of a."""
     a = np.array(weights)
-    found = find_optimal_shares(lambda x: np.array([(a / x).sum()]), [equal(len(a))], 1, SHARE_GRAIN)
+    found = find_optimal_shares(lambda x: np.array([(a / x).sum()]), [equal(len(a))], 1, COARSE_SHARE_DENOMINATOR)
     expected = np.sqrt(a) / np.sqrt(a).sum()
     assert sum(found.shares) == 1
-    assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / SHARE_GRAIN)
+    assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / COARSE_SHARE_DENOMINATOR)
     assert np.sqrt(a).sum() ** 2 <= found.largest * (1 + 1e-9) <= np.sqrt(a).sum() ** 2 * (1 + 1e-5)
     assert found.largest * (1 - found.gap) <= np.sqrt(a).sum() ** 2 * (1 + 1e-6)
 
@@ -49,7 +49,7 @@ def test_variances_of_single_levels_have_a_closed_form(weights):
 def test_another_solver_finds_no_smaller_largest_loss(levels, coefficients):
     a = np.array(coefficients)[:, :levels] + np.eye(len(coefficients), levels) + 0.1
     x = cp.Variable(levels)
-    problem = cp.Problem(cp.Minimize(cp.max(a @ cp.inv_pos(x))), [cp.sum(x) == 1, x >= LEAST])
+    problem = cp.Problem(cp.Minimize(cp.max(a @ cp.inv_pos(x))), [cp.sum(x) == 1, x >= MIN_SHARE])
     problem.solve(solver=cp.CLARABEL)
     found = find_optimal_shares(lambda shares: a @ (1 / shares), [equal(levels)], 1)
     assert found.largest == pytest.approx(problem.value, rel=2e-4)
@@ -57,8 +57,8 @@ def test_another_solver_finds_no_smaller_largest_loss(levels, coefficients):
 
 
 def test_a_level_that_adds_nothing_has_the_smallest_share():
-    found = find_optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), [equal(2)], 1, SHARE_GRAIN)
-    assert found.shares == (1 - Fraction(str(LEAST)), Fraction(str(LEAST)))
+    found = find_optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), [equal(2)], 1, COARSE_SHARE_DENOMINATOR)
+    assert found.shares == (1 - Fraction(str(MIN_SHARE)), Fraction(str(MIN_SHARE)))
     assert found.gap < 1e-4
 
 
@@ -77,9 +77,12 @@ def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch
         found = exact(losses, start) * (1 + 2e-4 * np.array([1, -1, 0.5, -1]))
         return found / found.sum()
 
-    expected = find_optimal_shares(lambda x: np.array([(a / x).sum()]), [equal(4)], 1, SHARE_GRAIN).shares
+    expected = find_optimal_shares(lambda x: np.array([(a / x).sum()]), [equal(4)], 1, COARSE_SHARE_DENOMINATOR).shares
     monkeypatch.setattr(module, "_solve_real_shares", nearby)
-    assert find_optimal_shares(lambda x: np.array([(a / x).sum()]), [equal(4)], 1, SHARE_GRAIN).shares == expected
+    assert (
+        find_optimal_shares(lambda x: np.array([(a / x).sum()]), [equal(4)], 1, COARSE_SHARE_DENOMINATOR).shares
+        == expected
+    )
 
 
 def planned(mechanism="inftda_refined", **shares):
@@ -106,12 +109,12 @@ def test_no_other_rule_has_a_smaller_expected_error(mechanism):
         assert error(best) < error(planned(mechanism, shares=other))
     generator = np.random.default_rng(5)
     for _ in range(20):
-        moved = [int(part * SHARE_GRAIN) for part in rule]
+        moved = [int(part * COARSE_SHARE_DENOMINATOR) for part in rule]
         one, two = generator.choice(len(moved), 2, replace=False)
         moved[one] += 300
         moved[two] -= 300
         if moved[two] > 0:
-            other = planned(mechanism, shares=[Fraction(part, SHARE_GRAIN) for part in moved])
+            other = planned(mechanism, shares=[Fraction(part, COARSE_SHARE_DENOMINATOR) for part in moved])
             assert error(best) < error(other) + 1e-3  # the errors of plans include rounding to whole trips
 
 
@@ -136,10 +139,10 @@ def test_variances_of_single_levels_with_laplace_noise_have_a_closed_form(weight
     """By Hoelder's inequality, the minimum of the sum of a / x^2 is at x proportional to a^(1/3), also of its root."""
     a = np.array(weights)
     found = find_optimal_shares(
-        lambda x: (a / x**2).sum(keepdims=True) ** (power / 2), [equal(len(a))], power, SHARE_GRAIN
+        lambda x: (a / x**2).sum(keepdims=True) ** (power / 2), [equal(len(a))], power, COARSE_SHARE_DENOMINATOR
     )
     cubes = np.cbrt(a)
-    assert np.array(found.shares, dtype=float) == pytest.approx(cubes / cubes.sum(), abs=1.5 / SHARE_GRAIN)
+    assert np.array(found.shares, dtype=float) == pytest.approx(cubes / cubes.sum(), abs=1.5 / COARSE_SHARE_DENOMINATOR)
     least = cubes.sum() ** (3 * power / 2)
     assert least <= found.largest * (1 + 1e-9) <= least * (1 + 1e-5)
     assert found.largest * (1 - found.gap) <= least * (1 + 1e-6)
@@ -149,7 +152,7 @@ def every_share(levels: int, grain: int) -> np.ndarray:
     """All shares that are multiples of 1 / grain and at least the smallest; shape (choices, levels)."""
     cuts = np.array([(0, *inner, grain) for inner in combinations(range(1, grain), levels - 1)])
     shares = np.diff(cuts, axis=1) / grain
-    return shares[(shares >= LEAST).all(axis=1)]
+    return shares[(shares >= MIN_SHARE).all(axis=1)]
 
 
 def test_a_number_that_two_levels_measure_takes_one_of_them():
@@ -165,13 +168,13 @@ def test_a_number_that_two_levels_measure_takes_one_of_them():
         mechanism=LAPLACE,
         destination_geography=Geography.whole(),
     )
-    assert plan.budget.shares == (1 - Fraction(str(LEAST)), Fraction(str(LEAST)))
+    assert plan.budget.shares == (1 - Fraction(str(MIN_SHARE)), Fraction(str(MIN_SHARE)))
     model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism)
     shares = every_share(2, 50)
     of_root = model.make_cell_variance_function(Quantity.parse("all x all", plan.tree))
     expected = 1 / (shares[:, 0] ** 2 / 2 + shares[:, 1] ** 2 / 10)
     assert [of_root(one)[0] for one in shares] == pytest.approx(expected)
-    alone = find_optimal_shares(of_root, [np.array([0.04, 0.96])], 2, SHARE_GRAIN)
+    alone = find_optimal_shares(of_root, [np.array([0.04, 0.96])], 2, COARSE_SHARE_DENOMINATOR)
     assert alone.shares == plan.budget.shares[::-1]  # with these weights of the measurements, nothing is better
 
 

@@ -145,7 +145,7 @@ def test_few_shapes_change_the_mean_little(monkeypatch):
     quantities = [Quantity.parse(name, plan.tree) for name in (" x ".join(pair) for pair in plan.tree.level_names)]
     shares = shares_of(plan, exact)
     expected = [exact.compute_mean_variance(quantity, shares) for quantity in quantities]
-    monkeypatch.setattr(optimal_shares, "MOST_SHAPES", 4)
+    monkeypatch.setattr(optimal_shares, "MAX_SHAPES_PER_LEVEL", 4)
     found = [model_of(plan).compute_mean_variance(quantity, shares) for quantity in quantities]
     assert found != expected
     assert found == pytest.approx(expected, rel=0.05)
@@ -153,7 +153,7 @@ def test_few_shapes_change_the_mean_little(monkeypatch):
 
 def test_a_sum_of_too_many_flows_is_refused(monkeypatch):
     plan = planned((UNEVEN, UNEVEN))
-    monkeypatch.setattr(optimal_shares, "MOST_SUMMED", 35)
+    monkeypatch.setattr(optimal_shares, "MAX_SUMMED_NODES", 35)
     with pytest.raises(OdError, match=r"OD-QUANTITY-TOO-LARGE.*36 flows"):
         model_of(plan).make_cell_variance_function(Quantity.parse(f"{plan.tree.origin.levels[-1]} outflow", plan.tree))
 

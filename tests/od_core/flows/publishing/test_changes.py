@@ -94,7 +94,7 @@ def test_the_end_towards_no_change_is_that_of_numbers_that_were_selected():
 
 
 def test_changes_have_the_deviations_of_the_release_that_has_more_flows(monkeypatch):
-    monkeypatch.setattr(interval_ends, "LISTED", 10**9)
+    monkeypatch.setattr(interval_ends, "TOP_LIST_LENGTH", 10**9)
     pair, level = (released(1), released(2, rho="0.001")), "zone"
     for sides in (pair, pair[::-1]):
         tables = [side.flows_at(level, level, interval=True) for side in sides]
