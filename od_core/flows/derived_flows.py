@@ -166,6 +166,7 @@ def _sum_leaves(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]
     starts = np.flatnonzero(np.diff(rank[order], prepend=-1))  # first position of each rank in the order of ranks
 
     def sum_by_rank(values: Integers) -> Integers:
+        """Return the sums of the values of leaves with the same rank, in the order of ranks."""
         return np.add.reduceat(values[order], starts)
 
     trips = sum_by_rank(all_leaves.trips)

@@ -387,6 +387,7 @@ class ReleasePlan(Plan):
         sides = len(self.tree.listed_sides)
 
         def name_query(step: TotalStep, suffix: str = "") -> str:
+            """Return the names of the levels of a step, such as ``zone x region``, and the suffix."""
             return " x ".join(self.level_names(step)[:sides]) + suffix
 
         widths = {name_query(step): self.half_widths[step.level] for step in self.totals}

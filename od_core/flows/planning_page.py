@@ -167,7 +167,11 @@ class _Choices:
         return sorted(budgets, key=_compute_epsilon)
 
     def make_budget_facts(self, budget: Budget) -> dict[str, object]:
-        """Return a budget as facts, with its charge: rho by the simple conversion or, with Laplace noise, epsilon."""
+        """Return a budget as facts, with its charge: rho by the simple conversion or, with Laplace noise, epsilon.
+
+        ``declared`` is the measure in which the budget is stated, and ``exact`` its exact value. ``epsilon`` (as text)
+        and ``promised`` are the epsilon that it guarantees, rounded up.
+        """
         if budget.rho is None:
             declared, exact = "epsilon", _compute_epsilon(budget)
             charge = exact
@@ -229,6 +233,7 @@ class _Choices:
         without_and_with_segments = [self._relate_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def list_changes(unit: PrivacyUnit) -> list[str]:
+            """Return the protected change of a unit in words, without segments and with them."""
             subject, clauses = self.subject.with_unit(unit), []
             for neighbours in without_and_with_segments:
                 subject = replace(subject, record_may_leave=neighbours.record_may_leave)
@@ -250,8 +255,8 @@ class _Choices:
 
     def _relate_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
         """Return the neighbour relation of the declared plan with another unit, and with other segments or None."""
-        unlisted = segments is None or has_unknown_categories(segments.breakdowns)
-        return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
+        counts_every_category = segments is None or has_unknown_categories(segments.breakdowns)
+        return replace(self.plan.neighbours, unit=unit, has_unknown_categories=counts_every_category)
 
     def make_rule_facts(self) -> list[list[list[dict[str, object]]]]:
         """Return the facts of the declared shares for each choice: lists by set of levels, by unit, and by segments.

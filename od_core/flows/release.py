@@ -288,6 +288,7 @@ def _render_heat_map(release: Release) -> str:
     )
 
     def list_row(code: Hashable) -> list[list[int]]:
+        """Return the cells of the row of an origin."""
         return [cells.get((code, other), [0]) for other in busiest_destinations]
 
     rows = [(origin_labels[code], list_row(code)) for code in busiest_origins]

@@ -153,6 +153,7 @@ def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunctio
     destination_zones = len(tree.destination.zones)
 
     def number_pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
+        """Return a unique number of each pair of zones."""
         numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * destination_zones + destination)
         return numbers
 
@@ -173,6 +174,7 @@ def _make_weights_from_function(
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
     def compute_weights(origin: Numbers, destination: Numbers) -> Reals:
+        """Return the weights of pairs of zones, given by their numbers; shape (pairs,)."""
         weights = np.asarray(function(origins[origin], destinations[destination]))
         if weights.shape not in ((), origin.shape):
             raise _make_weights_error(
@@ -401,6 +403,7 @@ class ReleasedFlows(ABC):
         """
 
         def compute_selection() -> Selection:
+            """Return the selection of flows above 0 among all public pairs of the two levels."""
             released_trips = self._sum_trips(levels, segment)[2] if trips is None else trips
             categories = math.prod(released_trips.shape[1:])
             public = self.tree.count_area_pairs(*levels) * categories

@@ -417,7 +417,7 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
     quiet[total] = 1.0
     for size in range(sizes, -1, -1):
         least = np.int64(0)
-        if size < sizes:
+        if size < sizes:  # the posterior mean of the count at this size
             low, high, start = bands[size, 0], bands[size, 1], bands[size, 2]
             mean_above_low = 0.0
             for count in range(low, high + 1):
@@ -431,7 +431,9 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
             low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
         of_size = classes[size]
         wake, rest, jump, more = chain[of_size, WAKE], chain[of_size, REST], chain[of_size, JUMP], chain[of_size, MORE]
-        short = long = sum_of_size = 0.0  # values of reaching the next higher count by a jump
+        # Turn the values at this size into those at the size before. `short` and `long` are the values of reaching the
+        # next higher count by a jump.
+        short = long = sum_of_size = 0.0
         for count in range(max(high, high_before), low_before - 1, -1):
             weight = 0.0
             if low <= count <= high:
@@ -457,7 +459,7 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
         band = (low_before, high_before, start_before, max(high, high_before))
         step = (total, size, band, sum_of_size)
         _count_events(step, chain[of_size], forward, values_by_move, chances[of_size], events[of_size])
-        for count in range(low_before, high_before + 1):
+        for count in range(low_before, high_before + 1):  # scale the values at the size before
             busy[count] /= sum_of_size
             quiet[count] /= sum_of_size
 

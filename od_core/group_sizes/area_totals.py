@@ -121,6 +121,7 @@ def _update_total_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
     totals, leaves = frame.count_groups(k + 1), k + 1 == len(noisy)
 
     def update_prices(areas: slice) -> Any:
+        """Update m of a range of areas, and return the largest deviation of their sums."""
         t_of_areas = prices.children[k] if leaves else prices.children[k][areas]
         return compute_total_prices(
             noisy[k][areas], t_above, parents[areas], t_of_areas, leaves, totals[areas], prices.totals[k][areas]
@@ -140,6 +141,7 @@ def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
     parents = frame.geography.parents[k]
 
     def update_prices(areas: slice) -> None:
+        """Update t of a range of areas of level k."""
         for area in range(areas.start, areas.stop):
             own = noisy[k - 1][area] + prices.totals[k - 1][area] + t_above[parents[area]]  # y without t of the area
             children = slice(first_child[area], first_child[area + 1])
@@ -175,7 +177,7 @@ def compute_total_prices(noisy, t_above, parents, t_of_areas, leaves, totals, pr
     has t of the areas themselves, and is not read if they are ``leaves``. Returns the largest deviation of the sum from
     G before this step.
     """
-    sizes, most_off = noisy.shape[1], 0.0
+    sizes, largest_deviation = noisy.shape[1], 0.0
     z = np.empty(sizes)
     for area in range(len(noisy)):
         highest = -np.inf
@@ -187,21 +189,21 @@ def compute_total_prices(noisy, t_above, parents, t_of_areas, leaves, totals, pr
             prices[area] = -highest  # the largest price at which all values are 0
             continue
         for step in range(_MAX_NEWTON_STEPS):
-            over, active = -goal, 0
+            excess, active = -goal, 0
             for j in range(np.uint64(sizes)):
                 value = z[j] + m
-                over += max(value, 0.0)
+                excess += max(value, 0.0)
                 active += value > 0
             if step == 0:
-                most_off = max(most_off, abs(over))
-            if abs(over) < _NEWTON_TOLERANCE:
+                largest_deviation = max(largest_deviation, abs(excess))
+            if abs(excess) < _NEWTON_TOLERANCE:
                 break
             if active:
-                m -= over / active
+                m -= excess / active
             else:  # the sum is 0; start where the largest value alone is G
                 m = goal - highest
         prices[area] = m
-    return most_off
+    return largest_deviation
 
 
 @kernel
@@ -216,23 +218,23 @@ def _compute_child_prices(
     """
     children, sizes = noisy.shape
     block = 512  # sizes are solved in blocks whose arrays stay in the processor's cache
-    over, active = np.empty(block), np.empty(block)
+    excess, active = np.empty(block), np.empty(block)
     for first in range(0, sizes, block):
         width = min(block, sizes - first)
         for _ in range(_MAX_NEWTON_STEPS):
             for i in range(np.uint64(width)):
-                over[i] = prices[first + i] - own[first + i]
+                excess[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
                 m, t_of_child = totals[child], t_of_children[0 if leaves else child]
                 for i in range(np.uint64(width)):
                     value = noisy[child, first + i] + m + prices[first + i] - t_of_child[first + i]
-                    over[i] += max(value, 0.0)
+                    excess[i] += max(value, 0.0)
                     active[i] += 1.0 if value > 0 else 0.0
             farthest = 0.0
             for i in range(np.uint64(width)):
-                prices[first + i] -= over[i] / active[i]
-                farthest = max(farthest, abs(over[i]))
+                prices[first + i] -= excess[i] / active[i]
+                farthest = max(farthest, abs(excess[i]))
             if farthest < _NEWTON_TOLERANCE:
                 break
 
@@ -359,6 +361,7 @@ def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
     below = np.empty((len(totals), above.shape[1]), dtype=np.int64)
 
     def divide_area(area: int) -> None:
+        """Write the histograms of the children of an area into ``below``."""
         children = slice(int(first_child[area]), int(first_child[area + 1]))
         _round_to_sums(near(children), totals[children], above[area].copy(), below[children])
 

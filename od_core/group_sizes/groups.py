@@ -251,7 +251,6 @@ class GroupSizes(Confidential):
 
         These are the largest groups of the area and, if it has too few, groups of size 0.
 
-
         One member more or less in these groups changes the size of one group of the result by at most 1, for any
         numbers; for the proof, see ``docs/explanation/group-sizes.md``. The result has the numbers of the areas of the
         level in place of those of leaf areas. Both the result and these groups are confidential.
@@ -312,6 +311,7 @@ def _convert_to_whole_numbers(column: pd.Series, code: str, named: str) -> Count
     """
 
     def make_error(fault: str, _: int | None) -> OdError:
+        """Return the OdError for a value with a fault, without quoting the value."""
         words = "is not a whole number from 0 to 2^53"
         if fault in (MISSING, NOT_NUMBERS):
             words = "is missing or is not a number"

@@ -186,7 +186,7 @@ class Sizes(MergedLevels):
 
     @property
     def options(self) -> dict[str, str]:
-        """See :attr:`Mechanism.options`. The default is left out, because published certificates do not state it."""
+        """Options as certificates state them. The default regression is left out, as in early certificates."""
         return {} if self.regression == "least_squares" else super().options
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
@@ -268,7 +268,7 @@ class MixedQueries(MergedLevels):
 
     @property
     def options(self) -> dict[str, str]:
-        """See :attr:`Mechanism.options`."""
+        """The queries of the levels as text, as certificates state the options of a mechanism."""
         return {"queries": ", ".join(self.queries)}
 
     @property
@@ -304,6 +304,7 @@ def fit_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Cou
     rows = max(1, _PIECE_COUNTS // noisy.shape[1])
 
     def fit_piece(begin: int) -> Counts:
+        """Return the histograms of the areas of a piece, which begins at area ``begin``."""
         upper, values = totals[begin : begin + rows], noisy[begin : begin + rows]
         offsets = np.arange(len(values) + 1) * values.shape[1]
         if regression == "least_absolute":
@@ -524,9 +525,11 @@ def _project_children(frame: Frame, level: int, noisy: Counts, above: Counts) ->
     no_price = np.zeros((1, noisy.shape[1]))
 
     def project_onto_sums(values: Reals) -> Reals:
+        """Return the nearest values whose sums over children are ``above``."""
         return values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
 
     def project_onto_totals(rows: slice, values: Reals) -> Reals:
+        """Return the nearest values of at least 0 of some areas that sum to their numbers of groups."""
         prices = np.zeros(len(values))
         are_leaves = True  # so that areas have no prices of their own
         parent_rows = np.zeros_like(parents[rows])

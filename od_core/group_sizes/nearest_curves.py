@@ -109,6 +109,7 @@ def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
     upper = frame.groups.astype(np.float64)
 
     def project_onto_ascending(rows: slice, values: Reals) -> Reals:
+        """Return the nearest curves of some leaf areas that ascend within their bounds."""
         pooled = np.empty_like(values)
         _pool_rows(values, upper[rows], pooled)
         return pooled

@@ -130,6 +130,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     level_names = plan.frame.geography.level_names
 
     def read(step: LaplaceStep, frame: Frame) -> NoisyVector:
+        """Return the published noisy values of a step."""
         table = groups if isinstance(step, NumberStep) else measurements
         noisy = table.loc[table["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
         if len(noisy) != frame.count_query_values(plan.query_of(step), step.level).sum():
@@ -192,10 +193,12 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     released, lower, upper = (values[0] for values in release.bound_groups_at_most(0, cells))
 
     def compute_positions(sizes: Sequence[int]) -> list[float]:
+        """Return the horizontal positions of sizes on the picture."""
         positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()
         return positions
 
     def format_points(numbers: Counts, number_at_top_code: int) -> list[str]:
+        """Return the points of a line through numbers of groups, as SVG has them."""
         shares = np.append(numbers, number_at_top_code) / groups
         heights = (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
         positions = compute_positions([*least[cells].tolist(), top_code])

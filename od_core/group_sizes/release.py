@@ -391,6 +391,7 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
     """
 
     def draw(step: LaplaceStep, frame: Frame) -> NoisyVector:
+        """Return the stored noisy values of a step, drawn first if there are none."""
         query = plan.query_of(step)
         return measurements.draw_once(step, partial(measure_step, frame, query, step, counted, noise))
 

@@ -345,6 +345,7 @@ class _Tree:
         """Yield the number of each chosen column, with the first value and the slopes of the root's cost table."""
 
         def compute_tables(columns: Counts) -> tuple[Counts, Counts, Counts]:
+            """Return the cost tables of the root for some columns."""
             cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
             return compute_root_tables(self.first_child, self.columns[columns], cut, self.total)
 
@@ -360,6 +361,7 @@ class _Tree:
         """
 
         def compute_leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
+            """Return the leaf values of some pairs, and whether each has a value on a cut end."""
             columns, root_values = piece.T  # a piece has one pair a row
             cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
             return compute_leaf_values(self.first_child, self.columns[columns], root_values, cut, self.total)

@@ -546,6 +546,7 @@ class BoxIndex:
         boxes = self.lower, self.upper, ordered, self.block_lower, self.block_upper, sums
 
         def answer_piece(first: int) -> Reals:
+            """Return the answers to the queries of a piece, which begins at query ``first``."""
             ranges_of_piece = ranges[first : first + _PIECE_QUERIES]
             totals = np.empty(len(ranges_of_piece))
             _answer_queries(*boxes, ranges_of_piece, totals)

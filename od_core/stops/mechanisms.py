@@ -797,7 +797,7 @@ class PrivTree(StopsMechanism):
         for depth in count():
             sides = nodes.upper.astype(np.int64) - nodes.lower + 1
             is_cut: NDArray[np.bool_] = np.any(sides > 1, axis=1)  # for now, all nodes that can be cut
-            noisy = np.maximum(nodes.trips[is_cut] - depth * decay, self.theta - decay)
+            noisy = np.maximum(nodes.trips[is_cut] - depth * decay, self.theta - decay)  # the biased count
             noisy += path.draw_noise(scale, len(noisy))
             is_cut[is_cut] = noisy > self.theta
             leaves.append(nodes.select(~is_cut))

@@ -129,6 +129,7 @@ def _make_parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Tab
     write = partial(write_parquet_pairs, pairs, schema)
 
     def count_rows() -> int:
+        """Return the number of rows of the table."""
         return sum(len(pair.flows) for pair in pairs)
 
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)
@@ -208,10 +209,12 @@ def _make_measurements_file(release: Release, nouns: Nouns, *, by_segment: bool)
     table = make_public_table(key, nouns)
 
     def write(file: BinaryIO) -> None:
+        """Write the noisy counts as a Parquet table."""
         measured = make_measurement_reader(release, by_segment=by_segment)
         write_batches(file, measured.schema, measured, compression="zstd")
 
     def count_rows() -> int:
+        """Return the number of rows of the table."""
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)

@@ -206,17 +206,20 @@ class FlowKind(Kind[Release]):
         recomputed = replace(release, leaves=levels[-1], segments=segments)
 
         def check_invariants() -> Iterator[str]:
+            """Yield a message for each guarantee of the published flows that fails."""
             yield from self.check_invariants(release)
             for above, below in pairwise([*levels[:-1], release.leaves]):
                 if not release.plan.tree.has_consistent_sums(above, below):
                     yield f"level {below.level} does not sum to the level above"
 
         def compare_leaves() -> Iterator[str]:
+            """Yield a message for each column in which the published leaves differ from the estimated ones."""
             for name in ("origin", "destination", "trips"):
                 if not np.array_equal(getattr(release.leaves, name), getattr(recomputed.leaves, name)):
                     yield f"the {name} column differs from the result of the measurements"
 
         def compare_segments() -> Iterator[str]:
+            """Yield a message for each breakdown whose published flows differ from the estimated ones."""
             for name, trips in segments.items():
                 if not np.array_equal(release.segments[name], trips):
                     yield f"the flows by {name} differ from the result of the measurements"

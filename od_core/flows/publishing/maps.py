@@ -277,10 +277,14 @@ class _Map:
 
     @classmethod
     def from_places(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
-        """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it.
+        """Return the map of the ends of lines: a main frame for most trips, and a box for each group far away.
 
-        ``degrees`` are latitudes and longitudes of the ends of the lines, shape (ends, 2), and ``trips`` has the shape
-        (ends,). An outline is as near as its first point.
+        A box is large enough for the whole outlines of areas whose first point is nearest to an end in it.
+
+        Args:
+            degrees: latitude and longitude of the ends; shape (ends, 2).
+            trips: trips that begin or end there; shape (ends,).
+            outlines: rings of the boundaries of areas; shape (points, 2) each.
         """
         ends = compute_unit_vectors(degrees)
         frame_of_end = _group_into_frames(ends, trips)

@@ -109,6 +109,7 @@ def open_matrices(
         file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
 
         def add_matrix(name: str, cells: Cells | EllipsisType, values: pd.Series | NDArray[np.number]) -> Any:
+            """Add a matrix with these values in these cells and 0 elsewhere, and return its array in the file."""
             matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
             matrix[cells] = values
             node = file.create_carray(file.root.data, name, obj=matrix, track_times=False)
