@@ -28,7 +28,7 @@ from benchmarks.flights import FLIGHTS
 from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import FlowTree, Geography
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.derived_flows import MOST, choose_release_rule, estimate_last_leaves
+from od_core.flows.derived_flows import MAX_ASSISTED_RELEASES, choose_release_rule, estimate_last_leaves
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -147,7 +147,7 @@ def run(months: Sequence[KnownFlows], first: int, epsilon: str) -> dict[str, NDA
     releases = [run_plan(refined, month.trips, noise, MemoryMeasurements()) for month in months]
     found: dict[str, list[NDArray[np.float64]]] = {}
     for number in range(first, len(months)):
-        month, before = months[number], releases[max(0, number + 1 - MOST) : number]
+        month, before = months[number], releases[max(0, number + 1 - MAX_ASSISTED_RELEASES) : number]
         tables = {"paper": run_plan(paper, month.trips, noise, MemoryMeasurements()).leaves}
         tables |= estimates(releases[number], before, int(random.integers(2**32)))
         for name, leaves in tables.items():

@@ -27,7 +27,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.partitions import PERIODS, SERIES, SINGLE
 from od_core.files.durable import compute_file_digest, write_durably
-from od_core.flows.derived_flows import MOST
+from od_core.flows.derived_flows import MAX_ASSISTED_RELEASES
 from od_core.flows.estimation.levels import combine_totals, estimate_pieces, make_published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_level
@@ -341,7 +341,9 @@ def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     )
     before: dg.PartitionMapping | None = None
     if series.periods.every != SINGLE:
-        before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
+        before = dg.TimeWindowPartitionMapping(
+            start_offset=1 - MAX_ASSISTED_RELEASES, allow_nonexistent_upstream_partitions=True
+        )
         if series.shares_assets:
             of_periods = dg.DimensionPartitionMapping(PERIODS, before)
             of_series = dg.DimensionPartitionMapping(SERIES, dg.IdentityPartitionMapping())

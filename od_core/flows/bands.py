@@ -51,11 +51,18 @@ class Bands:
             raise _make_bands_error(f"the flow tree has {depth} levels; the last cut must be above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
-        """Return the slice of ascending ``levels`` of each band, top band first; bands without any are omitted."""
+        """Return the slice of the ascending ``levels`` that is in each band, top band first.
+
+        Bands that have none of these levels are left out.
+        """
         return _split_into_runs(np.searchsorted(self.cuts, levels, side="left"))
 
     def split_into_parts(self, frontier: Nodes) -> list[slice]:
-        """Return the parts as slices, in order, of ``frontier``: the released nodes of the last level above a band."""
+        """Return a slice of ``frontier`` for each part of a band, in order.
+
+        ``frontier`` is the released nodes of the last level above the band. A part has about ``part_trips`` of their
+        trips: it ends with the node in which the number of trips so far passes a multiple of ``part_trips``.
+        """
         trips_before = np.cumsum(frontier.trips) - frontier.trips
         return _split_into_runs(trips_before // self.part_trips)
 
@@ -78,4 +85,5 @@ def _split_into_runs(numbers: NDArray[np.int64]) -> list[slice]:
 
 
 def _make_bands_error(message: str) -> OdError:
+    """Return the OdError for bands that do not suit the flow tree."""
     return OdError("OD-BANDS", message, next_step="correct the bands, as cuts [4] of a tree of 10 levels")

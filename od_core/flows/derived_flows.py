@@ -44,17 +44,17 @@ class DerivedFlows(ReleasedFlows):
 
 
 D = TypeVar("D", bound=DerivedFlows)
-
+"""A class of derived flows."""
 
 Releases = Sequence[Release] | Mapping[str, Release]
 """Releases in their order, or by the names that messages use."""
 
 
 def index_releases(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
-    """Return releases by the names that messages use, by default their number.
+    """Return releases by the names that messages use, in order: ``release 1``, ``release 2`` if none are given.
 
     Raises OdError if one is not a release of flows, or differs from the first in a public fact on which derived flows
-    depend: the flow tree, the privacy unit and, if asked for, the breakdowns.
+    depend: the flow tree, the privacy unit and, with ``breakdowns``, the breakdowns.
     """
     if not isinstance(releases, Mapping):
         releases = {f"release {number}": release for number, release in enumerate(releases, start=1)}
@@ -72,11 +72,11 @@ def index_releases(releases: Releases, *, breakdowns: bool) -> dict[str, Release
         }
     first, expected = next(iter(facts.items()), ("", {}))
     for fact, value in expected.items():
-        unlike = [name for name, facts_of_release in facts.items() if facts_of_release[fact] != value]
-        if unlike:
+        differing = [name for name, facts_of_release in facts.items() if facts_of_release[fact] != value]
+        if differing:
             raise OdError(
                 "OD-DERIVED-OTHER",
-                f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
+                f"{fact} of {', '.join(differing)} {'differs' if len(differing) == 1 else 'differ'} from {first}",
                 next_step=f"choose releases in which these do not differ: {', '.join(expected)}",
             )
     return dict(releases)
@@ -91,8 +91,8 @@ def make_source_kind_error(name: str, kind: str) -> OdError:
     )
 
 
-LEAST = 2
-"""Least number of releases of a sum."""
+MIN_SUMMED_RELEASES = 2
+"""Smallest number of releases of a sum."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,7 +140,7 @@ def sum_releases(releases: Releases) -> FlowSum:
         refuse_unsupported(release.plan.table, release.plan.features | {"sum"}, name)
     parts = tuple(releases_by_name.values())
     has_one_twice = len({id(release) for release in parts}) < len(parts)
-    if has_one_twice or len(parts) < LEAST:
+    if has_one_twice or len(parts) < MIN_SUMMED_RELEASES:
         raise make_few_releases_error()
     return FlowSum(parts, *_sum_leaves(parts))
 
@@ -155,31 +155,32 @@ def make_few_releases_error() -> OdError:
 
 
 def _sum_leaves(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
-    """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips.
+    """Return the leaves of a sum of releases, in tree order, and their trips by breakdown; shape (leaves, categories).
 
-    The releases must have the same flow tree and the same breakdowns. The leaves are in tree order.
+    The releases must have the same flow tree and the same breakdowns. Leaves whose trips sum to 0 are left out.
     """
     tree = releases[0].tree
     all_leaves = Nodes.concatenate(tree.depth, [release.leaves for release in releases])
     rank = tree.compute_first_ranks(all_leaves)
     order = np.argsort(rank, kind="stable")
-    starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
+    starts = np.flatnonzero(np.diff(rank[order], prepend=-1))  # first position of each rank in the order of ranks
 
     def sum_by_rank(values: Integers) -> Integers:
+        """Return the sums of the values of leaves with the same rank, in the order of ranks."""
         return np.add.reduceat(values[order], starts)
 
     trips = sum_by_rank(all_leaves.trips)
     has_trips = trips != 0
     segments = {}
     for breakdown in releases[0].breakdowns:
-        of_all_leaves = np.concatenate([release.segments[breakdown.name] for release in releases])
-        segments[breakdown.name] = sum_by_rank(of_all_leaves)[has_trips]
+        trips_by_category = np.concatenate([release.segments[breakdown.name] for release in releases])
+        segments[breakdown.name] = sum_by_rank(trips_by_category)[has_trips]
     first_of_rank = order[starts][has_trips]
     origin, destination = all_leaves.origin[first_of_rank], all_leaves.destination[first_of_rank]
     return Nodes(tree.depth, origin, destination, trips[has_trips]), segments
 
 
-MOST = 12
+MAX_ASSISTED_RELEASES = 12
 """Largest number of releases that model-assisted estimates are made of, the estimated one included."""
 
 
@@ -249,7 +250,11 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
 
 
 def choose_release_rule(last: Release, earlier_flows: Nodes | None) -> Rule:
-    """Return the rule with the least held-out error for a release, given the leaves of the release before it."""
+    """Return the rule of estimation with the least held-out error for the release ``last``.
+
+    ``earlier_flows`` are the leaves of the release before it; None if there is none. Raises OdError as
+    :meth:`Release.fit_levels` does.
+    """
     leaves = last.measured[len(last.plan.steps) - 1]  # measurements are in the order of the steps; area totals follow
     if leaves.parents is None:  # the leaves are the root: there is one node a level, and nothing to learn
         return LEAST_SQUARES

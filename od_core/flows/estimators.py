@@ -28,7 +28,10 @@ class Estimator:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Its ``name``, ``words`` and, if held-out noise may choose it, ``chosen``: see ``estimation.yaml``."""
+        """Texts about the estimator for publications, as ``estimation.yaml`` defines them.
+
+        They are its ``name``, a description (``words``) and, if held-out noise may choose it, a sentence (``chosen``).
+        """
         from od_core.publication.templates import render_data  # most uses need no texts
 
         return dict(render_data("estimation.yaml")[self.key])
@@ -54,7 +57,7 @@ LEAVES = tuple(dict.fromkeys(estimator.leaves for estimator in _EACH))
 
 
 def find_estimator(options: Mapping[str, str]) -> Estimator:
-    """Return the estimator that the options of a mechanism declare.
+    """Return the estimator that the options of a mechanism declare, which must be a supported pair.
 
     >>> find_estimator({"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}).key
     'mixture'

@@ -58,8 +58,14 @@ class FoundTrips(Confidential):
 
 
 def find_areas(flows: TableOrFile, tree: FlowTree, columns: Mapping[str, str] | None) -> FlowTree:
-    """Return the tree with the areas of all records, which is confidential. Errors are those of ``count_trips``."""
-    return tree if tree.found is None else tree.with_found(*list_codes(flows, columns, has_one_side=tree.has_one_side))
+    """Return the tree with the areas that the records have below its public areas; ``tree`` if it has no found levels.
+
+    The result is confidential. ``flows`` and ``columns`` are those of :func:`od_core.flows.release.release_flows`.
+    Raises OdError as :func:`od_core.records.counting.count_trips` does for a table that cannot be read.
+    """
+    if tree.found is None:
+        return tree
+    return tree.with_found(*list_codes(flows, columns, has_one_side=tree.has_one_side))
 
 
 def measure_found_levels(
@@ -70,9 +76,16 @@ def measure_found_levels(
     Args:
         plan: the plan with the confidential tree of :class:`FoundTrips`.
         nodes: the estimated nodes of the last public level.
+        trips: the confidential trips of the leaf pairs of this tree.
+        noise: source of the noise.
+        measurements: the stored measurements; a step that has one is not measured again.
 
     Returns:
         The plan with the tree of the published areas, the measurements of the found levels, and the estimated leaves.
+        All are public.
+
+    Raises:
+        OdError: if the noise source draws no Laplace noise or returns invalid values, or a noisy count is too large.
     """
     drawn: list[tuple[ThresholdStep, Pairs, Integers]] = []
     for step in (step for step in plan.steps if isinstance(step, ThresholdStep)):
@@ -99,11 +112,18 @@ def measure_found_levels(
 def measure_found(
     tree: FlowTree, step: ThresholdStep, parents: Nodes, trips: TripCounts, noise: NoiseSource
 ) -> Iterator[Integers]:
-    """Measure the children with trips of ``parents`` that are no remainders; yield those that reach the threshold.
+    """Measure the children of ``parents`` that have trips, and yield those whose noisy count reaches the threshold.
 
-    The result is public: the number of these nodes, their noisy counts, and the codes of their areas as text. It does
-    not have the numbers of areas, which depend on all records. Raises OdError if the noise source draws no Laplace
-    noise or returns invalid values.
+    Remainders are not measured. The result is public: the number of these nodes, their noisy counts, and the codes of
+    their areas as text. It does not have the numbers of areas, which depend on all records.
+
+    Args:
+        tree: the confidential tree, with the areas of all records.
+        parents: the estimated nodes of the level above, which are public.
+        trips: the confidential trips of the leaf pairs of ``tree``.
+
+    Raises:
+        OdError: if the noise source draws no Laplace noise or returns invalid values.
     """
     children = tree.find_ancestors(tree.find_leaf_pairs(trips.rank), step.level)  # each once, in tree order
     first_ranks = tree.compute_first_ranks(children)
@@ -160,13 +180,14 @@ def _find_nodes(tree: FlowTree, level: int, origins: Sequence[str], destinations
 
 
 def estimate_found(plan: ReleasePlan, parents: Nodes, published: Pairs, noisy: Integers) -> Nodes:
-    """Return the estimate of a found level: of the published nodes, and of the remainder of each parent.
+    """Return the estimated nodes of a found level: the published nodes, and the remainder of each parent.
 
-    A remainder has what the noisy counts of the published children leave of the parent's total, or 0. The mechanism
-    then projects all children of a parent onto this total. Nodes with the estimate 0 are left out.
+    Before the projection, a remainder has the parent's trips minus the noisy counts of its published children, or 0 if
+    this is negative. The mechanism then projects all children of a parent onto the parent's trips. Nodes with the
+    estimate 0 are left out. Raises OdError if a noisy count is so large that sums would not fit 64 bits.
 
     Args:
-        parents: the estimated nodes of the level above, with at least one trip each.
+        parents: the estimated nodes of the level above, with at least one trip each, in tree order.
         published: the measured children that reached the threshold, in tree order.
         noisy: their noisy counts; shape (published,).
     """
@@ -179,33 +200,39 @@ def estimate_found(plan: ReleasePlan, parents: Nodes, published: Pairs, noisy: I
     origin = np.concatenate([published.origin, remainders[0]])
     destination = np.concatenate([published.destination, remainders[1]])
     ranks = tree.compute_first_ranks(Pairs(level, origin, destination))
-    parent = _find_parents(tree, parents, ranks)
+    parent_positions = _find_parents(tree, parents, ranks)
     refuse_large(noisy, LIMIT // (len(noisy) + 1))  # so that sums fit 64 bits
-    sums = np.zeros(len(parents), dtype=np.int64)
-    np.add.at(sums, parent[: len(published)], noisy)
-    values = np.concatenate([noisy, np.maximum(parents.trips - sums, 0)])
-    order = np.argsort(ranks)
-    offsets = np.searchsorted(parent[order], np.arange(len(parents) + 1))
-    trips = plan.project(values[order], parents.trips, offsets)
+    published_trips = np.zeros(len(parents), dtype=np.int64)  # below each parent
+    np.add.at(published_trips, parent_positions[: len(published)], noisy)
+    counts = np.concatenate([noisy, np.maximum(parents.trips - published_trips, 0)])
+    order = np.argsort(ranks)  # tree order, in which the children of a parent are consecutive
+    offsets = np.searchsorted(parent_positions[order], np.arange(len(parents) + 1))
+    trips = plan.project(counts[order], parents.trips, offsets)
     kept = order[trips > 0]
     return Nodes(level, origin[kept], destination[kept], trips[trips > 0])
 
 
 def move_unpublished_trips(tree: FlowTree, published: Pairs, trips: TripCounts) -> TripCounts:
-    """Return the trips in which each found area of a level that is not published has become the remainder beside it.
+    """Return the trips, with those below unpublished nodes of a level moved to the remainders beside these nodes.
 
-    ``published`` are the measured nodes of the level that reached the threshold. What becomes of a trip depends on
-    these public nodes and on this trip alone. The result is confidential.
+    ``published`` are the measured nodes of the level that reached the threshold. Whether a trip moves depends on these
+    public nodes and on this trip alone. ``trips`` and the result are confidential.
     """
     leaves, level = tree.find_leaf_pairs(trips.rank), published.level
-    zones, areas = [leaves.origin, leaves.destination], []
-    for geography, own, zone in zip((tree.origin, tree.destination), tree.level_pair(level), zones, strict=True):
-        areas.append(geography.ancestors(own)[zone])
+    side_levels = tree.level_pair(level)
+    zones = [leaves.origin, leaves.destination]
+    areas = [
+        geography.ancestors(side_level)[zones_of_side]
+        for geography, side_level, zones_of_side in zip(
+            (tree.origin, tree.destination), side_levels, zones, strict=True
+        )
+    ]
     is_published = np.isin(tree.compute_first_ranks(Pairs(level, *areas)), tree.compute_first_ranks(published))
     for side in tree.list_divided_sides(level):
-        geography, own = (tree.origin, tree.destination)[side], tree.level_pair(level)[side]
-        remainder = _list_remainders(tree, level, side)[geography.parents[own][areas[side]]]
-        zones[side] = np.where(is_published, zones[side], geography.first_zone[own][remainder])
+        geography, side_level = (tree.origin, tree.destination)[side], side_levels[side]
+        areas_above = geography.parents[side_level][areas[side]]
+        remainders = _list_remainders(tree, level, side)[areas_above]
+        zones[side] = np.where(is_published, zones[side], geography.first_zone[side_level][remainders])
     return TripCounts.from_pairs(tree, zones[0], zones[1], np.diff(trips.before))
 
 
@@ -216,13 +243,17 @@ def _find_parents(tree: FlowTree, parents: Pairs, first_ranks: Integers) -> NDAr
     """
     if not len(parents):
         return np.full(len(first_ranks), -1)
-    ranks = tree.compute_first_ranks(parents)
-    position = np.searchsorted(ranks, first_ranks, side="right") - 1
-    return np.where(first_ranks < (ranks + tree.count_pairs_below(parents))[position], position, -1)
+    parent_ranks = tree.compute_first_ranks(parents)
+    rank_ends = parent_ranks + tree.count_pairs_below(parents)
+    position = np.searchsorted(parent_ranks, first_ranks, side="right") - 1  # the last parent that begins before
+    return np.where(first_ranks < rank_ends[position], position, -1)
 
 
 def _are_remainders(tree: FlowTree, children: Pairs) -> NDArray[np.bool_]:
-    """Return whether each node is the remainder of its parent: on each side that the step refines; shape (nodes,)."""
+    """Return whether each node is its parent's remainder, which is so if its area is one on all sides that are refined.
+
+    Shape (nodes,).
+    """
     are_remainders = np.ones(len(children), dtype=np.bool_)
     for side in tree.list_divided_sides(children.level):
         areas = (children.origin, children.destination)[side]
@@ -231,7 +262,10 @@ def _are_remainders(tree: FlowTree, children: Pairs) -> NDArray[np.bool_]:
 
 
 def _list_remainders(tree: FlowTree, level: int, side: int) -> Numbers:
-    """Return the remainder of each area of the level above a found level of a side, by number; shape (areas above,)."""
+    """Return the numbers of the remainders of a found level on one side (0: origins, 1: destinations).
+
+    There is one remainder for each area of the level above, in the order of these areas; shape (areas above,).
+    """
     geography = (tree.origin, tree.destination)[side]
     codes = geography.codes[tree.level_pair(level)[side]]
     # Every area above has one remainder, and these are in the order of the areas above.

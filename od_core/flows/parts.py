@@ -101,8 +101,8 @@ Arrays = dict[str, Any]
 _SHAPES = b"shapes"
 """Key of the metadata of a stored file that has the shapes of its arrays, which are stored flat."""
 
-_OF_NODES = ("origin", "destination", "trips")
-"""Arrays of :class:`od_core.geography.flow_tree.Nodes`."""
+_NODE_ARRAYS = ("origin", "destination", "trips")
+"""Names of the arrays of :class:`od_core.geography.flow_tree.Nodes`."""
 
 Part = Mapping[str, Any]
 """A parsed descriptor of a task: the numbers ``band`` and ``part``, and further arguments of the task by name."""
@@ -117,6 +117,7 @@ class Work:
         attempt: Folder in the store for files that are computed from the measurements, anew in each attempt.
         plan_digest: SHA-256 of the file of the plan.
         counts: Folder of the count files in the store.
+        noise: Source of the noise of the parts.
     """
 
     store: Store
@@ -179,7 +180,7 @@ class Work:
         """Store the nodes of several levels of a part, with their trips, in one file; see :meth:`save`."""
         arrays: Arrays = {"levels": [nodes.level for nodes in levels]}
         for nodes in levels:
-            arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in _OF_NODES}
+            arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in _NODE_ARRAYS}
         self.save(kind, part, arrays)
 
     def load_nodes(self, kind: str, part: Part) -> list[Nodes]:
@@ -187,7 +188,7 @@ class Work:
         arrays = self.load(kind, part)
         levels = []
         for level in arrays["levels"].tolist():
-            origin, destination, trips = (arrays[f"{name}_{level}"] for name in _OF_NODES)
+            origin, destination, trips = (arrays[f"{name}_{level}"] for name in _NODE_ARRAYS)
             levels.append(Nodes(level, origin, destination, trips))
         return levels
 
@@ -209,7 +210,7 @@ def run_on_all_parts(workers: Workers, task: Callable[[Work, Part], None], work:
     if failed:
         raise OdError(
             "OD-PARTS-FAILED",
-            f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_MOST_LISTED])}",
+            f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_MAX_NAMED_PARTS])}",
             next_step=f"{advise_to_read_details(work.store)}, then run the release again; it reads stored measurements"
             " back",
             spent=STAYS_CHARGED,
@@ -219,13 +220,16 @@ def run_on_all_parts(workers: Workers, task: Callable[[Work, Part], None], work:
 _DONE = "done"
 """Outcome of a task that did not fail."""
 
-_MOST_LISTED = 5
+_MAX_NAMED_PARTS = 5
 """Largest number of failed parts that a message names."""
 
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A task that never raises: it returns ``done`` or an error's code; the text, maybe confidential, is stored."""
+    """A task that never raises: it returns ``done`` or the code of its error, whose text it writes to the store.
+
+    The text may be confidential, so it must not reach the messages of an engine.
+    """
 
     task: Callable[[Work, Part], None]
     work: Work
@@ -283,6 +287,7 @@ class Threads:
 
 
 _CLAIMS = "claims/"
+"""Beginning of the names of claims in the store."""
 
 
 @dataclass(frozen=True)
@@ -346,8 +351,8 @@ def read_claimed_rounds(store: Store, step: int) -> dict[int, int]:
     """Return the last round in which each claimed part of a step was claimed, by number of the part."""
     last_rounds: dict[int, int] = {}
     for name in store.list(f"{_CLAIMS}{step}."):
-        _, part, draw = name.removeprefix(_CLAIMS).split(".")  # as _claim_draw names them
-        last_rounds[int(part)] = max(last_rounds.get(int(part), 0), int(draw))
+        _, part, claimed_round = name.removeprefix(_CLAIMS).split(".")  # as _claim_draw names them
+        last_rounds[int(part)] = max(last_rounds.get(int(part), 0), int(claimed_round))
     return last_rounds
 
 
@@ -358,11 +363,12 @@ _MARK = "claims/begun"
 def charge_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
-    """Start and charge the draws that the steps of a band need, and return the number of the newest one of each step.
+    """Start and charge the draws (rounds) that the steps of a band need, and return the newest round of each step.
 
-    The number is 0 for a measured step. A step that was never drawn starts its first draw, which the reservation has
-    charged. A step with a lost part starts another draw, which is charged. Any other step goes on with its newest draw.
-    Call this function before any task of the band starts.
+    The result has the number of the round, by number of the step; it is 0 for a measured step. A step that was never
+    drawn starts its first round, which the reservation has charged. A step with a lost part starts another round, which
+    is charged. Any other step goes on with its newest round. Call this function before any task of the band starts.
+    ``noise`` is the name of the noise backend, for the ledger.
 
     Raises:
         OdError: If the cap does not allow another round; if the ledger does not record the draw of a claimed or stored
@@ -481,7 +487,10 @@ class Band:
 
     @classmethod
     def from_frontier(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
-        """Return the band of a number, at least 1. ``frontier`` is the released nodes of the last level above it."""
+        """Return the band with the given number, at least 1; without parts if the plan has no bands.
+
+        ``frontier`` is the released nodes of the last level above the band.
+        """
         return cls(number, () if plan.bands is None else tuple(plan.bands.split_into_parts(frontier)))
 
     @property
@@ -490,12 +499,15 @@ class Band:
         return [{"band": self.number, "part": part} for part in range(len(self.parts))]
 
 
-_ALL: Part = {"band": 0, "part": 0}
-"""Descriptor of the files that all parts read."""
+_ALL_PARTS: Part = {"band": 0, "part": 0}
+"""Descriptor of the files that all parts read; no part has these numbers, because band 0 has no parts."""
 
 
 def read_first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
-    """Return the confidential counts from which the first band is measured; all counts if the plan has no bands."""
+    """Return the confidential counts from which the first band is measured: sums over the nodes of its last level.
+
+    Without bands, these are the counts of the leaf pairs.
+    """
     if plan.bands is None:
         return counts.read_all()
     return counts.sum_at_level(plan.tree, plan.step_bands[0][-1].level)
@@ -547,32 +559,32 @@ def refine_bands(
     """
     counts = make_noisy_tables(plan, measured)
     sums, largest = _combine_bands_upwards(counts, bands, work, workers)
-    work.save("largest", _ALL, largest)
-    nodes, trips = refine_above(plan, root, counts, frontier, lambda name, k: sums[f"{name}_{k}"])
+    work.save("largest", _ALL_PARTS, largest)
+    nodes, trips = refine_above(plan, root, counts, frontier, lambda name, category: sums[f"{name}_{category}"])
     last = bands[-1]
     if plan.mechanism.leaf_dial is not None:
         rows = Rows.sum_parts(plan, (Rows(**work.load("rows", task)) for task in last.tasks))
         rows.refuse_large()
-        work.save("all_rows", _ALL, vars(rows))
+        work.save("all_rows", _ALL_PARTS, vars(rows))
     for band in bands:
-        for task, above in zip(band.tasks, band.parts, strict=True):
-            work.save("above", task, {name: values[above] for name, values in trips.items()})
+        for task, nodes_above_part in zip(band.tasks, band.parts, strict=True):
+            work.save("above", task, {name: values[nodes_above_part] for name, values in trips.items()})
         run_on_all_parts(workers, descend_part, work, band.tasks)
         if band is not last:
-            parts = [work.load("last", task) for task in band.tasks]
-            for name, above_band in trips.items():
-                none = above_band[:0]  # without parts, the arrays are empty, with the same categories
-                trips[name] = np.concatenate([none, *(part[name] for part in parts)])
+            trips_of_parts = [work.load("last", task) for task in band.tasks]
+            for name, trips_above in trips.items():
+                empty = trips_above[:0]  # without parts, the arrays are empty, with the same categories
+                trips[name] = np.concatenate([empty, *(trips_of_part[name] for trips_of_part in trips_of_parts)])
     if plan.mechanism.leaf_dial is not None and last.parts:
-        leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
-        posterior = estimate_posterior(GridNoise.from_variance(plan.steps[-1].variance), np.asarray(leaves))
-        work.save("posterior", _ALL, vars(posterior))
+        histogram = sum(work.load("histogram", task)["counts"] for task in last.tasks)
+        posterior = estimate_posterior(GridNoise.from_variance(plan.steps[-1].variance), np.asarray(histogram))
+        work.save("posterior", _ALL_PARTS, vars(posterior))
         run_on_all_parts(workers, estimate_part_leaves, work, last.tasks)
     return nodes
 
 
 def read_unrefined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
-    """Yield the nodes of a level of a band that the top-down pass released, one piece per part."""
+    """Yield the nodes of a level of a band as the top-down pass estimated them, one piece per part."""
     for task in band.tasks:
         yield from (nodes for nodes in work.load_nodes("passed", task) if nodes.level == level)
 
@@ -597,24 +609,27 @@ def read_segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]
 
 
 _TOTALS = "_0"
-"""Name of the files of the totals."""
+"""Name of the table of the totals: an empty name of a breakdown, and category 0."""
 
 
 def _iterate_named_tables(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
-    """Yield each table with the name of its files, such as ``mode_0`` for the first category of ``mode``."""
-    for name, tables in counts.items():
-        for k, table in enumerate(tables):
-            yield f"{name}_{k}", table
+    """Yield each table with its name in files, such as ``mode_0`` for the first category of ``mode``.
+
+    A table has the noisy counts of each measured level, top first.
+    """
+    for breakdown, tables in counts.items():
+        for category, table in enumerate(tables):
+            yield f"{breakdown}_{category}", table
 
 
 def _combine_bands_upwards(
     counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
 ) -> tuple[dict[str, ChildSums], Arrays]:
-    """Combine the levels of all bands below the first from the bottom up.
+    """Combine the noisy counts of all bands below the first from the bottom up.
 
     Returns:
-        By table, the sums over the first level of these bands for each node above it; and the largest variances, by
-        table and level, such as ``_0_5``.
+        By table, the combined sums of the children of each node of the level above these bands; and the largest
+        variances, by table and level, such as ``_0_5`` for the totals of level 5.
     """
     largest: Arrays = {}
     sums: dict[str, ChildSums] = {}
@@ -623,13 +638,13 @@ def _combine_bands_upwards(
             _save_sums_below(sums, band, work)
             run_on_all_parts(workers, combine_part_upwards, work, band.tasks)
         for table, _ in _iterate_named_tables(counts):
-            results = [work.load(f"sums_{table}", task) for task in band.tasks]
-            levels = {name for arrays in results for name in arrays if name.startswith("largest_")}
-            for name in levels:
-                largest[name.replace("largest", table)] = max(arrays[name] for arrays in results)
-            none = np.empty(0, dtype=np.int64)
+            sums_of_parts = [work.load(f"sums_{table}", task) for task in band.tasks]
+            names = {name for arrays in sums_of_parts for name in arrays if name.startswith("largest_")}
+            for name in names:
+                largest[name.replace("largest", table)] = max(arrays[name] for arrays in sums_of_parts)
+            empty = np.empty(0, dtype=np.int64)  # a band may have no parts
             noisy, difference, variance = (
-                np.concatenate([none, *(arrays[name] for arrays in results)])
+                np.concatenate([empty, *(arrays[name] for arrays in sums_of_parts)])
                 for name in ("noisy", "difference", "variance")
             )
             sums[table] = ChildSums(noisy, difference, variance)
@@ -637,9 +652,9 @@ def _combine_bands_upwards(
 
 
 def _save_sums_below(sums: Mapping[str, ChildSums], band: Band, work: Work) -> None:
-    """Store the part of each table's sums that each part of a band needs, as the files ``below``.
+    """Divide the sums of each table among the parts of a band, and store them as the files ``below``.
 
-    The sums are over the children of the nodes of the band's last level, in tree order, and so part after part.
+    ``sums`` has one entry for each node of the band's last level, in tree order. So those of a part are consecutive.
     """
     first = 0
     for task in band.tasks:
@@ -669,7 +684,7 @@ def measure_part(work: Work, part: Part) -> None:
     inner_nodes = cast(list[Nodes], [*parents_of_levels.values()][1:])
     work.save_nodes("passed", part, inner_nodes if last is None else [*inner_nodes, last])
     if last is not None:
-        return  # the part has no leaves, or the mechanism does not refine: the bands below are combined first, if any
+        return  # the mechanism does not refine; or the part has no leaves, and combine_part_upwards combines its levels
     if plan.mechanism.learns_from_levels:
         return  # the driver refines, with whole levels
     tables = make_noisy_tables(plan, measured)
@@ -696,35 +711,26 @@ def descend_part(work: Work, part: Part) -> None:
 
     In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
     """
-    plan, variances = work.plan, work.load("largest", _ALL)
-    totals, *by_breakdown = work.load("above", part).items()
-
-    def read_risen_levels(table: str) -> list[RisenLevel]:
-        """Return the bottom-up estimates of the part's nodes of a table, level by level."""
-        arrays, levels = work.load(f"risen_{table}", part), []
-        for nodes in work.load_nodes("passed", part):
-            estimates = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
-            levels.append(RisenLevel(nodes, **estimates, largest=float(variances[f"{table}_{nodes.level}"])))
-        return levels
-
-    levels = read_risen_levels(_TOTALS)
-    _, trips_above = totals
-    trips = descend_levels(plan, trips_above, levels)
+    plan, largest = work.plan, work.load("largest", _ALL_PARTS)
+    above = work.load("above", part)
+    levels = _read_risen_levels(work, part, _TOTALS, largest)
+    trips_of_levels = descend_levels(plan, above.pop(""), levels)  # first of the level above the part
     refined = {}
-    for level, of_level in zip(levels, trips[1:], strict=True):
-        refined[str(level.nodes.level)] = of_level
+    for level, trips in zip(levels, trips_of_levels[1:], strict=True):
+        refined[str(level.nodes.level)] = trips
     work.save("refined", part, refined)
-    last: Trips = {"": trips[-1]}
-    for name, segments in by_breakdown:
-        categories = [read_risen_levels(f"{name}_{k}") for k in range(segments.shape[1])]
-        last[name] = descend_segments(plan, categories, trips[1:], segments)
+    last: Trips = {"": trips_of_levels[-1]}
+    for breakdown, segments_above in above.items():
+        tables = [f"{breakdown}_{category}" for category in range(segments_above.shape[1])]
+        levels_of_categories = [_read_risen_levels(work, part, table, largest) for table in tables]
+        last[breakdown] = descend_segments(plan, levels_of_categories, trips_of_levels[1:], segments_above)
     work.save("last", part, last)
     if part["band"] < len(plan.step_bands) - 1:
         return
     counts = _read_measured_tables(work, part)
     leaf = counts[""][0][-1]
     if plan.mechanism.leaf_dial is not None:
-        histogram = make_leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
+        histogram = make_leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL_PARTS)))
         work.save("histogram", part, {"counts": histogram})
         return
     leaves, segments_of_leaves = refine_leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
@@ -733,12 +739,27 @@ def descend_part(work: Work, part: Part) -> None:
         work.save("segments", part, segments_of_leaves)
 
 
+def _read_risen_levels(work: Work, part: Part, table: str, largest: Arrays) -> list[RisenLevel]:
+    """Return the bottom-up estimates of a table for the nodes of a part, level by level, top first.
+
+    ``largest`` has the largest variances by table and level, such as ``_0_5``.
+    """
+    arrays, levels = work.load(f"risen_{table}", part), []
+    for nodes in work.load_nodes("passed", part):
+        estimates = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN_ARRAYS}
+        levels.append(RisenLevel(nodes, **estimates, largest=float(largest[f"{table}_{nodes.level}"])))
+    return levels
+
+
 def estimate_part_leaves(work: Work, part: Part) -> None:
-    """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
+    """Estimate the leaves of a part by empirical Bayes, and store them.
+
+    Raises OdError if the plan does not estimate leaves by empirical Bayes.
+    """
     plan, leaf = work.plan, _read_measured_tables(work, part)[""][0][-1]
     if plan.mechanism.leaf_dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
-    rows, posterior = Rows(**work.load("all_rows", _ALL)), Posterior(**work.load("posterior", _ALL))
+    rows, posterior = Rows(**work.load("all_rows", _ALL_PARTS)), Posterior(**work.load("posterior", _ALL_PARTS))
     trips = work.load("last", part)[""]
     leaves = estimate_posterior_leaves(plan, leaf, trips, plan.mechanism.leaf_dial, rows, posterior)
     work.save_nodes("leaves", part, [Nodes.concatenate(leaf.step.level, leaves)])
@@ -761,8 +782,8 @@ def _read_measured_tables(work: Work, part: Part) -> Tables:
     return make_noisy_tables(plan, measured)
 
 
-_RISEN = ("runs", "noisy", "difference", "variance")
-"""Arrays of :class:`od_core.flows.estimation.refinement.RisenLevel`."""
+_RISEN_ARRAYS = ("runs", "noisy", "difference", "variance")
+"""Names of the arrays of :class:`od_core.flows.estimation.refinement.RisenLevel` that differ between parts."""
 
 
 def _combine_part_levels(
@@ -775,7 +796,7 @@ def _combine_part_levels(
     levels, above = combine_levels_upwards(work.plan, counts, kept, sums)
     risen: Arrays = {}
     for level in levels:
-        risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
+        risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN_ARRAYS}
     work.save(f"risen_{table}", part, risen)
     largest = {f"largest_{level.nodes.level}": level.largest for level in levels}
     work.save(f"sums_{table}", part, largest | vars(above))

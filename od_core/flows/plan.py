@@ -45,6 +45,7 @@ from od_core.flows.step import (
     make_threshold_step,
     parse_area_total_share,
     plan_steps,
+    relate_neighbours,
     suggest_area_total_share,
 )
 from od_core.geography.flow_tree import FlowTree, TreeOrder
@@ -55,7 +56,7 @@ from od_core.geography.possible_pairs import PossiblePairs
 from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import Number, round_up_to_float
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, select_node_sizes
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import (
     EARLIER,
     DetailNoise,
@@ -70,13 +71,13 @@ from od_core.privacy.plan import (
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, check_name, find_breakdown, has_unknown_categories, make_breakdowns
+from od_core.records.segments import Breakdown, check_name, find_breakdown, make_breakdowns
 
-USUAL_DELTA = Fraction(1, 10**8)
-"""Delta of the plan with Gaussian noise that is compared with one without delta."""
+GAUSSIAN_DELTA = Fraction(1, 10**8)
+"""Delta of a variant with Gaussian noise of a plan with Laplace noise, which itself has no delta."""
 
 NOISE_PROMISES = {"gaussian": "Gaussian noise, delta 1e-8", "laplace": "Laplace noise, epsilon alone"}
-"""Distributions of the noise in words, for choices in which they change."""
+"""Words for a noise distribution and the guarantee that it gives, for variants in which the distribution changes."""
 
 WORTHWHILE_RATIO = 0.85
 """Largest ratio of expected errors for which another choice of levels and noise is proposed. In tests, realised ratios
@@ -86,9 +87,6 @@ vary by about 10 % around the expected ones."""
 @dataclass(frozen=True, eq=False, repr=False)
 class ReleasePlan(Plan):
     """The fixed list of steps of one release, with the public facts that determine it.
-
-    The command ``od-release plan``, the reservation in the ledger, the certificate, and the check that a release spends
-    its planned budget use this object.
 
     Attributes:
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
@@ -152,12 +150,12 @@ class ReleasePlan(Plan):
 
     @property
     def table(self) -> Table:
-        """See :attr:`od_core.privacy.plan.Plan.table`."""
+        """What the release has: counts of the areas of one side, or flows between two sides."""
         return "counts" if self.tree.has_one_side else "flows"
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
         options = {name: getattr(self, name) for name in ("segments", "uncounted", "area_totals", "known", "bands")}
         return (
             super().features
@@ -174,16 +172,16 @@ class ReleasePlan(Plan):
     @cached_property
     def steps(self) -> tuple[GaussianStep, ...]:
         """All steps of the flow tree, top level first; the steps of a level are its totals and then its segments."""
-        return tuple(step for step in self._of_table if not isinstance(step, AreaTotalStep))
+        return tuple(step for step in self._table_steps if not isinstance(step, AreaTotalStep))
 
     @cached_property
     def area_total_steps(self) -> tuple[AreaTotalStep, ...]:
         """The steps that measure the trips from or to each zone; empty if these are not measured."""
-        return tuple(step for step in self._of_table if isinstance(step, AreaTotalStep))
+        return tuple(step for step in self._table_steps if isinstance(step, AreaTotalStep))
 
     @cached_property
-    def _of_table(self) -> tuple[GaussianStep, ...]:
-        """All steps but that of the number of uncounted trips: those of the tree, and then those of area totals."""
+    def _table_steps(self) -> tuple[GaussianStep, ...]:
+        """All steps except the step of the uncounted trips: first those of the tree, then those of area totals."""
         if self.mechanism.measures == "present_leaves":
             return (make_threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
         options = self.segments, self.area_totals, compute_table_share(self.uncounted)
@@ -192,7 +190,7 @@ class ReleasePlan(Plan):
     @property
     def charged_steps(self) -> tuple[Step, ...]:
         """All steps that the ledger charges: those of the tree, of area totals, and of the uncounted trips."""
-        return self._of_table if self.uncounted_step is None else (*self._of_table, self.uncounted_step)
+        return self._table_steps if self.uncounted_step is None else (*self._table_steps, self.uncounted_step)
 
     @cached_property
     def uncounted_step(self) -> UncountedStep | None:
@@ -203,15 +201,16 @@ class ReleasePlan(Plan):
         if self.uncounted is None:
             return None
         number = compute_uncounted_step_number(self.tree, len(self.breakdowns))
-        rho_of_table = sum((step.rho for step in self._of_table), start=Fraction(0))
+        rho_of_table = sum((step.rho for step in self._table_steps), start=Fraction(0))
         rho_of_release = rho_of_table / compute_table_share(self.uncounted)  # the table has only its share
         return self.uncounted.make_step(number, rho_of_release * self.uncounted.share)
 
     @cached_property
     def totals(self) -> tuple[TotalStep, ...]:
-        """What the totals of each level are estimated from, top level first: a step, or a combination of steps.
+        """Measurements of the totals of each measured level, top level first.
 
-        Without segments, these are the steps. An exact root is left out, although its segments may be measured.
+        Without segments, these are :attr:`steps`. With segments, each combines the step of the totals of a level with
+        its steps by segment, whose noisy counts sum to the same totals. A root with an exact total has none.
         """
         if self.segments is None:
             return self.steps
@@ -243,7 +242,7 @@ class ReleasePlan(Plan):
         return next((totals.total for totals in self.known if totals.is_exact), None)
 
     def refuse_other_counts(self, counted: int) -> None:
-        """Raise OdError if exact known totals do not sum to an exact number of trips; see the base class."""
+        """Raise OdError if the total is published exactly, and exact known totals do not sum to ``counted`` trips."""
         if self.publishes_total and self.known_total not in (None, counted):
             raise make_known_totals_error(
                 "the exact known totals do not sum to the number of all trips, which is exact"
@@ -256,8 +255,8 @@ class ReleasePlan(Plan):
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """See :attr:`od_core.privacy.plan.Plan.neighbours`."""
-        return _relate_neighbours(self.unit, self.acceptance, self.tree, self.segments)
+        """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
+        return relate_neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
     def publishes_total(self) -> bool:
@@ -278,11 +277,12 @@ class ReleasePlan(Plan):
         return not (self.has_threshold or self.mechanism.has_laplace_noise)
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the estimated counts of the children of all parents, as the mechanism projects them.
+        """Return the estimated counts of the children of all parents; shape (children,). They sum to the totals.
 
-        Where a flow between zones has noise below one trip, estimates of a large family differ from whole numbers by
-        parts of a trip, and the projection of the mechanism, which has the least largest change, would give the rest
-        to arbitrary flows. There, the change has the least sum of squares, unless the tree is one of earlier versions.
+        For the arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`. The projection of the
+        mechanism usually minimises the largest change of a count. If the noise of a leaf is below one trip, this would
+        take trips from arbitrary children, so the sum of squared changes is minimised instead. Plans with Gaussian
+        noise and one side refined at a time, which earlier versions had, keep the projection of the mechanism.
         """
         has_little_noise = self.steps[-1].variance < 1
         if has_little_noise and (self.tree.refines_both or not self.charges_rho):
@@ -309,19 +309,19 @@ class ReleasePlan(Plan):
         return self._compute_expected_errors(self.totals)
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
-        """Return the expected errors of one category of a breakdown. Raises OdError if it is not declared."""
+        """Return :attr:`expected_errors` of one category of a breakdown. Raises OdError if it is not declared."""
         categories = len(find_breakdown(self.breakdowns, breakdown).categories)
-        of_category_alone = self._compute_expected_errors(self.segment_steps(breakdown))
+        errors_of_category_alone = self._compute_expected_errors(self.segment_steps(breakdown))
         return [
-            compute_segment_variance(total**2, own**2, categories) ** 0.5
-            for total, own in zip(self.expected_errors, of_category_alone, strict=True)
+            compute_segment_variance(error_of_total**2, own_error**2, categories) ** 0.5
+            for error_of_total, own_error in zip(self.expected_errors, errors_of_category_alone, strict=True)
         ]
 
     def _map_noise_variances_by_level(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the variance of the noise of each level that the steps ``measured`` measure, by level.
+        """Return the variance of the noise of each level that ``measured`` measures, by number of the level.
 
-        It is NaN if the mechanism has a threshold. A root that is neither measured nor exact has an infinite variance
-        or, if the steps are those of a breakdown, a huge one.
+        It is NaN if the mechanism has a threshold. A root that is neither measured nor exact is added with an infinite
+        variance, or a very large one if the steps are those of a breakdown.
         """
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
@@ -330,36 +330,38 @@ class ReleasePlan(Plan):
         return unknown | variances
 
     def _compute_expected_errors(self, measured: Sequence[TotalStep]) -> list[float]:
-        """Return the expected errors, at each level, root first, of the table that some steps measure."""
+        """Return the expected error in trips of each level, root first, if only ``measured`` is measured."""
         depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
-        if self.has_threshold or self.mechanism.measures == "all_leaves":  # the noise of leaf pairs below adds up
-            leaves = variances[depth] * self.tree.cells(depth)
-            return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
+        if self.has_threshold or self.mechanism.measures == "all_leaves":
+            # A node is a sum of leaves, so its variance is that of a leaf times the mean number of leaves of a node.
+            variance_of_all = variances[depth] * self.tree.cells(depth)
+            return [float(variance_of_all / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
         return compute_expected_errors(self.tree, variances, refined=self.mechanism.refines)
 
     @cached_property
     def half_widths(self) -> list[float]:
-        """Largest distance, at each level, root first, from an estimate to the end of its 90 % interval.
+        """Largest half-width in trips, at each level, root first, of the 90 % interval of an estimate.
 
-        The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`. It is at most this far from
-        the true number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped,
-        the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
-        threshold, because such a release has no intervals.
+        The unbiased estimate (:mod:`od_core.flows.estimation.least_squares`) is at most this far from the true number
+        of counted trips with probability 0.9, whatever that number is. If nodes may be dropped, the values are those of
+        the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a threshold.
         """
-        return _compute_half_widths(self._compute_largest_variances(self.totals))
+        return list(map(_compute_half_width, self._compute_largest_variances(self.totals)))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
         categories = len(find_breakdown(self.breakdowns, breakdown).categories)
-        of_totals = self._compute_largest_variances(self.totals)
-        of_category_alone = self._compute_largest_variances(self.segment_steps(breakdown))
-        of_both = zip(of_totals, of_category_alone, strict=True)
-        return _compute_half_widths([compute_segment_variance(total, own, categories) for total, own in of_both])
+        total_variances = self._compute_largest_variances(self.totals)
+        own_variances = self._compute_largest_variances(self.segment_steps(breakdown))
+        return [
+            _compute_half_width(compute_segment_variance(total, own, categories))
+            for total, own in zip(total_variances, own_variances, strict=True)
+        ]
 
     def _compute_largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
-        """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone.
+        """Return the largest variance, at each level, root first, of an unbiased estimate from ``measured`` alone.
 
-        If nodes may be dropped, it is that of the measured counts alone.
+        If nodes may be dropped, it is that of the noisy count of a node of the level, without those of other levels.
         """
         depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
         if self.mechanism.measures != "every_level":
@@ -376,27 +378,28 @@ class ReleasePlan(Plan):
 
     @cached_property
     def known_to_within(self) -> dict[str, float]:
-        """Half widths of the 90 % interval of a number of each query, by its levels; see :attr:`half_widths`.
+        """Half-widths in trips (:attr:`half_widths`) by the name of the query, such as ``zone x region by mode``.
 
-        It is empty if the mechanism has a threshold.
+        The dictionary is empty if the mechanism has a threshold.
         """
         if self.has_threshold:
             return {}
         sides = len(self.tree.listed_sides)
 
         def name_query(step: TotalStep, suffix: str = "") -> str:
+            """Return the names of the levels of a step, such as ``zone x region``, and the suffix."""
             return " x ".join(self.level_names(step)[:sides]) + suffix
 
         widths = {name_query(step): self.half_widths[step.level] for step in self.totals}
         for breakdown in self.breakdowns:
-            of_breakdown = self.segment_half_widths(breakdown.name)
+            segment_widths = self.segment_half_widths(breakdown.name)
             for step in self.segment_steps(breakdown.name):
-                widths[name_query(step, f" by {breakdown.name}")] = of_breakdown[step.level]
-        variances = [self.bound_area_total_variance(step) for step in self.area_total_steps]
-        if not self.keeps_all:  # an interval is from the measured total or from the flows, not from both
-            variances = [float(min(s.variance, self._compute_flow_sum_variance(s))) for s in self.area_total_steps]
-        for area_step, width in zip(self.area_total_steps, _compute_half_widths(variances), strict=True):
-            widths[name_query(area_step)] = width
+                widths[name_query(step, f" by {breakdown.name}")] = segment_widths[step.level]
+        for area_step in self.area_total_steps:
+            variance = self.bound_area_total_variance(area_step)
+            if not self.keeps_all:  # an interval is from the measured total or from the flows, not from both
+                variance = float(min(area_step.variance, self._compute_flow_sum_variance(area_step)))
+            widths[name_query(area_step)] = _compute_half_width(variance)
         return widths
 
     def verdicts(self) -> list[str]:
@@ -412,11 +415,10 @@ class ReleasePlan(Plan):
         return self.budget.choose_conversion(self.mechanism.default_conversion, self._shifted_cells)
 
     def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
-        """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.compute_spent`."""
+        """Return the budget that is spent if each of :attr:`charged_steps` was drawn as often as ``draws`` states."""
         if not self.charges_rho:
             return super().compute_spent(draws)
-        draws_of_steps = zip(draws, self.charged_steps, strict=True)
-        rhos = tuple(draws_of_step * step.charge.rho for draws_of_step, step in draws_of_steps)
+        rhos = tuple(times * step.charge.rho for times, step in zip(draws, self.charged_steps, strict=True))
         every_period = rhos[-1] if self.uncounted is not None else Fraction(0)  # uncounted trips are the last step
         cells = self._shifted_cells if set(draws) == {1} else None  # the exact loss is that of one draw of each step
         return Spent(rhos, self.budget.delta, cells, every_period, shift=self.unit.contribution_bound)
@@ -427,15 +429,14 @@ class ReleasePlan(Plan):
 
         Each node of such a level has one child, so the level below measures the same counts.
         """
-        measured = {step.level for step in self.totals}
-        if self.publishes_total:
-            measured.add(0)
+        measured = {step.level for step in self.totals} | ({0} if self.publishes_total else set())
         return [level for level in self._list_measured_levels() if level not in measured]
 
     def _list_measured_levels(self) -> list[int]:
         """Return the levels that share the budget, top first, also those with a share of 0."""
-        has_segments = self.segments is not None
-        return list_measured_levels(self.neighbours, self.mechanism, self.tree.depth, segments=has_segments)
+        return list_measured_levels(
+            self.neighbours, self.mechanism, self.tree.depth, segments=self.segments is not None
+        )
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
@@ -446,17 +447,20 @@ class ReleasePlan(Plan):
 
     @property
     def _shifted_cells(self) -> tuple[int, ...] | None:
-        """See :func:`od_core.flows.step.count_shifted_cells`; None if the number of uncounted trips is measured."""
+        """For each step, the number of cells that differ by the contribution bound, for the exact privacy loss.
+
+        None if this loss is not defined for the release: it measures the number of uncounted trips, or as for
+        :func:`od_core.flows.step.count_shifted_cells`.
+        """
         if self.uncounted is not None:
             return None
-        queries = [(step.level, step.by_segment) for step in self._of_table]
+        queries = [(step.level, step.by_segment) for step in self._table_steps]
         return count_shifted_cells(self.neighbours, self.budget, queries)
 
     def find_level_above(self, step: TotalStep) -> int | None:
-        """Return the nearest level above a step that is measured or, as the root, published exactly.
+        """Return the nearest level above a step whose totals are measured or exact; None for one of area totals.
 
-        Return None if there is none: the step is of area totals, or is the first and measures the root. The step must
-        not be by segment of an exact root, whose total is not measured.
+        None also if the step is the first, and no root above it is exact. The totals of its level must be measured.
         """
         if isinstance(step, AreaTotalStep):
             return None
@@ -467,35 +471,36 @@ class ReleasePlan(Plan):
         return 0 if self.publishes_total else None
 
     def level_pair(self, step: TotalStep) -> tuple[int, int]:
-        """Return the levels of the two geographies whose areas a step counts; the whole space is level 0."""
+        """Return the level of the origins and the level of the destinations that a step counts; 0 is all areas."""
         if isinstance(step, AreaTotalStep):
             depth = self.tree.origin.depth
             return (0, depth) if step.side else (depth, 0)
         return self.tree.level_pair(step.level)
 
     def level_names(self, step: TotalStep) -> tuple[str, str]:
-        """Return the names of the levels of :meth:`level_pair`."""
+        """Return the names of the origin level and of the destination level that a step counts."""
         origin_level, destination_level = self.level_pair(step)
         return self.tree.origin.level_names[origin_level], self.tree.destination.level_names[destination_level]
 
     def count_public_cells(self, step: TotalStep) -> int:
-        """Return the number of public cells of a step, times the categories if it counts by a breakdown."""
+        """Return the number of counts that a step can measure, which is public: nodes or zones, times categories."""
         if isinstance(step, AreaTotalStep):
-            return (self.tree.origin, self.tree.destination)[step.side].size(self.tree.origin.depth)  # of both
+            geography = (self.tree.origin, self.tree.destination)[step.side]
+            return geography.size(geography.depth)
         cells = self.tree.cells(step.level)
         if isinstance(step, SegmentStep):
             cells *= len(find_breakdown(self.breakdowns, step.breakdown).categories)
         return cells
 
     def bound_area_total_variance(self, step: AreaTotalStep) -> float:
-        """Return an upper bound of the variance of the estimated totals of the zones of a side.
+        """Return an upper bound of the variance of the estimated total of a zone on the side of ``step``.
 
-        The estimates are from the measured total and from the sum of the noisy flows of the zone.
+        It is that of the measured total and the sum of the noisy flows, weighted by precision: 1 / (1/V + 1/W).
         """
         return 1 / float(1 / step.variance + 1 / self._compute_flow_sum_variance(step))
 
     def _compute_flow_sum_variance(self, step: AreaTotalStep) -> Fraction:
-        """Return the variance of the sum of the noisy flows of a zone, one for each zone of the other side."""
+        """Return the variance of the sum of a zone's noisy flows to or from all zones of the other side of ``step``."""
         other_side = (self.tree.destination, self.tree.origin)[step.side]
         return other_side.size(other_side.depth) * self.totals[-1].variance
 
@@ -515,32 +520,33 @@ class ReleasePlan(Plan):
     def replan(
         self, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None, tree: TreeOrder | None = None
     ) -> ReleasePlan:
-        """Return the plan with another unit and budget, mechanism or order of the tree; see the base class.
+        """Return the plan with another unit and budget, and optionally another mechanism or order of the tree.
 
         Another mechanism or tree has its default shares of the budget. Area totals and known totals are kept if the
         mechanism refines, and the measurement of uncounted trips if the kind of the unit stays. What earlier releases
-        showed (:attr:`earlier`) is dropped: it is about releases with this plan.
+        showed (:attr:`earlier`) is dropped: it is about releases with this plan. Raises OdError if the library has no
+        such release.
         """
-        changed = mechanism or self.mechanism
-        plan = partial(
+        chosen_mechanism = mechanism or self.mechanism
+        plan_with = partial(
             plan_release,
             self.tree.origin,
             unit=unit,
-            mechanism=changed,
+            mechanism=chosen_mechanism,
             tree=tree or self.tree.order,
             destination_geography=self.tree.destination,
             bands=self.bands,
             acceptance=self.acceptance,
             segments=self.segments,
             uncounted=self.uncounted if unit.kind == self.unit.kind else None,
-            area_totals=self.area_totals if changed.refines else None,
+            area_totals=self.area_totals if chosen_mechanism.refines else None,
             possible=self.tree.possible,
-            known=self.known if changed.refines else None,
+            known=self.known if chosen_mechanism.refines else None,
             found=self.tree.found,
         )
         shares = budget.shares if mechanism is None and tree is None else None
         if isinstance(shares, tuple) and shares[0] != "geometric":
-            with_default_shares = plan(budget=replace(budget, shares=None))
+            with_default_shares = plan_with(budget=replace(budget, shares=None))
             levels = len(with_default_shares._list_measured_levels())
             # If the root becomes measured or exact, the listed shares gain or lose its share. The shares below keep
             # their proportions.
@@ -549,10 +555,10 @@ class ReleasePlan(Plan):
                 shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
             elif levels == len(below):
                 shares = tuple(share / sum(below) for share in below)
-        return plan(budget=replace(budget, shares=shares))
+        return plan_with(budget=replace(budget, shares=shares))
 
     def detail_noise(self, measured: Any = None) -> DetailNoise:
-        """Return the noise of the flows between zones; see the base class."""
+        """Return the noise of the flows between zones, in trips. ``measured`` is not used."""
         if not self.charges_rho:
             return super().detail_noise(measured)
         variance = self.step(self.tree.depth).variance
@@ -580,25 +586,32 @@ class ReleasePlan(Plan):
 
     @property
     def compared_widths(self) -> tuple[float, ...]:
-        """Half widths of the 90 % intervals at the first and the last of :attr:`compared_levels`; () without any."""
+        """Half-widths in trips of the 90 % intervals at the first of :attr:`compared_levels` and at the leaves.
+
+        Empty if the mechanism has a threshold, because such a release has no intervals.
+        """
         first, *_ = self.compared_levels
         return () if self.has_threshold else tuple(self.half_widths[level] for level in (first, self.tree.depth))
 
     def iterate_variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
-        """Yield the plan with area totals, or without, with other levels or noise, and with other mechanisms."""
+        """Yield this plan with other area totals, with another order of the tree or noise, and with other mechanisms.
+
+        Each has three items: the change in words, a function that returns the plan, and an empty text as its note. The
+        function raises OdError if the library has no such release.
+        """
         if self.mechanism.refines and list_area_total_sides(self.tree) and not self.known:
-            other = self.usual_area_total_share if self.area_totals is None else None
+            share = self.usual_area_total_share if self.area_totals is None else None
             choice = (
-                "area totals not measured" if other is None else f"area totals measured, with {other} of the budget"
+                "area totals not measured" if share is None else f"area totals measured, with {share} of the budget"
             )
-            yield choice, partial(replace, self, area_totals=other), ""
+            yield choice, partial(replace, self, area_totals=share), ""
         for order, noise in self._list_levels_and_noise():
             changed = [] if order == self.tree.order else [f"tree {order}"]
             if noise != self.mechanism.noise_distribution:
                 changed.append(NOISE_PROMISES[noise])
             yield ", ".join(changed), partial(self.with_levels_and_noise, order, noise), ""
         gaussian = self.mechanism.with_noise("gaussian")
-        budget = self.budget if gaussian == self.mechanism else replace(self.budget, delta=USUAL_DELTA)
+        budget = self.budget if gaussian == self.mechanism else replace(self.budget, delta=GAUSSIAN_DELTA)
         for mechanism in COMPARED_MECHANISMS:
             if (mechanism.name, mechanism.options) != (gaussian.name, gaussian.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
@@ -606,24 +619,29 @@ class ReleasePlan(Plan):
                 yield choice, partial(self.replan, self.unit, budget, mechanism), ""
 
     def _list_levels_and_noise(self) -> list[tuple[TreeOrder, str]]:
-        """Return the pairs of a tree order and a noise distribution that a plan can have in place of its own."""
+        """Return alternatives to the order of the tree and the noise distribution of this plan, as pairs of both.
+
+        A tree that refines one side at a time has many levels, and one that refines both at once has few. Gaussian
+        noise suits both, and Laplace noise few levels. A table of counts has one side, and therefore one order. The
+        list is empty if the mechanism does not refine or the plan has bands, which exclude these options.
+        """
         if not self.mechanism.refines or self.bands is not None:
             return []
         few_levels: TreeOrder = self.tree.order if self.tree.has_one_side else "both"
-        in_turn: TreeOrder = "destination" if self.tree.refines_both else self.tree.order
-        compared = dict.fromkeys([(in_turn, "gaussian"), (few_levels, "gaussian"), (few_levels, "laplace")])
-        return [choice for choice in compared if choice != (self.tree.order, self.mechanism.noise_distribution)]
+        many_levels: TreeOrder = "destination" if self.tree.refines_both else self.tree.order
+        pairs = dict.fromkeys([(many_levels, "gaussian"), (few_levels, "gaussian"), (few_levels, "laplace")])
+        return [pair for pair in pairs if pair != (self.tree.order, self.mechanism.noise_distribution)]
 
     def with_levels_and_noise(self, order: TreeOrder, noise: str) -> ReleasePlan:
         """Return the plan with another order of the tree or another distribution of the noise, at the same epsilon.
 
-        Gaussian noise in place of Laplace noise has the delta ``USUAL_DELTA``. The share of area totals is then the one
-        that is usual for the noise. Raises OdError if the library has no such release.
+        Gaussian noise in place of Laplace noise has the delta ``GAUSSIAN_DELTA``. If the noise changes, area totals
+        have their default share for this noise. Raises OdError if the library has no such release.
         """
         if noise == self.mechanism.noise_distribution:
             return self.replan(self.unit, replace(self.budget, shares=None), tree=order)
         epsilon = self.budget.epsilon or self.spent.epsilon
-        budget = Budget(epsilon, USUAL_DELTA if noise == "gaussian" else 0)
+        budget = Budget(epsilon, GAUSSIAN_DELTA if noise == "gaussian" else 0)
         plan = self.replan(self.unit, budget, self.mechanism.with_noise(noise), order)
         if plan.area_totals is None:
             return plan
@@ -636,12 +654,12 @@ class ReleasePlan(Plan):
         return suggest_area_total_share(self.tree, self.mechanism, alone.step(self.tree.depth).variance)
 
     def find_less_error(self) -> tuple[ReleasePlan, float] | None:
-        """Return the plan with fewer levels or with Laplace noise that has the least expected error, and its ratio.
+        """Return the plan with fewer levels or Laplace noise that has the least expected error, and the error ratio.
 
         The ratio of its errors to those of this plan is a geometric mean over the levels with the same detail on both
         sides. Return None if no ratio is at most ``WORTHWHILE_RATIO``, or if the plan has breakdowns or bands. Laplace
-        noise is left out for a budget in rho, because it cannot be promised so, and where it is not the better choice
-        in tests or over many releases: with a pair cap, and for units that span periods.
+        noise is not proposed for a budget in rho, which it cannot guarantee. It is not proposed either where it was
+        worse in tests (with a pair cap) or is worse over many releases (for units that span periods).
         """
         if self.segments is not None or self.bands is not None:
             return None
@@ -664,9 +682,10 @@ class ReleasePlan(Plan):
         return [self.expected_errors[level] for level in self._square_levels]
 
     def as_reserved(self, reserved: Mapping[str, Any]) -> ReleasePlan:
-        """Return the plan with the conversion ``tight`` if it was reserved so; see the base class.
+        """Return the plan of a release that the ledger has reserved, given the facts of its plan in the reservation.
 
-        Earlier versions took it in place of a declared ``exact`` for users and for records with weights.
+        For users and records with weights, earlier versions used the conversion ``tight`` in place of a declared
+        ``exact``. A release that they reserved keeps ``tight``.
         """
         is_of_earlier_version = (reserved.get("conversion"), self.conversion) == ("tight", "exact")
         if not is_of_earlier_version or has_one_trip(self.unit):
@@ -674,11 +693,11 @@ class ReleasePlan(Plan):
         return replace(self, budget=replace(self.budget, conversion="tight"))
 
     def with_earlier_evidence(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
-        """Return the plan with what earlier releases showed of its rule of estimation, if it chooses one."""
+        """Return the plan with the evidence of earlier releases, which ``found`` reads, if its mechanism needs any."""
         return replace(self, earlier=found()) if self.mechanism.estimator.key == "auto" else self
 
     def require_forecastable(self, _refusal: OdError) -> ReleasePlan:
-        """Return the plan; see the base class."""
+        """Return the plan: every release of flows can be simulated, so ``_refusal`` is never raised."""
         return self
 
     def to_frame(self) -> pd.DataFrame:
@@ -687,15 +706,19 @@ class ReleasePlan(Plan):
         Returns:
             Columns: level, origin_level, destination_level (names), breakdown (only if there are segments; empty for
             totals), public_cells (number of public nodes, times the categories), sensitivity_squared, variance,
-            standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips).
+            standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips). The
+            step of the uncounted trips has no row.
         """
         by_breakdown = {breakdown.name: self.expected_segment_errors(breakdown.name) for breakdown in self.breakdowns}
-        errors = {"": self.expected_errors} | by_breakdown
+        errors_of_levels = {"": self.expected_errors} | by_breakdown
         rows = []
         for step in (*self.steps, *self.area_total_steps):
             by = step.breakdown if isinstance(step, SegmentStep) else ""
             origin_level, destination_level = self.level_names(step)
-            of_areas = self.bound_area_total_variance(step) if isinstance(step, AreaTotalStep) else None
+            if isinstance(step, AreaTotalStep):
+                error = self.bound_area_total_variance(step) ** 0.5
+            else:
+                error = errors_of_levels[by][step.level]
             rows.append(
                 {
                     "level": step.level,
@@ -707,19 +730,22 @@ class ReleasePlan(Plan):
                     "variance": round_up_to_float(step.variance),
                     "standard_deviation": round_up_to_float(step.variance) ** 0.5,
                     "rho": round_up_to_float(step.rho),
-                    "expected_error": errors[by][step.level] if of_areas is None else of_areas**0.5,
+                    "expected_error": error,
                 }
             )
         return pd.DataFrame(rows)
 
     def _list_own_facts(self) -> dict[str, Any]:
-        """Return the facts that only plans of flows have. What is not declared is left out, as in earlier versions."""
-        cap = self.unit.max_trips_pair
+        """Return the facts that only plans of flows have, ready for JSON.
+
+        Options that are not declared are left out, so that the digests of plans of earlier versions stay the same.
+        """
+        pair_cap = self.unit.max_trips_pair
         return {
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
             **self.unit.list_year_facts(),
-            **({} if cap is None else {"max_trips_pair": cap}),
+            **({} if pair_cap is None else {"max_trips_pair": pair_cap}),
             "user_column": self.unit.column,
             "tree": self.tree.order,
             "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),
@@ -750,8 +776,9 @@ class ReleasePlan(Plan):
         possible: PossiblePairs | None = None,
         known_table: pd.DataFrame | None = None,
     ) -> ReleasePlan:
-        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+        """Plan a release again from the :meth:`facts` of its plan, and raise OdError as :func:`plan_release` does.
 
+        The steps are computed, not read from ``facts``, so the caller must compare the facts of the result with them.
         ``possible`` are the pairs that can have trips, of which the facts state the digest; None if all can.
         ``known_table`` has the columns ``side``, ``area`` and ``known`` of the known totals; None if there are none.
         """
@@ -854,7 +881,7 @@ def plan_release(
     if not isinstance(segments, Segments):
         segments = Segments.of(make_breakdowns(segments, segment_unknown), segment_share)
     if isinstance(budget.shares, MinimiseRule):
-        neighbours = _relate_neighbours(unit, acceptance, flow_tree, segments)
+        neighbours = relate_neighbours(unit, acceptance, flow_tree, segments)
         model = VarianceModel(flow_tree, neighbours, chosen, segments)
         budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
     share_of_areas = None if area_totals is None else parse_area_total_share(area_totals)
@@ -863,35 +890,7 @@ def plan_release(
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, share_of_areas, totals)
 
 
-def _compute_half_widths(variances: Sequence[float]) -> list[float]:
-    """Return the half-widths of the 90 % intervals of numbers with these variances."""
-    return list(map(float, compute_half_width(np.zeros(len(variances)), np.array(variances))))
-
-
-def _relate_neighbours(
-    unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None
-) -> Neighbours:
-    """Return the neighbour relation, which depends on whether records with unlisted zones are counted."""
-    return Neighbours(
-        unit,
-        acceptance,
-        has_unknown_areas=tree.possible is None and None not in (tree.origin.unknown, tree.destination.unknown),
-        has_unknown_categories=segments is None or has_unknown_categories(segments.breakdowns),
-        nodes=list_node_sizes(*unit.bounds, tree),
-    )
-
-
-def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
-    """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them.
-
-    An entry is :data:`od_core.privacy.neighbours.NodeSizes`. To bound the squares of a user's counts at a level, the
-    largest nodes that hold ``max_trips`` under the pair cap suffice, also for fewer trips and under a larger cap.
-    Without a pair cap, no sizes are needed, and the result is empty.
-    """
-    if max_trips_pair is None:
-        return ()
-    counted = [tree.count_nodes_by_size(level) for level in range(tree.depth + 1)]
-    zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
-    # A total of a zone is of its pairs with every zone of the other side.
-    counted += [[(zones[1 - side], zones[side])] for side in list_area_total_sides(tree)]
-    return tuple(select_node_sizes(max_trips, max_trips_pair, nodes) for nodes in counted)
+def _compute_half_width(variance: float) -> float:
+    """Return the half-width in trips of the 90 % interval of an estimate with this variance."""
+    estimate = np.zeros(1)  # matters only to the tolerance for rounding
+    return float(compute_half_width(estimate, np.array([variance]))[0])

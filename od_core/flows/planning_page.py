@@ -2,8 +2,8 @@
 
 The page needs neither a server nor a network. It computes the errors of a plan itself, from the facts that
 :func:`build_planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. A plan with Laplace
-noise is charged epsilon itself, and the page has no delta. The sources of its
-program are in the folder ``atlas/src/planning`` of the repository.
+noise is charged in epsilon, and its page has no delta. The sources of the program of the page are in the folder
+``atlas/src/planning`` of the repository.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from markupsafe import escape
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, find_most_leaf_pairs, group_areas_by_shape
-from od_core.flows.plan import ReleasePlan, list_node_sizes
+from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import (
     Segments,
     compute_level_shares,
     count_shifted_cells,
     list_area_total_sides,
     list_level_queries,
+    list_node_sizes,
     plan_steps,
 )
 from od_core.geography.flow_tree import FlowTree
@@ -97,10 +98,10 @@ def render_planning_page(
 def build_planning_facts(
     plan: Any, name: str, cap: Cap | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
 ) -> dict[str, object]:
-    """Return what the planning page computes with, JSON-ready; ``atlas/src/planning/facts.ts`` has its type.
+    """Return the facts from which the planning page computes, JSON-ready; ``atlas/src/planning/facts.ts`` has its type.
 
-    This is the plan, and for each choice that a reader can make in its place (tree, unit, segments and budget) what the
-    exact accounting of Python says of it. Arguments and errors are those of :func:`render_planning_page`.
+    They are the declared plan, the choices that a reader has (tree, unit, segments and budget), and what only the exact
+    accounting of Python can compute for each choice. Arguments and errors are those of :func:`render_planning_page`.
     """
     plan = plan.require_forecastable(_make_forecast_error(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
@@ -138,14 +139,22 @@ def build_planning_facts(
 
 @dataclass(frozen=True, eq=False)
 class _Choices:
-    """What a reader of the page may choose, given the declared plan."""
+    """The choices of a reader of the page, given the declared plan, and the facts on each that the page needs.
+
+    Attributes:
+        plan: the declared plan.
+        subject: the words for what is counted.
+    """
 
     plan: ReleasePlan
     subject: Subject
 
     @property
     def simple_conversion(self) -> str:
-        """Conversion from epsilon to rho that does not depend on shares, for readers who change the shares."""
+        """Name of the conversion from epsilon to rho that the page uses if readers change the shares of levels.
+
+        Unlike the conversion ``exact``, it does not depend on the shares.
+        """
         declared = self.plan.budget.conversion or self.plan.mechanism.default_conversion
         return "bun_steinke" if declared == "bun_steinke" else "tight"
 
@@ -158,7 +167,11 @@ class _Choices:
         return sorted(budgets, key=_compute_epsilon)
 
     def make_budget_facts(self, budget: Budget) -> dict[str, object]:
-        """Return a budget with its charge: rho by the simple conversion or, with Laplace noise, epsilon."""
+        """Return a budget as facts, with its charge: rho by the simple conversion or, with Laplace noise, epsilon.
+
+        ``declared`` is the measure in which the budget is stated, and ``exact`` its exact value. ``epsilon`` (as text)
+        and ``promised`` are the epsilon that it guarantees, rounded up.
+        """
         if budget.rho is None:
             declared, exact = "epsilon", _compute_epsilon(budget)
             charge = exact
@@ -186,7 +199,7 @@ class _Choices:
         return trees
 
     def make_level_set_facts(self, tree: FlowTree) -> dict[str, object]:
-        """Return the shapes of the areas of the levels of a tree, and other facts that depend on these levels alone."""
+        """Return the facts of the levels of one of :attr:`trees`: the shapes of the areas, and the sizes of nodes."""
         levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
         is_summed = mechanism.measures == "all_leaves"
         return {
@@ -220,6 +233,7 @@ class _Choices:
         without_and_with_segments = [self._relate_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def list_changes(unit: PrivacyUnit) -> list[str]:
+            """Return the protected change of a unit in words, without segments and with them."""
             subject, clauses = self.subject.with_unit(unit), []
             for neighbours in without_and_with_segments:
                 subject = replace(subject, record_may_leave=neighbours.record_may_leave)
@@ -241,39 +255,48 @@ class _Choices:
 
     def _relate_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
         """Return the neighbour relation of the declared plan with another unit, and with other segments or None."""
-        unlisted = segments is None or has_unknown_categories(segments.breakdowns)
-        return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
+        counts_every_category = segments is None or has_unknown_categories(segments.breakdowns)
+        return replace(self.plan.neighbours, unit=unit, has_unknown_categories=counts_every_category)
 
     def make_rule_facts(self) -> list[list[list[dict[str, object]]]]:
-        """Return the facts of the declared shares: a list by set of levels, unit, and without and with segments."""
+        """Return the facts of the declared shares for each choice: lists by set of levels, by unit, and by segments.
+
+        The last list has the facts without segments and, if the plan has some, with segments.
+        """
         segment_options = [None] if self.plan.segments is None else [None, self.plan.segments]
         cases = product(self.trees, self.units, segment_options)
-        facts = map_in_order(lambda case: self._make_share_facts(*case), cases)
+        facts = map_in_order(lambda case: self._make_share_facts(*case), cases)  # in the order of the lists
         return [[[next(facts) for _ in segment_options] for _ in self.units] for _ in self.trees]
 
     def _make_share_facts(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, object]:
-        """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them.
+        """Return the division of the budget among the levels of ``tree``, and what each budget then guarantees.
 
-        ``rho`` and ``promise`` are those of :meth:`_compute_promises`; None if the exact privacy loss is not defined or
-        depends on what readers choose, so that the page takes the rho of each budget and computes what it promises.
+        Returns:
+            ``shares`` has pairs of a level and its share of the budget of the tree. ``fits`` is True if these are the
+            declared shares, and False if they are the mechanism's default, because the declared ones are for another
+            number of levels. ``ofTree`` is the share of the tree in the budget; area totals have the rest. ``rho`` and
+            ``promise`` have an item for each of :attr:`budgets`; see :meth:`_compute_promises`. They are None if the
+            exact privacy loss is not defined, or depends on the trips of a user, which readers choose. The page then
+            uses the rho of the budget, and computes the guarantee from it.
         """
         neighbours = self._relate_neighbours(unit, segments)
-        declared, shares = self._choose_fitting_shares(tree, neighbours, segments)
-        queries = [(level, by is not None) for level, by, _ in list_level_queries(shares, neighbours, segments)]
+        budget, shares = self._choose_fitting_shares(tree, neighbours, segments)
+        level_queries = list_level_queries(shares, neighbours, segments)
+        queries = [(level, breakdown is not None) for level, breakdown, _ in level_queries]
         area_totals = self.plan.area_totals
         sides = () if area_totals is None else list_area_total_sides(tree)
         if not sides:
-            area_totals = None  # the tree of some levels may measure all totals itself
+            area_totals = None  # a tree without some levels may have the totals of zones as nodes
         queries += [(tree.depth, False)] * len(sides)
-        # Readers choose the bound of a user's trips, on which the exact privacy loss depends.
-        cells = None if unit.max_trips == _TRIPS else count_shifted_cells(neighbours, declared, queries)
+        has_chosen_bound = unit.max_trips == _TRIPS
+        cells = None if has_chosen_bound else count_shifted_cells(neighbours, budget, queries)
         rhos, promises = None, None
-        if cells is not None and privacy_loss.is_defined(declared.delta):
-            rhos, promises = self._compute_promises(tree, neighbours, segments, declared, area_totals, cells)
+        if cells is not None and privacy_loss.is_defined(budget.delta):
+            rhos, promises = self._compute_promises(tree, neighbours, segments, budget, area_totals, cells)
         return {
             "shares": [[level, float(share)] for level, share in shares.items()],
             "ofTree": float(1 - (area_totals or 0)),
-            "fits": declared is self.plan.budget,
+            "fits": budget is self.plan.budget,
             "rho": rhos,
             "promise": promises,
         }
@@ -287,16 +310,18 @@ class _Choices:
         area_totals: Fraction | None,
         cells: tuple[int, ...],
     ) -> tuple[list[list[object]] | None, list[list[float] | None]]:
-        """Return the rho of each budget and what it promises, by the exact privacy loss with the declared shares.
+        """Return the rho of each of :attr:`budgets`, and its guarantee by the exact privacy loss.
 
         Args:
-            declared: the budget with the shares of levels.
-            cells: of each step, the number of cells that differ between neighbours.
+            declared: the budget whose shares of levels all budgets have here.
+            area_totals: share of the budget for area totals; None if these are not measured.
+            cells: for each step, the number of cells that differ between neighbours; see
+                :func:`od_core.flows.step.count_shifted_cells`.
 
         Returns:
-            For each budget, the rho by the exact conversion, as a number and as text; None if the declared conversion
-            is another, and the page then takes the rho of the budget. And for each budget, epsilon and the probability
-            of right guesses; None where the page computes them from rho.
+            For each budget, the rho by the conversion ``exact``, as a number and as text; None in place of the list if
+            the declared conversion is another one. And for each budget, epsilon and the probability that an attacker
+            guesses right; None for budgets for which the page computes these from rho.
         """
         mechanism = self.plan.mechanism
         is_exact = declared.choose_conversion(mechanism.default_conversion, ()) == "exact"
@@ -319,9 +344,10 @@ class _Choices:
     def _choose_fitting_shares(
         self, tree: FlowTree, neighbours: Neighbours, segments: Segments | None
     ) -> tuple[Budget, dict[int, Fraction]]:
-        """Return the declared budget, and the share of each level by it.
+        """Return the declared budget, and the share of each level of ``tree``.
 
-        If the declared shares do not fit the levels of the tree, the budget has the mechanism's shares instead.
+        If the declared shares are for another number of levels, the returned budget has the default shares of the
+        mechanism instead.
         """
         mechanism, declared, with_segments = self.plan.mechanism, self.plan.budget, segments is not None
         try:
@@ -334,7 +360,10 @@ class _Choices:
 
 
 def list_level_subsets(depth: int) -> list[tuple[int, ...]]:
-    """Return the sets of levels, counted from 1, that a reader may keep; all levels first, then larger sets first."""
+    """Return the sets of levels, numbered from 1, that a reader may keep, from the set of all levels to single levels.
+
+    With more than ``MOST_FREE_LEVELS`` levels, these are the sets of consecutive levels.
+    """
     levels = range(1, depth + 1)
     if depth <= MOST_FREE_LEVELS:
         return [kept for number in reversed(levels) for kept in combinations(levels, number)]
@@ -345,7 +374,7 @@ def list_level_subsets(depth: int) -> list[tuple[int, ...]]:
 
 
 def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
-    """Return the geography that a zone list with only some of the levels gives.
+    """Return the geography with only some of the levels.
 
     ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones. The
     other side of counts by one hierarchy has no levels, and stays as it is.
@@ -379,12 +408,17 @@ def _make_shape_facts(geography: Geography) -> dict[str, object]:
 
 def _make_segment_facts(segments: Segments) -> dict[str, object]:
     """Return the name and the number of categories of each breakdown, and the share of the budget for segments."""
-    breakdowns = [{"name": by.name, "categories": len(by.categories)} for by in segments.breakdowns]
+    breakdowns = [
+        {"name": breakdown.name, "categories": len(breakdown.categories)} for breakdown in segments.breakdowns
+    ]
     return {"breakdowns": breakdowns, "share": float(segments.share)}
 
 
 def _make_cap_facts(plan: ReleasePlan, cap: Cap) -> dict[str, float | None]:
-    """Return what a cap allows in rho and in epsilon; None in a measure by which it cannot count the plan's charge."""
+    """Return the rho and the epsilon that a cap allows, each None if releases of the plan cannot be charged so.
+
+    Raises OdError if the plan has Gaussian noise, which is charged in rho, and the cap allows no rho.
+    """
     if not plan.mechanism.has_laplace_noise:
         return {"rho": float(cap.require_rho()), "epsilon": None}
     allowed = cap.allowed_rho()
@@ -415,6 +449,7 @@ def _format_exact_number(value: Fraction) -> str:
 
 
 def _make_forecast_error(reason: str) -> OdError:
+    """Return the OdError for a plan without a planning page."""
     return OdError(
         "OD-FORECAST-KIND",
         f"{reason}; a planning page is available only for flows, and counts by one hierarchy",

@@ -65,23 +65,23 @@ from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find_breakdown
 
-_MOST_SHOWN = 8
+_MAX_SHOWN_AREAS = 8
 """Largest number of areas of a side that a notebook shows."""
 
-_MOST_AREAS = 8 * _MOST_SHOWN
+_MAX_LEVEL_AREAS = 8 * _MAX_SHOWN_AREAS
 """Largest number of areas of a level of which a notebook shows the busiest; those of more say little of the whole."""
 
-_MOST_WITH_INTERVALS = 1_000_000
-"""Largest number of flows between zones of which a notebook shows intervals, which take a moment to compute."""
+_MAX_FLOWS_WITH_INTERVALS = 1_000_000
+"""Largest number of flows between zones for which a notebook shows intervals, since these take time to compute."""
 
 MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(make_table_schema, (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS))
 """Columns of published measurements, one row per cell, and of those by category."""
 
 
 def iterate_measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``.
+    """Yield the noisy counts of a measurement in tree order, one row per cell, as batches with ``MEASUREMENT_SCHEMA``.
 
-    Of a measurement by category, the batches have ``SEGMENT_MEASUREMENT_SCHEMA``, with each cell in all categories.
+    A measurement by category has one row per cell and category, with ``SEGMENT_MEASUREMENT_SCHEMA``.
     """
     step, schema, categories = measurement.step, MEASUREMENT_SCHEMA, [""]
     if isinstance(step, SegmentStep):
@@ -159,7 +159,10 @@ class Release(ReleasedFlows, PlannedRelease):
 
     @cached_property
     def choice(self) -> Choice | None:
-        """The rule of estimation that held-out noise chose, computed again from the measurements; None if none did."""
+        """The rule of estimation that held-out noise chose, computed again from the measurements.
+
+        None if the mechanism does not choose a rule. Raises OdError if a noisy value is too large.
+        """
         if self.plan.mechanism.estimator.key != "auto":
             return None
         levels = build_measured_levels(self.plan, self.exact_trips, combine_totals(self.plan, self.measured))
@@ -168,9 +171,9 @@ class Release(ReleasedFlows, PlannedRelease):
 
     @cached_property
     def fitted(self) -> FittedTree:
-        """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
+        """The flow tree with the least-squares estimates of all nodes. Raises OdError as :attr:`intervals` does."""
         totals = combine_totals(self.plan, self.measured)
-        refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
+        refuse_without_intervals(self.plan, max(len(measurement.noisy) for measurement in totals))
         levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
         return FittedTree(self.tree, levels, area_totals=list_side_totals(self.plan, select_area_totals(self.measured)))
 
@@ -190,17 +193,21 @@ class Release(ReleasedFlows, PlannedRelease):
         return pd.DataFrame(rows, columns=["side", "area", "known", "estimate", "deviations"])
 
     def fit_segment(self, segment: str) -> SegmentFit:
-        """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
+        """Return the least-squares estimates in each category of a breakdown, which are computed once.
+
+        Raises OdError as :meth:`segment_intervals` does.
+        """
         name = find_breakdown(self.breakdowns, segment).name
         return self.compute_once(("fit_segment", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
-        """Return the noisy measurements of a level of the flow tree, one row per cell.
+        """Return the noisy counts of the totals of a level of the flow tree, or of area totals, by number of the level.
 
-        The columns are level, origin, destination (codes), noisy, variance. Raises OdError for an unmeasured level.
+        There is one row per cell, with the columns level, origin, destination (codes), noisy and variance (of the
+        noise). Raises OdError if the level is not measured.
         """
         step = self.plan.step(level)
-        measurement = next(m for m in self.measured if m.step == step)
+        measurement = next(measurement for measurement in self.measured if measurement.step == step)
         cells = pa.Table.from_batches(iterate_measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
         table: pd.DataFrame = cells.to_pandas()
         return table
@@ -252,9 +259,9 @@ class Release(ReleasedFlows, PlannedRelease):
 
     @property
     def measurements(self) -> pd.DataFrame:
-        """Noisy measurements of all measured levels; see :meth:`measurements_at`."""
-        totals = [m.step.level for m in self.measured if not m.step.by_segment]
-        return pd.concat([self.measurements_at(level) for level in totals], ignore_index=True)
+        """Noisy counts of all measured levels, without those by category; see :meth:`measurements_at`."""
+        levels = [measurement.step.level for measurement in self.measured if not measurement.step.by_segment]
+        return pd.concat([self.measurements_at(level) for level in levels], ignore_index=True)
 
 
 def _render_heat_map(release: Release) -> str:
@@ -263,17 +270,17 @@ def _render_heat_map(release: Release) -> str:
     It is empty if every level has so many areas that few of them can be shown.
     """
     origin, destination = release.tree.origin, release.tree.destination
-    origin_level = find_finest_level(origin, _MOST_SHOWN)
-    destination_level = find_finest_level(destination, _MOST_SHOWN)
-    if max(origin.size(origin_level), destination.size(destination_level)) > _MOST_AREAS:
+    origin_level = find_finest_level(origin, _MAX_SHOWN_AREAS)
+    destination_level = find_finest_level(destination, _MAX_SHOWN_AREAS)
+    if max(origin.size(origin_level), destination.size(destination_level)) > _MAX_LEVEL_AREAS:
         return ""
     names = [origin.level_names[origin_level], destination.level_names[destination_level]]
-    has_intervals = not release.plan.has_threshold and len(release.leaves.trips) <= _MOST_WITH_INTERVALS
+    has_intervals = not release.plan.has_threshold and len(release.leaves.trips) <= _MAX_FLOWS_WITH_INTERVALS
     flows = release.flows_at(*names, interval=has_intervals).set_index(["origin", "destination"])
     # Trips of each pair and, if there are intervals, their ends.
     cells: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
     busiest_origins, busiest_destinations = (
-        flows["trips"].groupby(level=side).sum().nlargest(_MOST_SHOWN).index for side in (0, 1)
+        flows["trips"].groupby(level=side).sum().nlargest(_MAX_SHOWN_AREAS).index for side in (0, 1)
     )
     origin_labels = dict(zip(origin.codes[origin_level], origin.labels[origin_level], strict=True))
     destination_labels = dict(
@@ -281,6 +288,7 @@ def _render_heat_map(release: Release) -> str:
     )
 
     def list_row(code: Hashable) -> list[list[int]]:
+        """Return the cells of the row of an origin."""
         return [cells.get((code, other), [0]) for other in busiest_destinations]
 
     rows = [(origin_labels[code], list_row(code)) for code in busiest_origins]
@@ -466,8 +474,16 @@ def run_plan(
 ) -> Release:
     """Measure and estimate the levels of a plan, refine the estimates if the mechanism refines, and return the release.
 
-    ``counted`` are the confidential counts. A level that has a measurement in ``measurements`` is not measured again.
-    With found levels, the tree of the release has the areas that are published.
+    Args:
+        plan: the plan. With found levels, the tree of the release has the published areas in place of those of the
+            plan.
+        counted: the confidential counts of leaf pairs; with found levels, also the confidential tree.
+        noise: source of the noise.
+        measurements: the stored measurements; a step that has one is not measured again.
+
+    Raises:
+        OdError: if the noise source returns invalid values, a level does not fit into memory, or a noisy value is too
+            large.
     """
     if isinstance(counted, FoundTrips):
         plan, trips = replace(plan, tree=counted.tree), counted.counts
@@ -478,16 +494,16 @@ def run_plan(
         noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = make_released_leaves(plan, first, noisy)
         return Release(plan, plan.spent, find_backend_name(noise), leaves, (measurement,))
-    leaves_alone = plan.mechanism.measures == "all_leaves"
-    root = list_leaf_parents(plan) if leaves_alone else make_published_root(plan, trips.total)
+    measures_leaves_alone = plan.mechanism.measures == "all_leaves"
+    parents = list_leaf_parents(plan) if measures_leaves_alone else make_published_root(plan, trips.total)
     public_steps = [step for step in plan.steps if not isinstance(step, ThresholdStep)]
-    measured, nodes = measure_levels(plan, public_steps, root, trips, noise, measurements)
+    measured, nodes = measure_levels(plan, public_steps, parents, trips, noise, measurements)
     if plan.tree.found is not None and nodes is not None:
-        plan, of_found_levels, nodes = measure_found_levels(plan, nodes, trips, noise, measurements)
-        measured += of_found_levels
+        plan, found_measurements, nodes = measure_found_levels(plan, nodes, trips, noise, measurements)
+        measured += found_measurements
     for step in plan.area_total_steps:
         measured += measure_level(plan, [step], None, trips, noise, measurements)
     segments: dict[str, Integers] = {}
-    if nodes is None:  # the mechanism refines, and has left the leaves to it
-        (*_, nodes), segments = refine(plan, root, measured)
+    if nodes is None:  # the mechanism refines, so measure_levels leaves the estimate of the leaves to refine
+        (*_, nodes), segments = refine(plan, parents, measured)
     return Release(plan, plan.spent, find_backend_name(noise), nodes, tuple(measured), segments)

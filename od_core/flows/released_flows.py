@@ -64,11 +64,14 @@ class WeightedSum(NamedTuple):
 
 
 def _compute_ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: float) -> tuple[float, float]:
-    """Return the ends of the interval of a ratio; ``shared`` is the covariance of its two sums.
+    """Return the ends of the interval of the ratio of two weighted sums, ``part`` to ``whole``.
 
-    Without dropped nodes, let the ratio be r and the whole B. If dropped nodes add n to the part and b to the whole,
-    the ratio is (r B + n) / (B + b). The ratio is monotone in each of r, B, n and b, so its extremes are at ends of
-    their ranges. Raises OdError if the whole may be 0.
+    ``shared`` is the covariance of the two estimates, and ``deviations`` the half-width of intervals in standard
+    deviations. Without dropped nodes, the interval is Fieller's; see :func:`compute_fieller_ends`.
+
+    Let this ratio be r and the whole B. If dropped nodes add n to the part and b to the whole, the ratio is
+    (r B + n) / (B + b). It is monotone in each of r, B, n and b, so its extremes are at ends of their ranges. Raises
+    OdError if the whole may be 0.
     """
     low, high, is_known = compute_fieller_ends(part, whole, shared, deviations)
     half_width = deviations * math.sqrt(whole.variance)
@@ -91,11 +94,13 @@ def _compute_ratio_ends(part: Weighted, whole: Weighted, shared: float, deviatio
 
 
 def make_zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
-    """Return the function from the numbers of pairs of zones to their weights.
+    """Return weights in their three forms as one: a function of the numbers of origin zones and of destination zones.
+
+    It takes two arrays of shape (pairs,), and returns the weights of the pairs; shape (pairs,).
 
     Raises:
         OdError: the name is unknown; the table lacks a column, has an unknown zone or has a pair twice; or a weight is
-            not a finite number. The returned function raises it for the weights that a caller's function returns.
+            not a finite number. If ``weights`` is a function, the returned function raises this for its weights.
     """
     if isinstance(weights, str):
         if weights not in QUANTITIES:
@@ -115,12 +120,13 @@ QUANTITIES = ("trips", "within", "distance", "has_distance")
 
 
 def _make_weights_from_name(tree: FlowTree, name: str) -> ZoneFunction:
-    """Return the weights that a name of ``QUANTITIES`` stands for, as a function of the zones of pairs."""
+    """Return the weights of a quantity, one of ``QUANTITIES``, as a function of the numbers of zones."""
     if name == "trips":
         return lambda origin, _: np.ones(len(origin))
     if name == "within":
-        destination_of = find_positions(pd.Series(tree.origin.zones), tree.destination.zones)  # with the same code
-        return lambda origin, destination: (destination_of[origin] == destination).astype(np.float64)
+        # The destination zone with the code of each origin zone; -1 if there is none.
+        same_zone = find_positions(pd.Series(tree.origin.zones), tree.destination.zones)
+        return lambda origin, destination: (same_zone[origin] == destination).astype(np.float64)
     distance = ZoneDistances.from_tree(tree).compute_distances
     if name == "distance":
         return lambda origin, destination: np.nan_to_num(distance(origin, destination))
@@ -144,26 +150,31 @@ def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunctio
             raise _make_weights_error(
                 f"a weight has the unknown zone {code[:60]!r}{suggest_similar_name(code, geography.zones)}"
             )
-    width = len(tree.destination.zones)
+    destination_zones = len(tree.destination.zones)
 
     def number_pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
-        numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * width + destination)
+        """Return a unique number of each pair of zones."""
+        numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * destination_zones + destination)
         return numbers
 
-    listed = number_pairs(*(geography.find_zone_numbers(codes) for geography, codes in sides))
-    if not listed.is_unique:
+    pairs_of_rows = number_pairs(*(geography.find_zone_numbers(codes) for geography, codes in sides))
+    if not pairs_of_rows.is_unique:
         raise _make_weights_error("a pair of zones has two weights")
-    weights = pd.Series(_convert_to_finite(table["weight"].to_numpy()), listed)
+    weights = pd.Series(_convert_to_finite(table["weight"].to_numpy()), pairs_of_rows)
     return lambda origin, destination: weights.reindex(number_pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
 def _make_weights_from_function(
     tree: FlowTree, function: Callable[[NDArray[np.object_], NDArray[np.object_]], ArrayLike]
 ) -> ZoneFunction:
-    """Return the weights that a function of zone codes gives, as a function of the numbers of zones."""
+    """Return the weights of a function of zone codes, as a function of the numbers of zones.
+
+    The returned function raises OdError if a weight is not finite, or the weights have another shape than the pairs.
+    """
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
     def compute_weights(origin: Numbers, destination: Numbers) -> Reals:
+        """Return the weights of pairs of zones, given by their numbers; shape (pairs,)."""
         weights = np.asarray(function(origins[origin], destinations[destination]))
         if weights.shape not in ((), origin.shape):
             raise _make_weights_error(
@@ -185,28 +196,36 @@ def _convert_to_finite(values: ArrayLike) -> Reals:
     return weights
 
 
-_IMPROBABLE = 1e-6
-"""Probability below which pairs of zones are probably listed because they were released above 0."""
+_MAX_CHANCE = 1e-6
+"""Largest probability that pairs of zones were released above 0 by chance at which a selection is suspected."""
 
 
-def _warn_if_selected(weights: pd.DataFrame, weight: ZoneFunction, leaves: Nodes, public: int) -> None:
-    """Warn if the pairs with a weight were probably chosen by what was released; ``public`` is the number of all pairs.
+def _warn_if_selected(table: pd.DataFrame, weight: ZoneFunction, leaves: Nodes, public_pairs: int) -> None:
+    """Warn if the pairs with a weight were probably chosen because they were released above 0.
 
-    If all of them have released trips, that is improbable for pairs that were chosen before.
+    For k pairs that were chosen without a look at the release, the probability that all have released trips is about
+    s^k, where s is the share of all public pairs that have released trips.
+
+    Args:
+        table: the weights, with a row for each pair.
+        weight: the same weights as a function of the numbers of zones.
+        leaves: the released flows between zones.
+        public_pairs: number of public pairs of zones.
     """
     has_trips = leaves.trips > 0
-    listed = np.count_nonzero(weights["weight"])
-    released = np.count_nonzero(weight(leaves.origin[has_trips], leaves.destination[has_trips]))
-    share_with_trips = np.count_nonzero(has_trips) / public
-    if released == listed and share_with_trips**listed < _IMPROBABLE:
+    weighted = np.count_nonzero(table["weight"])
+    weighted_with_trips = np.count_nonzero(weight(leaves.origin[has_trips], leaves.destination[has_trips]))
+    share_with_trips = np.count_nonzero(has_trips) / public_pairs
+    if weighted_with_trips == weighted and share_with_trips**weighted < _MAX_CHANCE:
         warnings.warn(
-            f"all {listed:,} pairs of zones with a weight were released above 0: if they were chosen from this release,"
-            " the interval of their sum holds less often than it says",
-            stacklevel=3,
+            f"all {weighted:,} pairs of zones with a weight were released above 0: if they were chosen from this"
+            " release, the interval of their sum holds less often than it says",
+            stacklevel=3,  # the caller of weighted_sum
         )
 
 
 def _make_weights_error(message: str, next_step: str = "") -> OdError:
+    """Return the OdError for arguments of a weighted sum; by default, the next step says what weights may be."""
     step = (
         "give weights as a table with the columns origin, destination and weight (finite numbers, each pair once), as a"
         f" function of two arrays of zone codes, or as one of the names {', '.join(QUANTITIES)}"
@@ -232,8 +251,8 @@ class ReleasedFlows(ABC):
         leaves: released leaf nodes, in tree order.
         segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
             the node; shape (leaf nodes, categories).
-        selected: whether the intervals of flows above 0 hold for those that are read because they were released;
-            earlier bundles keep their intervals.
+        selected: whether the intervals of flows above 0 allow for selection, so that they also hold for flows that are
+            read because they were released above 0. False for bundles of earlier versions, whose intervals did not.
     """
 
     leaves: Nodes
@@ -290,7 +309,7 @@ class ReleasedFlows(ABC):
 
     @cached_property
     def _computed(self) -> dict[Hashable, Any]:
-        """Results of :meth:`compute_once` by key."""
+        """Cache of :meth:`compute_once`: its results by key."""
         return {}
 
     @property
@@ -323,8 +342,8 @@ class ReleasedFlows(ABC):
             segment: name of a breakdown, to return the flows in each of its categories.
             interval: whether to add the 90 % interval of each flow.
             distance: whether to add the distance between the two areas, for all trips (not by ``segment``).
-            selected: whether the intervals of flows above 0 hold for those that are read because they were released, by
-                default :attr:`selected`; False for flows that were chosen before, whose lower ends are nearer.
+            selected: whether the intervals of flows above 0 allow for selection, by default as :attr:`selected` says.
+                Give False for flows that were chosen before the release was read. Their lower ends are nearer.
 
         Returns:
             Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64);
@@ -373,22 +392,31 @@ class ReleasedFlows(ABC):
         selected: bool | None = None,
         trips: NDArray[np.int64] | None = None,
     ) -> Selection:
-        """Return which flows between two levels, given by their numbers, people read.
+        """Return how the intervals of the flows at a pair of levels allow for the selection of flows above 0.
 
-        With ``segment``, the flows are those in all categories of a breakdown. For ``selected``, see :meth:`flows_at`.
-        ``trips`` are those of all flows above 0, if they are at hand; by default, they are summed.
+        Args:
+            levels: numbers of the origin level and the destination level.
+            segment: name of a breakdown, for the flows in each of its categories.
+            selected: see :meth:`flows_at`. If False, the result is ``CHOSEN_BEFORE``, which allows for no selection.
+            trips: released trips of all flows above 0, to save the sum over the leaves; shape (flows,), or (flows,
+                categories) with ``segment``.
         """
 
         def compute_selection() -> Selection:
-            known = self._sum_trips(levels, segment)[2] if trips is None else trips
-            public = self.tree.count_area_pairs(*levels) * math.prod(known.shape[1:])  # times the categories
-            return Selection.from_numbers(known, public, has_laplace_noise=self.has_laplace_noise)
+            """Return the selection of flows above 0 among all public pairs of the two levels."""
+            released_trips = self._sum_trips(levels, segment)[2] if trips is None else trips
+            categories = math.prod(released_trips.shape[1:])
+            public = self.tree.count_area_pairs(*levels) * categories
+            return Selection.from_numbers(released_trips, public, has_laplace_noise=self.has_laplace_noise)
 
         is_selected = self.selected if selected is None else selected
         return self.compute_once(("selection", levels, segment), compute_selection) if is_selected else CHOSEN_BEFORE
 
     def _sum_trips(self, levels: tuple[int, int], segment: str | None) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Return the pairs of areas of two levels with trips, and their trips, in each category of a ``segment``."""
+        """Return the origins and destinations (area numbers) of the flows at two levels, and their released trips.
+
+        Only pairs with trips are listed. Trips have the shape (pairs,), or (pairs, categories) with ``segment``.
+        """
         if segment is None:
             return self.tree.sum_trips(self.leaves, *levels)
         return self.tree.sum_values(self.leaves, self.segments[segment], *levels)
@@ -413,7 +441,7 @@ class ReleasedFlows(ABC):
         return origin, self.tree.destination.find_level_number(destination_level)
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
-        """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
+        """Return the largest upper bound, in trips, of the intervals of all pairs of two levels that are released as 0.
 
         For a sum of releases that dropped areas, the bound may be larger: each release adds the largest of its own.
         Raises OdError if a level is unknown, or if the release has no :attr:`intervals`.
@@ -458,11 +486,10 @@ class ReleasedFlows(ABC):
             trips = int(self.leaves.trips[inside].sum())
             lower, upper = self.intervals.compute_sum_bounds(begins, ends)
         else:
-            k = find_breakdown(self.breakdowns, str(segment)).position(str(category))
-            trips = int(self.segments[str(segment)][inside, k].sum())
-            lower, upper = (
-                int(bound[k]) for bound in self.segment_intervals(str(segment)).compute_sum_bounds(begins, ends)
-            )
+            position = find_breakdown(self.breakdowns, str(segment)).position(str(category))
+            trips = int(self.segments[str(segment)][inside, position].sum())
+            bounds_of_categories = self.segment_intervals(str(segment)).compute_sum_bounds(begins, ends)
+            lower, upper = (int(bounds[position]) for bounds in bounds_of_categories)
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     def weighted_sum(
@@ -479,8 +506,8 @@ class ReleasedFlows(ABC):
         For example, ``weighted_sum("distance")`` estimates the kilometres of all trips, and ``weighted_sum("distance",
         per="has_distance")`` the mean distance. The interval contains the truth with the stated confidence for any
         weights that do not depend on the trips of this release, because the estimate is linear in the measurements.
-        That of a ratio is Fieller's. A warning says if a table of weights has only pairs that were released above 0,
-        and this is very improbable by chance: the pairs were then probably chosen by their released trips.
+        The interval of a ratio is Fieller's. The method warns if all pairs with a weight in a table were released
+        above 0, and this is very improbable by chance: the pairs were then probably chosen by their released trips.
 
         Args:
             weights: weight of the trips of each pair of zones: a table with the columns origin, destination (zone
@@ -490,45 +517,57 @@ class ReleasedFlows(ABC):
                 unknown) or ``has_distance`` (1 if it is known, else 0).
             per: weights of the denominator of a ratio.
             segment, category: name of a breakdown and one of its categories, to sum the trips of this category only.
-            confidence: share of the intervals that contain the truth.
+            confidence: probability that the interval contains the truth, between 0 and 1.
 
         Returns:
-            The estimate, its standard deviation, the ends of its interval, and the same of the released table; see
-            :class:`WeightedSum`.
+            The estimate, its standard deviation, the ends of its interval, and the same sum or ratio of the released
+            table; see :class:`WeightedSum`.
 
         Raises:
-            OdError: If weights are not finite, have an unknown zone or a pair twice; if the interval of the denominator
-                holds 0; if the breakdown or the category is unknown; or if the release has no :attr:`intervals`.
+            OdError: If weights are not finite, have an unknown zone or a pair twice; if ``confidence`` is out of range;
+                if the interval of the denominator holds 0; if the breakdown or the category is unknown; or if the
+                release has no :attr:`intervals`.
         """
         if not (confidence > 0 and (1 + confidence) / 2 < 1):  # as floats
             raise _make_weights_error(
                 f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval"
             )
-        leaves: Nodes = self.leaves
-        estimate: SumEstimator = self.intervals.estimate_weighted_sum
-        if segment is not None or category is not None:
-            k = find_breakdown(self.breakdowns, str(segment)).position(str(category))
-            leaves = replace(leaves, trips=self.segments[str(segment)][:, k])
-            estimate = partial(self.segment_intervals(str(segment)).estimate_weighted_sum, category=k)
-
-        def sum_weighted_trips(weight: ZoneFunction) -> float:
-            return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
-
+        leaves, estimate = self._select_summed_leaves(segment, category)
         deviations = compute_deviations(confidence, has_laplace_noise=self.has_laplace_noise)
-        of_part = make_zone_function(self.tree, weights)
+        part_weights = make_zone_function(self.tree, weights)
         if isinstance(weights, pd.DataFrame):
-            _warn_if_selected(weights, of_part, leaves, self.tree.cells(self.tree.depth))
-        part, released = estimate(of_part, deviations), sum_weighted_trips(of_part)
+            _warn_if_selected(weights, part_weights, leaves, self.tree.cells(self.tree.depth))
+        part = estimate(part_weights, deviations)
+        released_part = _sum_weighted_trips(leaves, part_weights)
         unmeasured = part.bound_dropped_trips(deviations)
         if per is None:
             lower, upper = part.compute_ends(deviations)
-            return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
-        of_whole = make_zone_function(self.tree, per)
-        whole, released_whole = estimate(of_whole, deviations), sum_weighted_trips(of_whole)
-        shared = compute_covariance(estimate, (of_part, part), (of_whole, whole))
-        lower, upper = _compute_ratio_ends(part, whole, shared, deviations)
-        value = part.estimate / whole.estimate
-        variance = part.variance - 2 * value * shared + value * value * whole.variance  # of N - value B
+            return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released_part, unmeasured)
+        whole_weights = make_zone_function(self.tree, per)
+        whole = estimate(whole_weights, deviations)
+        released_whole = _sum_weighted_trips(leaves, whole_weights)
+        covariance = compute_covariance(estimate, (part_weights, part), (whole_weights, whole))
+        lower, upper = _compute_ratio_ends(part, whole, covariance, deviations)
+        ratio = part.estimate / whole.estimate
+        # To first order, the error of the ratio is that of (part - ratio * whole) / whole.
+        variance = part.variance - 2 * ratio * covariance + ratio * ratio * whole.variance
         deviation = math.sqrt(max(variance, 0.0)) / abs(whole.estimate)
-        released_ratio = released / released_whole if released_whole else math.nan
-        return WeightedSum(value, deviation, lower, upper, released_ratio, unmeasured)
+        released_ratio = released_part / released_whole if released_whole else math.nan
+        return WeightedSum(ratio, deviation, lower, upper, released_ratio, unmeasured)
+
+    def _select_summed_leaves(self, segment: str | None, category: str | None) -> tuple[Nodes, SumEstimator]:
+        """Return the leaves with their released trips, and the function that estimates weighted sums of true trips.
+
+        With ``segment`` and ``category``, both are of the trips of this category. Raises OdError if there is none, or
+        if the release has no :attr:`intervals`.
+        """
+        if segment is None and category is None:
+            return self.leaves, self.intervals.estimate_weighted_sum
+        position = find_breakdown(self.breakdowns, str(segment)).position(str(category))
+        leaves = replace(self.leaves, trips=self.segments[str(segment)][:, position])
+        return leaves, partial(self.segment_intervals(str(segment)).estimate_weighted_sum, category=position)
+
+
+def _sum_weighted_trips(leaves: Nodes, weight: ZoneFunction) -> float:
+    """Return the weighted sum of the released trips of leaves."""
+    return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))

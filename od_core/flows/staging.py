@@ -23,10 +23,19 @@ from od_core.records.counts import CountFiles
 from od_core.records.segments import Breakdown
 
 _COUNTS = "trip_counts"
+"""Folder in the store of the folders of true counts."""
+
 _CURRENT = "current_trip_counts"
+"""File with the name of the folder of the current counts."""
+
 _BEGUN = "begun_trip_counts"
+"""File with the names of all folders of counts that may exist, one per line."""
+
 _ATTEMPT = "attempt.json"
+"""File with the facts of the attempt to run a release in parts."""
+
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
+"""Columns of an estimate: area numbers and estimated trips, one row per node."""
 
 
 class StagedRelease(StagedFiles):
@@ -47,9 +56,9 @@ class StagedRelease(StagedFiles):
         return self.folder / "flows.parquet"
 
     def begin_trip_counts(self) -> str:
-        """Return the name of a new folder in the store for true leaf counts, and remove all but the current one.
+        """Return the name of a new folder in the store for true leaf counts, and remove all but the current counts.
 
-        The name is recorded first, so that counts that are never saved are removed by the next call.
+        The name is recorded first. So if these counts are never saved, the next call removes them.
         """
         current = self._read_current_counts()
         self._remove_other_counts(current)
@@ -129,10 +138,9 @@ class StagedRelease(StagedFiles):
         The pieces have the released leaves in tree order, and their trips in each category; shape (leaves, categories).
         """
         categories = range(len(breakdown.categories))
-        schema = pa.schema([*list(_ESTIMATE)[:2], *((str(k), pa.int64()) for k in categories)])
+        schema = pa.schema([*list(_ESTIMATE)[:2], *((str(category), pa.int64()) for category in categories)])
         batches = (
-            pa.record_batch([leaves.origin, leaves.destination, *(trips[:, k] for k in categories)], schema=schema)
-            for leaves, trips in pieces
+            pa.record_batch([leaves.origin, leaves.destination, *trips.T], schema=schema) for leaves, trips in pieces
         )
         path = self.folder / f"segments_{breakdown.name}.parquet"
         write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
@@ -144,15 +152,18 @@ class StagedRelease(StagedFiles):
         The columns are origin, destination (area numbers), category (its position in the breakdown) and trips.
         """
         wide = self._read_wide_segments(breakdown)
-        of_categories = []
-        for k in range(len(breakdown.categories)):
-            category = np.full(len(wide), k)
+        tables = []
+        for position in range(len(breakdown.categories)):
+            category = np.full(len(wide), position)
             columns = {"origin": wide["origin"], "destination": wide["destination"], "category": category}
-            of_categories.append(pa.table(columns | {"trips": wide[str(k)]}))
-        return pa.concat_tables(of_categories)
+            tables.append(pa.table(columns | {"trips": wide[str(position)]}))
+        return pa.concat_tables(tables)
 
     def read_segments(self, plan: ReleasePlan) -> dict[str, Integers]:
-        """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
+        """Return the trips of the released leaves in each category, by breakdown; shape (leaves, categories).
+
+        Raises OdError if a file is absent.
+        """
         segments = {}
         for breakdown in plan.breakdowns:
             wide = self._read_wide_segments(breakdown)
@@ -160,7 +171,7 @@ class StagedRelease(StagedFiles):
         return segments
 
     def read_published_root(self, plan: ReleasePlan) -> Nodes | None:
-        """Return the root of :func:`od_core.flows.estimation.levels.make_published_root`; None if it is measured."""
+        """Return the stored root with the exact number of trips; None if the plan does not publish it exactly."""
         return self.read_estimate(0) if plan.publishes_total else None
 
     def read_nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:

@@ -13,7 +13,14 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
 from od_core.privacy.accounting import Number, parse_exact_fraction
 from od_core.privacy.budget import Budget, Charge
-from od_core.privacy.neighbours import Neighbours, compute_leaf_sensitivity, compute_sensitivity_squared
+from od_core.privacy.neighbours import (
+    Acceptance,
+    Neighbours,
+    NodeSizes,
+    compute_leaf_sensitivity,
+    compute_sensitivity_squared,
+    select_node_sizes,
+)
 from od_core.privacy.plan import GaussianStep
 from od_core.privacy.stability import (
     bound_laplace_variance,
@@ -22,7 +29,7 @@ from od_core.privacy.stability import (
     compute_stability_threshold,
 )
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown
+from od_core.records.segments import Breakdown, has_unknown_categories
 
 
 @dataclass(frozen=True)
@@ -567,3 +574,37 @@ def make_threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str
         delta=budget.delta,
         threshold=max(1, threshold),  # below 1 only if delta is near 1
     )
+
+
+def relate_neighbours(
+    unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None
+) -> Neighbours:
+    """Return the neighbour relation of a release.
+
+    It depends on whether every record is counted: all pairs of zones must be possible, and both geographies and each
+    breakdown must have a catch-all area or category for records with unlisted values.
+    """
+    return Neighbours(
+        unit,
+        acceptance,
+        has_unknown_areas=tree.possible is None and None not in (tree.origin.unknown, tree.destination.unknown),
+        has_unknown_categories=segments is None or has_unknown_categories(segments.breakdowns),
+        nodes=list_node_sizes(*unit.bounds, tree),
+    )
+
+
+def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
+    """Return the sizes (numbers of leaf pairs) of the largest nodes of each level, and then of zones with area totals.
+
+    An entry is :data:`od_core.privacy.neighbours.NodeSizes`. It bounds the sum of squares of a user's counts at a level
+    under a cap on the trips of each leaf pair. The largest nodes that hold ``max_trips`` under this cap suffice, also
+    for fewer trips and under a larger cap. Without a cap, no sizes are needed, and the result is empty.
+    """
+    if max_trips_pair is None:
+        return ()
+    node_counts_by_size = [tree.count_nodes_by_size(level) for level in range(tree.depth + 1)]
+    zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
+    for side in list_area_total_sides(tree):
+        pairs_of_zone = zones[1 - side]  # with every zone of the other side
+        node_counts_by_size.append([(pairs_of_zone, zones[side])])
+    return tuple(select_node_sizes(max_trips, max_trips_pair, nodes) for nodes in node_counts_by_size)

@@ -24,7 +24,7 @@ distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, it is th
 groups i. This is also a sum over the sizes j below the top code: the term of size j is the number of groups i <= C_j
 with a noisy size above j, plus the number of groups i > C_j with a noisy size of at most j. So one chain serves both.
 
-At both ends of the range of counts, those with less than ``_NOTHING`` times the largest probability are dropped. The
+At both ends of the range of counts, those with less than ``_NEGLIGIBLE`` times the largest probability are dropped. The
 code uses only + - * / of doubles in a fixed order, and each area is processed by one thread, so the results have the
 same bits on every machine.
 
@@ -214,10 +214,10 @@ def _replace_top_of_heap(heap: Counts, size: int, value: int) -> None:
 
 # Posterior means.
 
-_NOTHING = 1e-10
+_NEGLIGIBLE = 1e-10
 """Share of the largest probability below which that of a count at an end of the range is dropped."""
 
-_LONG = 1 / 16
+_LONG_JUMP = 1 / 16
 """Probability that a jump is a long jump."""
 
 WAKE, REST, JUMP, MORE = range(4)
@@ -241,7 +241,10 @@ class Smoothed(NamedTuple):
 
 
 def compute_powers(scale: Fraction, most: int) -> Reals:
-    """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,)."""
+    """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,).
+
+    ``scale`` is that of the discrete Laplace noise, whose probabilities fall by exp(-1 / scale) with each step.
+    """
     largest = min(most, int(700 * scale))  # exp(-700) is below 1e-300
     exponent = Decimal(-scale.denominator) / Decimal(scale.numerator)
     a = float(Context(prec=40).exp(exponent))  # correctly rounded on every machine
@@ -311,6 +314,7 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
         high = _predict_probabilities(
             noise_facts, low, high, expected[size], total, chain[classes[size]], before, (busy, quiet)
         )
+        # Multiply by the probability of the noisy value, relative to the likeliest count.
         least = _compute_costs(noisy, size, low, high, of_sizes, costs)
         largest = 0.0
         for count in range(low, high + 1):
@@ -318,9 +322,9 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
             busy[count] *= weight
             quiet[count] *= weight
             largest = max(largest, busy[count] + quiet[count])
-        while busy[low] + quiet[low] < _NOTHING * largest:
+        while busy[low] + quiet[low] < _NEGLIGIBLE * largest:  # drop counts at both ends
             low += 1
-        while busy[high] + quiet[high] < _NOTHING * largest:
+        while busy[high] + quiet[high] < _NEGLIGIBLE * largest:
             high -= 1
         total_of_size = 0.0
         for count in range(low, high + 1):
@@ -328,7 +332,7 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
         if end + high + 1 - low > len(forward_busy):
             forward_busy = np.concatenate((forward_busy, np.empty(len(forward_busy) + total + 1)))
             forward_quiet = np.concatenate((forward_quiet, np.empty(len(forward_quiet) + total + 1)))
-        for count in range(low, high + 1):
+        for count in range(low, high + 1):  # scale to the sum 1, and store
             before_busy[count], before_quiet[count] = busy[count] / total_of_size, quiet[count] / total_of_size
             forward_busy[end + count - low], forward_quiet[end + count - low] = before_busy[count], before_quiet[count]
         bands[size, 0], bands[size, 1], bands[size, 2] = low, high, end
@@ -342,9 +346,9 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
 def _predict_probabilities(noise_facts, low, high, expected, total, chain_of_size, before, now):  # type: ignore[no-untyped-def]  # compiled
     """Write the probabilities of counts at a size, given the noisy values up to the previous size, into ``now``.
 
-    ``now`` has an array of the state busy and one of quiet, both by count, and so has ``before``, the probabilities at
-    the previous size, where the counts are ``low`` to ``high``. Returns the highest count that is written. Beyond it,
-    and beyond the ``expected`` count, jumps reach a count with negligible probability, given the noisy values too.
+    ``now`` has an array of the state busy and one of quiet, both by count. ``before`` has the same at the previous
+    size, where the counts are ``low`` to ``high``. Returns the highest count that is written: the first one, at or
+    above ``high`` and ``expected``, that jumps exceed with a negligible probability, given the noisy values, too.
     """
     noisy, size, of_sizes, decay = noise_facts
     (before_busy, before_quiet), (busy, quiet) = before, now
@@ -359,13 +363,13 @@ def _predict_probabilities(noise_facts, low, high, expected, total, chain_of_siz
         now_busy = was_busy * (1.0 - rest) + was_quiet * wake
         busy[count] = now_busy * (1.0 - jump) + short * (1.0 - more) + long * (1.0 - more_long)
         quiet[count] = was_quiet * (1.0 - wake) + was_busy * rest
-        short = short * more + now_busy * jump * (1.0 - _LONG)
-        long = long * more_long + now_busy * jump * _LONG
+        short = short * more + now_busy * jump * (1.0 - _LONG_JUMP)
+        long = long * more_long + now_busy * jump * _LONG_JUMP
         if count >= far:
             if count == far and far > high:
                 reached = short + long
             rise += 1 if not of_sizes or noisy[count] > size else -1
-            if (short + long) * (decay[max(rise, 0)] if rise < len(decay) else 0.0) <= _NOTHING * reached:
+            if (short + long) * (decay[max(rise, 0)] if rise < len(decay) else 0.0) <= _NEGLIGIBLE * reached:
                 return count
     busy[total] = 0.0  # the chain ends at G, where it is always quiet
     quiet[total] = (before_quiet[total] if high == total else 0.0) + short + long
@@ -413,7 +417,7 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
     quiet[total] = 1.0
     for size in range(sizes, -1, -1):
         least = np.int64(0)
-        if size < sizes:
+        if size < sizes:  # the posterior mean of the count at this size
             low, high, start = bands[size, 0], bands[size, 1], bands[size, 2]
             mean_above_low = 0.0
             for count in range(low, high + 1):
@@ -427,7 +431,9 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
             low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
         of_size = classes[size]
         wake, rest, jump, more = chain[of_size, WAKE], chain[of_size, REST], chain[of_size, JUMP], chain[of_size, MORE]
-        short = long = sum_of_size = 0.0  # values of reaching the next higher count by a jump
+        # Turn the values at this size into those at the size before. `short` and `long` are the values of reaching the
+        # next higher count by a jump.
+        short = long = sum_of_size = 0.0
         for count in range(max(high, high_before), low_before - 1, -1):
             weight = 0.0
             if low <= count <= high:
@@ -440,7 +446,7 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
                 short = long = still_quiet
             else:
                 stays[count], onward[count], at_rest[count] = still_busy, short, still_quiet
-                jumps[count] = jump * ((1.0 - _LONG) * short + _LONG * long)
+                jumps[count] = jump * ((1.0 - _LONG_JUMP) * short + _LONG_JUMP * long)
                 awake[count] = (1.0 - jump) * still_busy + jumps[count]
                 busy[count] = (1.0 - rest) * awake[count] + rest * still_quiet
                 quiet[count] = wake * awake[count] + (1.0 - wake) * still_quiet
@@ -453,7 +459,7 @@ def _compute_posterior_means(noisy, total, model, forward, means, chances, event
         band = (low_before, high_before, start_before, max(high, high_before))
         step = (total, size, band, sum_of_size)
         _count_events(step, chain[of_size], forward, values_by_move, chances[of_size], events[of_size])
-        for count in range(low_before, high_before + 1):
+        for count in range(low_before, high_before + 1):  # scale the values at the size before
             busy[count] /= sum_of_size
             quiet[count] /= sum_of_size
 
@@ -493,14 +499,14 @@ def _count_events(step, chain, forward, values_by_move, chances, events):  # typ
         going_on = arriving * more * onward[count] / sum_of_size
         chances[MORE] += going_on + arriving * (1.0 - more) * stays[count] / sum_of_size
         events[MORE] += going_on
-        arriving = arriving * more + now_busy * jump * (1.0 - _LONG)
+        arriving = arriving * more + now_busy * jump * (1.0 - _LONG_JUMP)
 
 
-_ROUNDS = ((4, 64), (3, 256))
+_FIT_STAGES = ((4, 64), (3, 256))
 """Stages of the fit: number of rounds, and largest number of areas that each of these rounds reads. The areas are
 evenly spaced in tree order."""
 
-_PIECE = 1 << 16
+_PIECE_COUNTS = 1 << 16
 """Number of cumulative counts that a thread works on at a time. Sums over areas are added piece by piece, so their
 floating-point errors depend on this number."""
 
@@ -545,7 +551,7 @@ class NoisyAreas:
         """
         initial = make_initial_chain(classify_sizes(self.top_code))
         chain = initial
-        for rounds, areas in _ROUNDS:
+        for rounds, areas in _FIT_STAGES:
             sample = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
             for _ in range(rounds):
                 chances, events = np.ones_like(initial), initial.copy()
@@ -572,7 +578,10 @@ class NoisyAreas:
 
     @cached_property
     def _guess(self) -> Counts:
-        """Noisy cumulative counts, or the ascending sizes nearest to the noisy sizes; likely counts are near them."""
+        """Values near which the likely counts are: the noisy cumulative counts, or sizes that ascend.
+
+        These sizes are the ones nearest to the noisy sizes. The shape is that of ``noisy``.
+        """
         if not self.of_sizes:
             return self.noisy
         least, _ = fit_least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))
@@ -581,13 +590,16 @@ class NoisyAreas:
     def iterate_posteriors(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
         """Yield the posteriors of the areas whose numbers are ``areas``, one for each piece of them, in order."""
         classes = classify_sizes(self.top_code)
-        rows = max(1, _PIECE // len(classes))
+        rows = max(1, _PIECE_COUNTS // len(classes))
         pieces = np.split(areas, range(rows, len(areas), rows))
         yield from map_in_order(partial(self.compute_posterior, classes=classes, chain=chain), pieces)
 
 
 def _round_to_histograms(means: Reals, totals: Counts) -> Counts:
-    """Return the histograms whose cumulative counts are ``means``, rounded half up, and last ``totals``."""
+    """Return the histograms whose cumulative counts are ``means``, rounded half up; shape (areas, K + 1).
+
+    ``means`` has the shape (areas, K). The last cumulative count is the number of groups, in ``totals``.
+    """
     rounded = np.floor(means + 0.5).astype(np.int64)
     rounded = np.maximum.accumulate(rounded, axis=1)  # means ascend, except for floating-point errors
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)

@@ -47,19 +47,19 @@ from od_core.parallel import map_in_order, process_all
 
 Reals = NDArray[np.float64]
 
-MOST_SWEEPS = 40
+MAX_SWEEPS = 40
 """Largest number of sweeps over all prices."""
 
 _TOLERANCE = 0.02
 """Largest deviation, in groups, of an area's sum from its number of groups at which the sweeps end."""
 
-_NEWTON = 1e-4
+_NEWTON_TOLERANCE = 1e-4
 """Largest deviation, in groups, of a constrained sum at which Newton's method for its price ends."""
 
-_MOST_NEWTON_STEPS = 60
+_MAX_NEWTON_STEPS = 60
 """Largest number of steps of Newton's method for a price, which is then taken as it is."""
 
-_CELLS = 1 << 18
+_PIECE_CELLS = 1 << 18
 """Number of cells that one thread works on at a time."""
 
 
@@ -78,14 +78,15 @@ class Prices:
 
 
 def compute_relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
-    """Return nearly optimal prices, the Lagrange multipliers of all constraints, after at most ``MOST_SWEEPS`` sweeps.
+    """Return nearly optimal prices, the Lagrange multipliers of all constraints, after at most ``MAX_SWEEPS`` sweeps.
 
-    The arguments are those of :func:`fit_histograms_to_totals`.
+    A sweep updates the prices of one level after the other, from the leaves up. In the code, k is the position of
+    level k + 1 in lists by level. The arguments are those of :func:`fit_histograms_to_totals`.
     """
     sizes = frame.top_code + 1
     rows = [frame.geography.size(level) for level in frame.levels]
     prices = Prices([np.zeros(areas) for areas in rows], [np.zeros((areas, sizes)) for areas in (*rows[:-1], 1)])
-    for _ in range(MOST_SWEEPS):
+    for _ in range(MAX_SWEEPS):
         deviation = 0.0
         for k in reversed(range(len(rows))):
             deviation = max(deviation, _update_total_prices(frame, noisy, prices, k))
@@ -111,12 +112,16 @@ def compute_real_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices,
 
 
 def _update_total_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
-    """Update m (see :class:`Prices`) of level k + 1, and return the largest deviation of a sum from G before that."""
+    """Update m (see :class:`Prices`) of level k + 1, and return the largest deviation, in groups, that it had before.
+
+    The deviation of an area is that of the sum of its solution from its number of groups.
+    """
     parents = frame.geography.parents[k + 1]
     t_above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.count_groups(k + 1), k + 1 == len(noisy)
 
     def update_prices(areas: slice) -> Any:
+        """Update m of a range of areas, and return the largest deviation of their sums."""
         t_of_areas = prices.children[k] if leaves else prices.children[k][areas]
         return compute_total_prices(
             noisy[k][areas], t_above, parents[areas], t_of_areas, leaves, totals[areas], prices.totals[k][areas]
@@ -136,6 +141,7 @@ def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
     parents = frame.geography.parents[k]
 
     def update_prices(areas: slice) -> None:
+        """Update t of a range of areas of level k."""
         for area in range(areas.start, areas.stop):
             own = noisy[k - 1][area] + prices.totals[k - 1][area] + t_above[parents[area]]  # y without t of the area
             children = slice(first_child[area], first_child[area + 1])
@@ -154,8 +160,11 @@ def _update_child_prices(frame: Frame, noisy: Sequence[Counts], prices: Prices, 
 
 
 def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
-    """Yield consecutive ranges of ``areas`` areas of ``cells`` cells each: one area, or at most ``_CELLS`` cells."""
-    step = max(1, _CELLS // cells)
+    """Yield consecutive ranges of ``areas`` areas of ``cells`` cells each, with at most ``_PIECE_CELLS`` cells a range.
+
+    If a single area has more cells, each range is one area.
+    """
+    step = max(1, _PIECE_CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
 
@@ -168,7 +177,7 @@ def compute_total_prices(noisy, t_above, parents, t_of_areas, leaves, totals, pr
     has t of the areas themselves, and is not read if they are ``leaves``. Returns the largest deviation of the sum from
     G before this step.
     """
-    sizes, most_off = noisy.shape[1], 0.0
+    sizes, largest_deviation = noisy.shape[1], 0.0
     z = np.empty(sizes)
     for area in range(len(noisy)):
         highest = -np.inf
@@ -179,22 +188,22 @@ def compute_total_prices(noisy, t_above, parents, t_of_areas, leaves, totals, pr
         if goal == 0:
             prices[area] = -highest  # the largest price at which all values are 0
             continue
-        for step in range(_MOST_NEWTON_STEPS):
-            over, active = -goal, 0
+        for step in range(_MAX_NEWTON_STEPS):
+            excess, active = -goal, 0
             for j in range(np.uint64(sizes)):
                 value = z[j] + m
-                over += max(value, 0.0)
+                excess += max(value, 0.0)
                 active += value > 0
             if step == 0:
-                most_off = max(most_off, abs(over))
-            if abs(over) < _NEWTON:
+                largest_deviation = max(largest_deviation, abs(excess))
+            if abs(excess) < _NEWTON_TOLERANCE:
                 break
             if active:
-                m -= over / active
+                m -= excess / active
             else:  # the sum is 0; start where the largest value alone is G
                 m = goal - highest
         prices[area] = m
-    return most_off
+    return largest_deviation
 
 
 @kernel
@@ -209,24 +218,24 @@ def _compute_child_prices(
     """
     children, sizes = noisy.shape
     block = 512  # sizes are solved in blocks whose arrays stay in the processor's cache
-    over, active = np.empty(block), np.empty(block)
+    excess, active = np.empty(block), np.empty(block)
     for first in range(0, sizes, block):
         width = min(block, sizes - first)
-        for _ in range(_MOST_NEWTON_STEPS):
+        for _ in range(_MAX_NEWTON_STEPS):
             for i in range(np.uint64(width)):
-                over[i] = prices[first + i] - own[first + i]
+                excess[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
                 m, t_of_child = totals[child], t_of_children[0 if leaves else child]
                 for i in range(np.uint64(width)):
                     value = noisy[child, first + i] + m + prices[first + i] - t_of_child[first + i]
-                    over[i] += max(value, 0.0)
+                    excess[i] += max(value, 0.0)
                     active[i] += 1.0 if value > 0 else 0.0
             farthest = 0.0
             for i in range(np.uint64(width)):
-                prices[first + i] -= over[i] / active[i]
-                farthest = max(farthest, abs(over[i]))
-            if farthest < _NEWTON:
+                prices[first + i] -= excess[i] / active[i]
+                farthest = max(farthest, abs(excess[i]))
+            if farthest < _NEWTON_TOLERANCE:
                 break
 
 
@@ -292,11 +301,11 @@ def _make_solver_error(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="report this", spent="draws already made stay charged")
 
 
-MOST_EXACT_CELLS = 10_000
+MAX_EXACT_CELLS = 10_000
 """Largest number of cells (areas of all levels times sizes) for which the problem is solved exactly. At this size, the
 solver HiGHS takes about a second."""
 
-_LIMIT = 1 << 24
+_EXACT_LIMIT = 1 << 24
 """Exclusive bound on noisy values and totals for the exact solver. Below it, the cost of a unit is exact in floating
 point. The solver's tolerance of 1e-7, added over all cells, is smaller than 1, the least possible gain of a change."""
 
@@ -312,7 +321,7 @@ def fit_histograms_to_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
     refuse_too_large(frame, noisy)
     rounded = round_relaxed_solution(frame, noisy, compute_relaxed_prices(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(max(values.max(), -values.min())) for values in noisy))
-    if sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT:
+    if sum(values.size for values in noisy) <= MAX_EXACT_CELLS and largest < _EXACT_LIMIT:
         return find_nearest_histograms(frame, noisy, rounded)
     return rounded
 
@@ -320,10 +329,10 @@ def fit_histograms_to_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 # Rounding of the real solution to integers, from the top down: each area's histogram is divided among its children.
 
 
-_STEPS = 1024
+_BUCKETS_PER_GROUP = 1024
 """Number of buckets per group when :func:`_add_units` sorts cells by their distance from the real solution y."""
 
-_BUCKETS = 4 * _STEPS
+_BUCKETS = 4 * _BUCKETS_PER_GROUP
 """Number of buckets, for the distances from 1 down to -3."""
 
 
@@ -352,6 +361,7 @@ def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
     below = np.empty((len(totals), above.shape[1]), dtype=np.int64)
 
     def divide_area(area: int) -> None:
+        """Write the histograms of the children of an area into ``below``."""
         children = slice(int(first_child[area]), int(first_child[area + 1]))
         _round_to_sums(near(children), totals[children], above[area].copy(), below[children])
 
@@ -456,4 +466,4 @@ def _add_units(y: Reals, rows: Counts, columns: Counts, shared: Counts) -> None:
 @kernel
 def _compute_bucket(distance: float) -> np.int64:
     """Return the bucket of a cell by its distance, y minus the cell: 0 for 1 or more, the last for -3 or less."""
-    return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), _BUCKETS - 1.0))
+    return np.int64(min(max((1.0 - distance) * _BUCKETS_PER_GROUP, 0.0), _BUCKETS - 1.0))

@@ -115,11 +115,17 @@ class Frame:
         return totals if query == "sizes" else np.full(len(totals), self.top_code + (query == "histogram"))
 
     def reshape_to_rows(self, query: Query, flat: Counts) -> Counts:
-        """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
+        """Reshape the flat query values of a level to one row per area; those of the query ``sizes`` stay flat.
+
+        The shape is (areas, K + 1) for ``histogram`` and (areas, K) for ``cumulative``.
+        """
         return flat if query == "sizes" else flat.reshape(-1, self.top_code + (query == "histogram"))
 
     def sum_every_level(self, of_leaves: Counts) -> list[Counts]:
-        """Return the sums of the levels above the leaves, top first, then the leaves' own values."""
+        """Return the sums of leaf areas' values for the areas of every level, top first; shape (areas, ...) each.
+
+        The last item is ``of_leaves`` itself, the values of the leaf areas.
+        """
         return [*(self.sum_at_level(of_leaves, level) for level in self.levels[:-1]), of_leaves]
 
 
@@ -167,8 +173,8 @@ class GroupSizes(Confidential):
         """Yield the area and the size of each group, in pieces, for the fingerprint; see ``staged_files.Counted``."""
         ends = np.cumsum(self.groups)  # groups are numbered in order; those of a row end before its entry
         total = int(ends[-1]) if len(ends) else 0
-        for first in range(0, total, PIECE):
-            group_numbers = np.arange(first, min(first + PIECE, total))
+        for first in range(0, total, _PIECE_GROUPS):
+            group_numbers = np.arange(first, min(first + _PIECE_GROUPS, total))
             rows = np.searchsorted(ends, group_numbers, side="right")
             yield self.area[rows].astype(np.int64), self.size[rows]
 
@@ -241,7 +247,9 @@ class GroupSizes(Confidential):
         return GroupSizes(area[order], size[order], counts[order])
 
     def hold_to_numbers(self, first: Numbers, numbers: Counts) -> GroupSizes:
-        """Return as many groups of every area of a level as ``numbers`` says: its largest ones, filled up with size 0.
+        """Return exactly as many groups of every area of a level as ``numbers`` states.
+
+        These are the largest groups of the area and, if it has too few, groups of size 0.
 
         One member more or less in these groups changes the size of one group of the result by at most 1, for any
         numbers; for the proof, see ``docs/explanation/group-sizes.md``. The result has the numbers of the areas of the
@@ -265,18 +273,19 @@ class GroupSizes(Confidential):
         return GroupSizes(area[order], size[order], kept[order]).add_empty_groups(missing)
 
     def count_per_area(self, geography: Geography, least: int = 0) -> Counts:
-        """Return the number of groups of at least some size in every leaf area; shape (leaf areas,)."""
+        """Return the number of groups with at least ``least`` members in every leaf area; shape (leaf areas,)."""
         per_area = np.zeros(len(geography.zones), dtype=np.int64)
         is_counted = self.size >= least
         np.add.at(per_area, self.area[is_counted], self.groups[is_counted])
         return per_area
 
 
-PIECE = 1 << 20
+_PIECE_GROUPS = 1 << 20
 """Number of groups of which a piece of the columns consists."""
 
 _SIZE = "OD-GROUPS-SIZE", "a size"
 _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
+"""Code of the error for a wrong size or number of groups, and how its message names the value."""
 
 
 def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
@@ -302,6 +311,7 @@ def _convert_to_whole_numbers(column: pd.Series, code: str, named: str) -> Count
     """
 
     def make_error(fault: str, _: int | None) -> OdError:
+        """Return the OdError for a value with a fault, without quoting the value."""
         words = "is not a whole number from 0 to 2^53"
         if fault in (MISSING, NOT_NUMBERS):
             words = "is missing or is not a number"

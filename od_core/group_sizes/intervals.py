@@ -179,6 +179,7 @@ class NoisyGroups:
         keys_before = (np.cumsum(self.groups) - self.groups)[:, np.newaxis]
 
         def count_up_to(bounds: Counts) -> Reals:
+            """Return the number of noisy sizes of each area up to each bound; shape (areas, bounds)."""
             counted = np.searchsorted(keys, np.add.outer(key_of_zero, bounds), side="right") - keys_before
             return counted.astype(np.float64)
 

@@ -37,7 +37,7 @@ from od_core.registry import Registry, refuse_unknown
 Regression = Literal["least_absolute", "least_squares"]
 Leaf = Literal["cumulative", "sizes"]
 
-_PIECE = 1 << 20
+_PIECE_COUNTS = 1 << 20
 """Number of cumulative counts that a thread works on at a time."""
 
 
@@ -186,11 +186,11 @@ class Sizes(MergedLevels):
 
     @property
     def options(self) -> dict[str, str]:
-        """See :attr:`Mechanism.options`. The default is left out, because published certificates do not state it."""
+        """Options as certificates state them. The default regression is left out, as in early certificates."""
         return {} if self.regression == "least_squares" else super().options
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level, estimated from its own noisy values; see the base class."""
+        """Return the sizes of the groups of a level, fitted to its noisy sizes by the chosen ``regression``."""
         if self.regression == "least_squares":
             return super().estimate_level(frame, level, noisy, scale)
         groups = frame.count_groups(level)
@@ -268,7 +268,7 @@ class MixedQueries(MergedLevels):
 
     @property
     def options(self) -> dict[str, str]:
-        """See :attr:`Mechanism.options`."""
+        """The queries of the levels as text, as certificates state the options of a mechanism."""
         return {"queries": ", ".join(self.queries)}
 
     @property
@@ -284,9 +284,10 @@ class MixedQueries(MergedLevels):
         return tuple(self.queries)  # type: ignore[arg-type]  # checked
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level, estimated by its query; see the base class.
+        """Return the sizes of the groups of a level, estimated as ``cumulative`` or ``sizes`` does, by its query.
 
-        Weights by sizes are doubled, because a size has half the variance by sizes. So weights of all levels compare.
+        A size has half the variance if sizes were measured. The weights of such levels are doubled, so that the weights
+        of all levels are inverse to the variances.
         """
         if self.queries[level - 1] == "cumulative":
             return Cumulative().estimate_level(frame, level, noisy, scale)
@@ -300,9 +301,10 @@ def fit_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Cou
     ``totals`` has the number of groups of each area; shape (areas,). ``noisy`` has the noisy cumulative counts for the
     sizes 0 to K - 1; shape (areas, K).
     """
-    rows = max(1, _PIECE // noisy.shape[1])
+    rows = max(1, _PIECE_COUNTS // noisy.shape[1])
 
     def fit_piece(begin: int) -> Counts:
+        """Return the histograms of the areas of a piece, which begins at area ``begin``."""
         upper, values = totals[begin : begin + rows], noisy[begin : begin + rows]
         offsets = np.arange(len(values) + 1) * values.shape[1]
         if regression == "least_absolute":
@@ -523,9 +525,11 @@ def _project_children(frame: Frame, level: int, noisy: Counts, above: Counts) ->
     no_price = np.zeros((1, noisy.shape[1]))
 
     def project_onto_sums(values: Reals) -> Reals:
+        """Return the nearest values whose sums over children are ``above``."""
         return values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
 
     def project_onto_totals(rows: slice, values: Reals) -> Reals:
+        """Return the nearest values of at least 0 of some areas that sum to their numbers of groups."""
         prices = np.zeros(len(values))
         are_leaves = True  # so that areas have no prices of their own
         parent_rows = np.zeros_like(parents[rows])
@@ -585,20 +589,20 @@ _MAKERS = (
 )
 MECHANISMS: Registry[GroupSizeMechanism] = Registry("group sizes", {maker.name: maker for maker in _MAKERS})
 
-BIASED = 150
-"""Least s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
+MIN_BIAS_RATIO = 150
+"""Smallest s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
 
 s is the noise scale, m the number of leaf areas per top area, and L the number of levels; see
 :func:`choose_default_mechanism`.
 """
 
-SHARED = 200
-"""Least ratio of a top area's number of groups to sqrt(K), for a top code K, at which the noise averages out there."""
+MIN_AVERAGING_RATIO = 200
+"""Smallest ratio of a top area's number of groups to sqrt(K), for a top code K, at which noise averages out there."""
 
-DENSE = 30
-"""Least ratio of a top area's groups to the top code at which cumulative counts have smaller errors than sizes."""
+MIN_GROUPS_PER_SIZE = 30
+"""Smallest ratio of a top area's groups to the top code at which cumulative counts have smaller errors than sizes."""
 
-VISIBLE = 2
+MAX_NOISE_PER_STEP = 2
 """Largest ratio of noise scale to step height at which a step in a leaf's cumulative counts stands out from noise."""
 
 
@@ -610,16 +614,16 @@ def choose_default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction)
     - Otherwise, the leaf areas alone are measured: by cumulative counts if the step that groups of one size form in
       them stands out from the noise, else by sorted sizes.
 
-    ``docs/explanation/group-sizes.md`` gives the reasons, and says
-    for which data the choice is wrong. ``epsilon`` is the whole budget.
+    ``docs/explanation/group-sizes.md`` gives the reasons, and states for which data the choice is wrong. ``epsilon`` is
+    the whole budget.
     """
     scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth
     root_of_top_code = math.sqrt(frame.top_code)
     groups = int(frame.groups.sum())
-    has_large_biases = scale * (leaves / tops) / depth**2 >= BIASED
-    noise_averages_out = groups / tops / root_of_top_code >= SHARED
+    has_large_biases = scale * (leaves / tops) / depth**2 >= MIN_BIAS_RATIO
+    noise_averages_out = groups / tops / root_of_top_code >= MIN_AVERAGING_RATIO
     if depth > 1 and has_large_biases and noise_averages_out:
-        return Cumulative() if groups / tops >= DENSE * frame.top_code else SizesPosterior()
+        return Cumulative() if groups / tops >= MIN_GROUPS_PER_SIZE * frame.top_code else SizesPosterior()
     step_height = groups / leaves / root_of_top_code  # typical number of groups of one size in a leaf area
-    return BottomUpPosterior("cumulative" if scale <= VISIBLE * step_height else "sizes")
+    return BottomUpPosterior("cumulative" if scale <= MAX_NOISE_PER_STEP * step_height else "sizes")

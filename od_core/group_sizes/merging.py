@@ -142,14 +142,14 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
     fan_out = np.diff(first_child)  # number of children
     area = children.areas
     fraction, whole_part = compute_size_keys(children.totals, children.weights)
-    of_parent = np.repeat(np.arange(len(fan_out)), fan_out)[area]
-    order = np.lexsort((fraction, whole_part, of_parent))  # stable: equal sizes in tree order
+    parent_of_run = np.repeat(np.arange(len(fan_out)), fan_out)[area]
+    order = np.lexsort((fraction, whole_part, parent_of_run))  # stable: equal sizes in tree order
     tied = np.zeros(len(order), dtype=np.bool_)
     tied[1:] = (np.diff(fraction[order]) == 0) & (np.diff(whole_part[order]) == 0)  # only read within one parent
     # Each run of a child ends in at most one piece. Every other piece is a child's share of a run of the parent.
-    most = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
-    most = min(most, int(children.groups.sum()))
-    pieces = tuple(np.empty(most, dtype=np.int64) for _ in range(4))
+    max_pieces = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
+    max_pieces = min(max_pieces, int(children.groups.sum()))
+    pieces = tuple(np.empty(max_pieces, dtype=np.int64) for _ in range(4))
     number = _match_groups(
         (parents.first, parents.groups, parents.totals, parents.weights),
         children.first[first_child],
@@ -188,11 +188,11 @@ def _match_groups(parents, child_runs, children, tied, pieces):  # type: ignore[
                 shares = _divide_in_proportion(matched, left[begin:end], unmatched_below)
                 for k in range(end - begin):
                     if shares[k] > 0:
-                        at = begin + k
-                        left[at] -= shares[k]
-                        piece_area[pieces_made], piece_groups[pieces_made] = area[at], shares[k]
-                        piece_totals[pieces_made] = totals[run] + child_totals[at]
-                        piece_weights[pieces_made] = weights[run] + child_weights[at]
+                        child_run = begin + k
+                        left[child_run] -= shares[k]
+                        piece_area[pieces_made], piece_groups[pieces_made] = area[child_run], shares[k]
+                        piece_totals[pieces_made] = totals[run] + child_totals[child_run]
+                        piece_weights[pieces_made] = weights[run] + child_weights[child_run]
                         pieces_made += 1
                 unmatched -= matched
                 unmatched_below -= matched

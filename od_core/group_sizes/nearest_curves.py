@@ -39,7 +39,7 @@ from od_core.privacy.stability import compute_laplace_reach
 
 Reals = NDArray[np.float64]
 
-MOST_ROUNDS = 100
+MAX_ROUNDS = 100
 """Largest number of rounds of :func:`project_onto_intersection`."""
 
 TOLERANCE = 0.02
@@ -52,7 +52,7 @@ def project_onto_intersection(
     """Return nearly the point nearest to ``noisy`` in both an affine set and a set of rows; shape (rows, columns).
 
     The rows of the result are in their set. Its sums are off by about ``TOLERANCE`` at most, unless the search ends
-    after ``MOST_ROUNDS`` rounds. The distance may have further terms that depend on the sums alone.
+    after ``MAX_ROUNDS`` rounds. The distance may have further terms that depend on the sums alone.
 
     Args:
         noisy: the values of the rows.
@@ -63,7 +63,7 @@ def project_onto_intersection(
     moved = np.zeros_like(noisy)  # distance by which the rows were moved into their set
     ahead = moved  # this distance, continued by the momentum
     momentum = 1.0
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         point, next_moved = onto_sums(noisy - ahead), np.empty_like(noisy)
         move = partial(_move_rows_into_set, onto_rows, point, ahead, moved, next_moved)
         largest_change, uphill = 0.0, 0.0
@@ -109,6 +109,7 @@ def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
     upper = frame.groups.astype(np.float64)
 
     def project_onto_ascending(rows: slice, values: Reals) -> Reals:
+        """Return the nearest curves of some leaf areas that ascend within their bounds."""
         pooled = np.empty_like(values)
         _pool_rows(values, upper[rows], pooled)
         return pooled
@@ -246,10 +247,10 @@ def fit_numbers(geography: Geography, noisy: Sequence[Counts], scale: Fraction) 
     return leaf_curves[:, 0]
 
 
-MOST_EXACT_CELLS = 200
+MAX_EXACT_CELLS = 200
 """Largest number of cells (areas of all levels times sizes) for which the problem is solved exactly."""
 
-_LIMIT = 1 << 20
+_EXACT_LIMIT = 1 << 20
 """Exclusive bound on noisy values and totals for the exact solver, so that costs are exact in floating point."""
 
 
@@ -261,7 +262,7 @@ def fit_whole_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
     """
     curves = round_curves(frame, fit_real_curves(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(np.abs(values).max()) for values in noisy))
-    is_small = sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT
+    is_small = sum(values.size for values in noisy) <= MAX_EXACT_CELLS and largest < _EXACT_LIMIT
     return find_optimal_curves(frame, noisy, curves[-1]) if is_small else curves
 
 

@@ -47,7 +47,7 @@ SENSITIVITY_OF_NUMBERS = 1
 """L1 sensitivity of the numbers of groups of a level if one member is added or removed: a group is counted if it has a
 member, so one member changes the number of one area, by at most 1. Replacing a member doubles it."""
 
-MISSED = Fraction(1, 1000)
+MAX_MISS_PROBABILITY = Fraction(1, 1000)
 """Largest accepted probability that a largest size of up to ``TopCodeEstimate.most`` exceeds the estimated top code."""
 
 
@@ -85,7 +85,7 @@ class TopCodeEstimate:
     @property
     def facts(self) -> dict[str, str | int]:
         """Public facts of the estimate, ready for JSON. :meth:`from_facts` is the inverse."""
-        return {"estimated_with_share": str(self.share), "most": self.most, "missed": str(MISSED)}
+        return {"estimated_with_share": str(self.share), "most": self.most, "missed": str(MAX_MISS_PROBABILITY)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, str | int]) -> TopCodeEstimate:
@@ -100,10 +100,10 @@ class TopCodeEstimate:
 def compute_top_code_margin(scale: Fraction) -> int:
     """Return the margin m that is added to the noisy largest size, so that the sum is rarely below the largest size.
 
-    m is the least integer with P(Z < -m) <= ``MISSED``, where Z is discrete Laplace noise of this scale. The noise
-    distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
+    m is the least integer with P(Z < -m) <= ``MAX_MISS_PROBABILITY``, where Z is discrete Laplace noise of this scale.
+    The noise distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
     """
-    return compute_least_reach(scale, 1, MISSED) - 1
+    return compute_least_reach(scale, 1, MAX_MISS_PROBABILITY) - 1
 
 
 def parse_brackets(brackets: Sequence[int]) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ MEASURED: dict[Query, str] = {
 }
 """What each query measures, for every area of a level."""
 
-MOST_CELLS = 1 << 28
+MAX_CELLS = 1 << 28
 """Largest number of cells (areas of all levels times sizes) of a table. An array of this many cells takes 2 GB."""
 
 TOP_CODE_LEVEL = 0
@@ -166,7 +166,7 @@ class NumberStep(LaplaceStep):
 
 
 def parse_groups_share(share: Number) -> Fraction:
-    """Return the exact share of epsilon that measures the numbers of groups. Raises OdError unless it is in (0, 1)."""
+    """Return the share of epsilon for the numbers of groups as a fraction. Raises OdError unless it is in (0, 1)."""
     exact = parse_exact_fraction("the share of the numbers of groups", share)
     if not 0 < exact < 1:
         message = "the share of the budget that measures the numbers of groups must be between 0 and 1"
@@ -214,7 +214,7 @@ class GroupSizePlan(Plan):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
         return super().features | list_given_options(
             named_mechanism=True,
             estimated_top_code=self.top_code_estimate,
@@ -261,7 +261,7 @@ class GroupSizePlan(Plan):
         return dict(zip(self.frame.levels[-len(queries) :], queries, strict=True))
 
     def query_of(self, step: Step) -> Query:
-        """Return the query of a step: ``sizes`` for the largest size of all groups, which counts as a sorted size."""
+        """Return the query of a step. The largest size, from which the top code is estimated, is one of ``sizes``."""
         return "numbers" if isinstance(step, NumberStep) else self.queries.get(step.level, "sizes")
 
     @property
@@ -275,7 +275,10 @@ class GroupSizePlan(Plan):
         return self.steps[-len(self.queries) :]
 
     def replan(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
-        """Return the plan with another unit and budget; see the base class."""
+        """Return the plan of the same table with another unit and budget.
+
+        Raises OdError if the library has no such release.
+        """
         return plan_group_sizes(
             self.frame.geography,
             None if self.groups_share else self.frame.groups,
@@ -309,7 +312,7 @@ class GroupSizePlan(Plan):
         )
 
     def verdicts(self) -> list[str]:
-        """Return a sentence for each step on the noise of one measured number."""
+        """Return a sentence for each step on the noise of one measured number, with the name of its level."""
         names, sentences = self.frame.geography.level_names, []
         for step in self.steps:
             measured = self._describe_query(step)
@@ -352,10 +355,10 @@ class GroupSizePlan(Plan):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts | None) -> GroupSizePlan:
-        """Return the plan that this version of the software makes for the options in ``facts``, the facts of a plan.
+        """Plan a table again from the :meth:`facts` of its plan, and raise OdError as :func:`plan_group_sizes` does.
 
-        If the plan has other facts than these, ``publication.read_back`` refuses it. ``groups`` is the public number of
-        groups of every leaf area of the geography; None if these numbers are measured.
+        The steps are computed, not read from ``facts``, so the caller must compare the facts of the result with them.
+        ``groups`` is the public number of groups of every leaf area; None if these numbers are measured.
         """
         options = read_plan_options(facts, MECHANISMS) | {"groups_share": facts.get("groups_share")}
         if "brackets" in facts:
@@ -421,22 +424,11 @@ def plan_group_sizes(
     if least_sizes:
         last_cell = len(least_sizes)  # number of the last bracket
     elif estimate is not None:
-        last_cell = estimate.most  # for now: the draw of the top code comes later
+        last_cell = estimate.most  # the upper bound, until the top code is drawn
     else:
         last_cell = int(cast("int", top_code))
     share = None if groups_share is None else parse_groups_share(groups_share)
-    if share is not None:
-        if groups is not None:
-            message = "numbers of groups are given, but they are measured with a share of the budget"
-            raise OdError("OD-GROUPS-NUMBERS", message, next_step="leave out either groups or groups_share")
-        groups = np.zeros(len(geography.zones), dtype=np.int64)
-    frame = Frame(geography, groups, last_cell, least_sizes, measured=share is not None)  # type: ignore[arg-type]  # checked there
-    if share is None and not frame.groups.any():
-        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
-    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
-    if cells > MOST_CELLS:
-        message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
-        raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
+    frame = _make_planned_frame(geography, groups, last_cell, least_sizes, measured=share is not None)
     if mechanism is None:
         mechanism = choose_default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
     chosen_mechanism = MECHANISMS.make(mechanism)
@@ -453,6 +445,29 @@ def plan_group_sizes(
     )
     refuse_unsupported("group sizes", plan.features)  # now with what the mechanism measures
     return plan
+
+
+def _make_planned_frame(
+    geography: Geography, groups: Counts | None, last_cell: int, least_sizes: tuple[int, ...], *, measured: bool
+) -> Frame:
+    """Return the public facts of a table as they are known when it is planned.
+
+    ``measured`` says whether the numbers of groups are measured; they are then 0, and ``groups`` must be None. Raises
+    OdError if the numbers of groups are invalid, or there are no groups or too many cells.
+    """
+    if measured:
+        if groups is not None:
+            message = "numbers of groups are given, but they are measured with a share of the budget"
+            raise OdError("OD-GROUPS-NUMBERS", message, next_step="leave out either groups or groups_share")
+        groups = np.zeros(len(geography.zones), dtype=np.int64)
+    frame = Frame(geography, groups, last_cell, least_sizes, measured=measured)  # type: ignore[arg-type]  # checked there
+    if not measured and not frame.groups.any():
+        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
+    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
+    if cells > MAX_CELLS:
+        message = f"areas of all levels times sizes are {cells:,} cells, and {MAX_CELLS:,} is the most"
+        raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
+    return frame
 
 
 def _make_step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:

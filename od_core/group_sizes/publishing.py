@@ -18,7 +18,7 @@ from markupsafe import Markup
 from od_core.geography.geography import Geography, find_finest_level
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.intervals import list_interval_cells
-from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, NumberStep, compute_top_code_margin
+from od_core.group_sizes.plan import MAX_MISS_PROBABILITY, MEASURED, GroupSizePlan, NumberStep, compute_top_code_margin
 from od_core.group_sizes.release import GroupSizeRelease, estimate_release, follow_steps, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
@@ -60,7 +60,8 @@ from od_core.publication.tables import (
 )
 from od_core.publication.templates import render_data, render_markup, render_template
 
-_CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
+_CELLS_SCHEMA = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
+"""Columns of stored histograms, one row per entry above 0. Levels and areas are numbers."""
 
 
 class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease]):
@@ -78,25 +79,28 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
         return GroupSizes(*(np.array(column) for column in table.columns))  # two columns in an earlier version
 
     def make_counted_table(self, counted: GroupSizes) -> pa.Table:
-        """Return a table with the area, size and number of groups of each row; see the base class."""
+        """Return the true groups as a table: area (number), size and groups (number of groups) of each row."""
         return pa.table({"area": counted.area, "size": counted.size, "groups": counted.groups})
 
     def make_table(self, release: GroupSizeRelease) -> pa.Table:
-        """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.make_table`."""
+        """Return the released histograms as a table of their entries above 0, top level first."""
         batches = []
         for level in release.frame.levels:
             area, size, groups = release.list_cells(level)
-            batches.append(pa.record_batch([np.full(len(area), level), area, size, groups], _CELLS))
-        return pa.Table.from_batches(batches, _CELLS)
+            batches.append(pa.record_batch([np.full(len(area), level), area, size, groups], _CELLS_SCHEMA))
+        return pa.Table.from_batches(batches, _CELLS_SCHEMA)
 
 
 def _render_texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
-    """Return texts on a plan or, with a certificate, on a release, for the guarantee and the codebook, by name."""
+    """Return texts on a plan or a release by name, for its guarantee and its codebook (``group_sizes_notes.yaml``).
+
+    ``certificate`` is that of the release; None for a plan.
+    """
     texts: dict[str, str] = render_data(
         "group_sizes_notes.yaml",
         plan=plan,
         margin=compute_top_code_margin,
-        missed=MISSED,
+        missed=MAX_MISS_PROBABILITY,
         certificate=certificate,
         interval=certificate is not None and has_intervals(certificate),
     )
@@ -104,11 +108,11 @@ def _render_texts(plan: GroupSizePlan, certificate: Certificate | None = None) -
 
 
 FIRST_WITH_EXACT_ENDS = 7
-"""Format of the first bundles with exact intervals from noisy sizes. Earlier ones are made again with Wilson's."""
+"""First format of bundles with exact intervals from noisy sizes. Bundles of earlier formats have Wilson's intervals."""
 
 
 def _use_stated_interval_ends(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
-    """Return the release, with exact intervals or Wilson's, as the bundle format in its certificate has them."""
+    """Return the release with the kind of intervals that its bundle format has: exact ones, or Wilson's before."""
     return with_fields(release, exact=read_bundle_format(certificate) >= FIRST_WITH_EXACT_ENDS)
 
 
@@ -126,6 +130,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     level_names = plan.frame.geography.level_names
 
     def read(step: LaplaceStep, frame: Frame) -> NoisyVector:
+        """Return the published noisy values of a step."""
         table = groups if isinstance(step, NumberStep) else measurements
         noisy = table.loc[table["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
         if len(noisy) != frame.count_query_values(plan.query_of(step), step.level).sum():
@@ -164,12 +169,15 @@ def _build_plan(
 
 # Report. The words and the layout are in the templates.
 
-MOST_AREAS = 24
+MAX_LISTED_AREAS = 24
 """Largest number of areas that the report shows one by one."""
 
-BAND = "Share of the groups with at most each number of members"
+BAND_TITLE = "Share of the groups with at most each number of members"
+"""Title of the chart of :func:`_render_band_chart`."""
 
 _LONGEST_BAR = 420
+"""Length of the longest bar of a chart, in units of the picture."""
+
 _LEFT, _TOP, _WIDTH, _HEIGHT = 84, 14, 600, 250
 """Position and size of the chart with the band, within its picture."""
 
@@ -185,10 +193,12 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     released, lower, upper = (values[0] for values in release.bound_groups_at_most(0, cells))
 
     def compute_positions(sizes: Sequence[int]) -> list[float]:
+        """Return the horizontal positions of sizes on the picture."""
         positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()
         return positions
 
     def format_points(numbers: Counts, number_at_top_code: int) -> list[str]:
+        """Return the points of a line through numbers of groups, as SVG has them."""
         shares = np.append(numbers, number_at_top_code) / groups
         heights = (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
         positions = compute_positions([*least[cells].tolist(), top_code])
@@ -197,7 +207,7 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     steps = [0, *takewhile(lambda step: step <= top_code, iterate_one_three_ten())]
     return render_markup(
         "band_chart.svg",
-        title=BAND,
+        title=BAND_TITLE,
         left=_LEFT,
         right=_LEFT + _WIDTH,
         bottom=_TOP + _HEIGHT,
@@ -241,25 +251,28 @@ def _list_cumulative_counts(release: GroupSizeRelease, cells: list[int]) -> list
 def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
     """Return the values of the report's tables by area: the groups by size, and the members with intervals.
 
-    The areas are those of the lowest level with at most ``MOST_AREAS`` areas. If every level has more, they are the
-    areas of level 1 with the most groups or members.
+    The areas are those of the finest level with at most ``MAX_LISTED_AREAS`` areas. If every level has more, they are
+    the areas of level 1 with the most groups or members.
     """
     geography = release.frame.geography
-    level = find_finest_level(geography, MOST_AREAS)
+    level = find_finest_level(geography, MAX_LISTED_AREAS)
     labels, groups = geography.labels[level], release.count_groups(level)
     histograms = release.histograms_of(level)
     members = release.bound_members(level)
-    most_members = find_places_of_largest(members[0], MOST_AREAS)
-    most_groups = find_places_of_largest(histograms.sum(axis=1), MOST_AREAS)
+    most_members = find_places_of_largest(members[0], MAX_LISTED_AREAS)
+    most_groups = find_places_of_largest(histograms.sum(axis=1), MAX_LISTED_AREAS)
     class_names, _, by_class = _count_by_size_class(release.frame, histograms[most_groups])
     cells = [[(number, "") for number in row] for row in by_class.tolist()]  # no number is marked
     listed_members = np.stack(members, axis=1)[most_members].tolist()
     return {
         "name": geography.level_names[level],
-        "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
-        "members": [(labels[k], int(groups[k]), row) for k, row in zip(most_members, listed_members, strict=True)],
+        "most": MAX_LISTED_AREAS if len(groups) > MAX_LISTED_AREAS else None,
+        "members": [
+            (labels[area], int(groups[area]), members_of_area)
+            for area, members_of_area in zip(most_members, listed_members, strict=True)
+        ],
         "columns": class_names,
-        "rows": list(zip([labels[k] for k in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
+        "rows": list(zip([labels[area] for area in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
         "scale": Scale.from_maximum(int(by_class.max())),
     }
 
@@ -277,7 +290,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     staging = StagedGroupSizes
 
     def facts(self, release: GroupSizeRelease, _subject: Subject) -> dict[str, object]:
-        """Return the facts of a certificate that depend on the kind, such as the levels and the invariants."""
+        """Return the facts that only certificates of group sizes have, such as the levels and the invariants."""
         plan, frame = release.plan, release.frame
         return {
             "contents": {
@@ -310,7 +323,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         }
 
     def describe_guarantee(self, plan: GroupSizePlan, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee by name; see the base class."""
+        """Return the sentences of a plan's guarantee by name, with what is public about the groups."""
         public = [] if plan.frame.measured else ["which groups there are, and in which areas"]
         sentences = describe_guarantee(subject, spent, plan.acceptance, public=public)
         return sentences | {"input": f"{sentences['input']} {_render_texts(plan)['input']}"}
@@ -388,7 +401,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             up_to_middle=up_to_median,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
             band=band,
-            band_title=BAND,
+            band_title=BAND_TITLE,
             areas=_make_area_tables(release),
             measured=_describe_measured_queries(release.plan),
             geography=release.frame.geography,
@@ -408,7 +421,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         rows = list(zip(names, by_class.tolist(), lengths.tolist(), strict=True))
         pictures = {title: render_markup("bars.svg", title=title, rows=rows)}
         if has_intervals(certificate):
-            pictures[BAND] = _render_band_chart(_use_stated_interval_ends(release, certificate))
+            pictures[BAND_TITLE] = _render_band_chart(_use_stated_interval_ends(release, certificate))
         return pictures
 
     def list_metadata(self, release: GroupSizeRelease) -> dict[str, object]:

@@ -54,7 +54,7 @@ class GroupSizeRelease(PlannedRelease):
     exact: bool = True
 
     def _describe_contents(self) -> tuple[str, str, str]:
-        """Return what the release is, its levels, and the calls that read it; see the base class."""
+        """Return three texts for a notebook: what the release is, its levels, and the calls that read it."""
         return (
             f"group sizes by {self.plan.mechanism.name}: {int(self.count_groups(0)[0]):,} groups"
             f"{' (measured)' if self.frame.measured else ''}, sizes 0 to {self.frame.least_sizes[-1]:,}",
@@ -111,9 +111,10 @@ class GroupSizeRelease(PlannedRelease):
         return self._make_size_table(self.frame.least_sizes[cells], bounds)
 
     def bound_groups_at_most(self, level: int, cells: Counts) -> tuple[Counts, Counts, Counts]:
-        """Return the released numbers of groups up to each cell of a histogram, with their lower and upper bounds.
+        """Return the released numbers of groups up to each of ``cells``, and the ends of their 90 % intervals.
 
-        The shape is (areas, cells) each. Level 0 is the whole space. ``cells`` ascend, from 0 to K - 1.
+        The shape is (areas, cells) each. Level 0 is the whole space. ``cells`` are columns of a histogram, and ascend,
+        from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, cells]
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_cumulative_counts(cells, exact=self.exact))
@@ -134,7 +135,10 @@ class GroupSizeRelease(PlannedRelease):
         )
 
     def bound_members(self, level: int) -> tuple[Counts, Counts, Counts]:
-        """Return the released numbers of members of a level's areas, and their bounds; shape (areas,) each."""
+        """Return the released numbers of members of the areas of a level, and the ends of their 90 % intervals.
+
+        Shape (areas,) each. Level 0 is the whole space.
+        """
         released = self.histograms_of(level) @ self.frame.least_sizes
         return _widen_bounds(released, *self.make_noisy_groups(level).bound_members())
 
@@ -180,7 +184,7 @@ class GroupSizeRelease(PlannedRelease):
 
     @cached_property
     def _measured_numbers(self) -> tuple[Fraction, list[Counts]]:
-        """Scale of the noise and noisy numbers of groups of every level, top first."""
+        """Scale of the noise on numbers of groups, and the noisy numbers of every level, top first."""
         return _list_noisy_numbers(self.measured)
 
     def histograms_of(self, level: int) -> Counts:
@@ -274,7 +278,7 @@ class GroupSizeRelease(PlannedRelease):
 
 
 def _widen_bounds(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
-    """Return the released numbers, and the lower and upper bounds, widened where a released number lies outside."""
+    """Return the released numbers, and the bounds, which are widened where a released number lies outside."""
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
@@ -287,11 +291,11 @@ def _find_interval_cells(sizes: ArrayLike | None, frame: Frame) -> Counts:
         return list_interval_cells(frame)
     array = np.atleast_1d(np.asarray(sizes))
     are_integers = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
-    listed = frame.least_sizes[:-1]
-    if are_integers and np.isin(array, listed).all() and (np.diff(array) > 0).all():
+    sizes_with_intervals = frame.least_sizes[:-1]
+    if are_integers and np.isin(array, sizes_with_intervals).all() and (np.diff(array) > 0).all():
         return frame.find_cells(array.astype(np.int64))
     if frame.brackets:
-        least_sizes = ", ".join(map(str, listed))
+        least_sizes = ", ".join(map(str, sizes_with_intervals))
         message = f"sizes must be the least ones of brackets, ascending, but not of the last: of {least_sizes}"
         raise OdError("OD-GROUPS-SIZES", message, next_step="correct the sizes")
     raise OdError(
@@ -371,7 +375,11 @@ def release_group_sizes(
 def run_plan(
     plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> GroupSizeRelease:
-    """Measure all steps of a plan, estimate the table, and return the release; see :func:`measure_plan`."""
+    """Measure all steps of a plan, estimate the table, and return the release.
+
+    ``groups`` are confidential. A step that has a measurement in ``measurements`` is not measured again. Raises OdError
+    if the noise source or the mechanism fails.
+    """
     measured = measure_plan(plan, groups, noise, measurements)
     return estimate_release(plan, measured, spent=plan.spent, noise=find_backend_name(noise))
 
@@ -379,10 +387,11 @@ def run_plan(
 def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements) -> Measured:
     """Return every step of a plan with its noisy values, drawn unless ``measurements`` already contains them.
 
-    The counted groups are confidential. The result is public.
+    ``counted`` is confidential, and the result is public. Raises OdError as :func:`measure_step` does.
     """
 
     def draw(step: LaplaceStep, frame: Frame) -> NoisyVector:
+        """Return the stored noisy values of a step, drawn first if there are none."""
         query = plan.query_of(step)
         return measurements.draw_once(step, partial(measure_step, frame, query, step, counted, noise))
 
@@ -456,7 +465,7 @@ def _list_noisy_numbers(measured: Sequence[tuple[Step, NoisyVector]]) -> tuple[F
 # Below, all functions read confidential sizes.
 
 
-CELLS = 1 << 20
+_PIECE_VALUES = 1 << 20
 """Number of query values of a piece, which may end with one area more than fits."""
 
 
@@ -482,7 +491,7 @@ def measure_step(
 def iterate_true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas.
 
-    A piece has about ``CELLS`` values. At ``TOP_CODE_LEVEL``, the only value is the largest size.
+    A piece has about ``_PIECE_VALUES`` values. At ``TOP_CODE_LEVEL``, the only value is the largest size.
     """
     if query == "numbers":
         yield frame.sum_at_level(groups.count_per_area(frame.geography, least=1), level)
@@ -496,7 +505,9 @@ def iterate_true_values(frame: Frame, query: Query, level: int, groups: GroupSiz
         return
     ends = np.searchsorted(groups.area, first)  # the rows of an area are contiguous
     value_ends = np.cumsum(frame.count_query_values(query, level))
-    starts = np.unique(np.searchsorted(value_ends, np.arange(0, value_ends[-1], CELLS)))  # first area of each piece
+    starts = np.unique(
+        np.searchsorted(value_ends, np.arange(0, value_ends[-1], _PIECE_VALUES))
+    )  # first area of each piece
     for begin, last in pairwise([*starts.tolist(), len(value_ends)]):
         rows = slice(ends[begin], ends[last])
         area = np.repeat(np.arange(last - begin), np.diff(ends[begin : last + 1]))

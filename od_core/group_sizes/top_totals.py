@@ -248,10 +248,10 @@ def _divide_node_value(values: Counts, node: int, tables: _Tables) -> None:
 CUT_IN_SCALES = 16
 """Initial number of stored values on either side of a table's minimum, as a multiple of the noise scale."""
 
-_PIECE = 128
+_PIECE_COLUMNS = 128
 """Number of columns (noisy values of one size) that one thread solves at a time."""
 
-_LIMIT = 1 << 40
+_VALUE_LIMIT = 1 << 40
 """Exclusive bound on noisy values and totals. Below it, slopes, sums of values and bisection bounds fit 64 bits."""
 
 
@@ -283,7 +283,7 @@ def fit_histograms_to_top_totals(frame: Frame, noisy: Sequence[Counts], cut: int
 
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
     """Raise OdError if the number of all groups or the absolute value of a noisy value is 2^40 or more."""
-    if frame.groups.sum() >= _LIMIT or any(max(values.max(), -values.min()) >= _LIMIT for values in noisy):
+    if frame.groups.sum() >= _VALUE_LIMIT or any(max(values.max(), -values.min()) >= _VALUE_LIMIT for values in noisy):
         message = "the noisy numbers of groups are too large for 64-bit sums"
         step = "use smaller counts or less noise"
         raise OdError("OD-GROUPS-OVERFLOW", message, next_step=step, spent="draws already made stay charged")
@@ -317,8 +317,8 @@ def find_distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.
     """
     number_of_column: dict[bytes, int] = {}
     column_of_size: list[int] = []
-    for first in range(0, levels[0].shape[1], _PIECE):
-        piece = np.concatenate([values[:, first : first + _PIECE] for values in levels])
+    for first in range(0, levels[0].shape[1], _PIECE_COLUMNS):
+        piece = np.concatenate([values[:, first : first + _PIECE_COLUMNS] for values in levels])
         for column in piece.T:
             next_number = len(number_of_column)
             column_of_size.append(number_of_column.setdefault(column.tobytes(), next_number))
@@ -345,6 +345,7 @@ class _Tree:
         """Yield the number of each chosen column, with the first value and the slopes of the root's cost table."""
 
         def compute_tables(columns: Counts) -> tuple[Counts, Counts, Counts]:
+            """Return the cost tables of the root for some columns."""
             cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
             return compute_root_tables(self.first_child, self.columns[columns], cut, self.total)
 
@@ -360,6 +361,7 @@ class _Tree:
         """
 
         def compute_leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
+            """Return the leaf values of some pairs, and whether each has a value on a cut end."""
             columns, root_values = piece.T  # a piece has one pair a row
             cut = self.cuts[columns[0]]  # all columns of a piece have one cut, as _split_by_cut makes them
             return compute_leaf_values(self.first_child, self.columns[columns], root_values, cut, self.total)
@@ -406,9 +408,12 @@ def _solve_tree(
 
 
 def _split_by_cut(cuts: Counts) -> list[NDArray[np.int64]]:
-    """Return the positions of the given cuts, in pieces of at most ``_PIECE`` positions with the same cut."""
-    by_cut = [np.flatnonzero(cuts == cut) for cut in np.unique(cuts)]
-    return [of_one_cut[first : first + _PIECE] for of_one_cut in by_cut for first in range(0, len(of_one_cut), _PIECE)]
+    """Return the positions of the given cuts, in pieces of at most ``_PIECE_COLUMNS`` positions with the same cut."""
+    pieces = []
+    for cut in np.unique(cuts):
+        positions = np.flatnonzero(cuts == cut)
+        pieces += np.split(positions, range(_PIECE_COLUMNS, len(positions), _PIECE_COLUMNS))
+    return pieces
 
 
 def choose_root_values(

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from od_core.errors import OdError
 from od_core.files.durable import lock_file
-from od_core.flows.derived_flows import LEAST, MOST, D, DerivedFlows, make_few_releases_error
+from od_core.flows.derived_flows import (
+    MAX_ASSISTED_RELEASES,
+    MIN_SUMMED_RELEASES,
+    D,
+    DerivedFlows,
+    make_few_releases_error,
+)
 from od_core.flows.publishing.derived_kind import (
     ASSISTED,
     SUMS,
@@ -233,10 +239,10 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
     The periods of the releases must follow each other. ``period`` is that of the sum; None stands for their whole span.
-    Raises OdError if there are fewer than ``LEAST`` releases, the periods overlap or leave a gap, or as in
-    :func:`publish_derived`.
+    Raises OdError if there are fewer than ``MIN_SUMMED_RELEASES`` releases, the periods overlap or leave a gap, or as
+    in :func:`publish_derived`.
     """
-    if len(keys) < LEAST:
+    if len(keys) < MIN_SUMMED_RELEASES:
         raise make_few_releases_error()
     keys = SUMS.sort_releases(keys, period)
     if period is None:
@@ -247,7 +253,9 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     return publish_derived(SUMS, releases, keys, period)
 
 
-def find_earlier_releases(releases: Path, key: ReleaseKey, max_releases: int = MOST - 1) -> list[ReleaseKey]:
+def find_earlier_releases(
+    releases: Path, key: ReleaseKey, max_releases: int = MAX_ASSISTED_RELEASES - 1
+) -> list[ReleaseKey]:
     """Return the latest published releases of the series before the release ``key``, sorted by period.
 
     They are in their newest revisions. At most ``max_releases`` are returned, and only those after the last release
@@ -272,7 +280,7 @@ def _read_area_digests(releases: Path, key: ReleaseKey) -> object:
     return read_bundle_certificate(folder).get("geographies") if folder.is_dir() else None
 
 
-def publish_assisted(releases: Path, key: ReleaseKey, max_releases: int = MOST - 1) -> PublishedFlows:
+def publish_assisted(releases: Path, key: ReleaseKey, max_releases: int = MAX_ASSISTED_RELEASES - 1) -> PublishedFlows:
     """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
 
     The estimates learn from at most ``max_releases`` published releases of the same series before this one, with the

@@ -54,7 +54,7 @@ from od_core.publication.read_back import (
 )
 from od_core.publication.templates import format_sentence, render_clauses, render_data, render_template
 from od_core.published.opening import find_bundle_kind, open_bundle_folder
-from od_core.stops.plan import DETAILED
+from od_core.stops.plan import BOX_NOISE_NAMES
 
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
@@ -172,7 +172,7 @@ class Facts:
         most_detailed = next(step for step in reversed(level_steps) if not is_of_uncounted(step))
         if "variance" in most_detailed:
             return math.ceil(_NORMAL_QUANTILE_95 * math.sqrt(Fraction(most_detailed["variance"])))
-        for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)):
+        for name in ("scale", *(f"scale_of_{name}" for name in BOX_NOISE_NAMES)):
             if most_detailed.get(name):
                 return compute_laplace_reach(Fraction(most_detailed[name]))
         return None

@@ -374,7 +374,10 @@ class Nodes:
 
 
 def make_boxes(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
-    """Concatenate several sets of nodes and their noisy counts, and return them as boxes."""
+    """Return several sets of nodes with their noisy counts as one set of boxes, which is public.
+
+    ``noisy`` has the noisy counts of each set; shape (nodes,) each.
+    """
     lower, upper = np.concatenate([node.lower for node in nodes]), np.concatenate([node.upper for node in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
 
@@ -438,7 +441,10 @@ Range = tuple[int, int]
 
 
 def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
-    """Validate queries on a space with ``sizes`` cells, and return them as int64; shape (queries, dimensions, 2).
+    """Return range queries as validated 64-bit integers; shape (queries, dimensions, 2).
+
+    ``ranges`` has the first and the last cell, both inclusive, of each query in each dimension, in the same shape.
+    ``sizes`` are the numbers of cells of the space in each dimension.
 
     Raises:
         OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or
@@ -477,11 +483,11 @@ Reals = NDArray[np.float64]
 Ranges = NDArray[np.int64]
 """First and last cell, inclusive, of every query in every dimension; shape (queries, dimensions, 2)."""
 
-_BLOCK = 64
+_BLOCK_BOXES = 64
 """Number of boxes in a block of :class:`BoxIndex`. Larger blocks rarely lie entirely inside or outside a query, and
 smaller blocks are too numerous."""
 
-_PIECE = 32
+_PIECE_QUERIES = 32
 """Number of queries that a thread answers at a time."""
 
 _KEY_BITS = 63
@@ -520,7 +526,7 @@ class BoxIndex:
         order = np.argsort(keys, kind="stable")
         sorted_lower = np.ascontiguousarray(lower[order], dtype=np.int32)
         sorted_upper = sorted_lower if upper is lower else np.ascontiguousarray(upper[order], dtype=np.int32)
-        starts = np.arange(0, len(order), _BLOCK)
+        starts = np.arange(0, len(order), _BLOCK_BOXES)
         block_lower, block_upper = np.minimum.reduceat(sorted_lower, starts), np.maximum.reduceat(sorted_upper, starts)
         return cls(order, sorted_lower, sorted_upper, block_lower, block_upper)
 
@@ -536,16 +542,17 @@ class BoxIndex:
         array([ 5.5, 11. ])
         """
         ordered = counts[self.order].astype(np.float64)
-        sums = np.add.reduceat(ordered, np.arange(0, len(ordered), _BLOCK))
+        sums = np.add.reduceat(ordered, np.arange(0, len(ordered), _BLOCK_BOXES))
         boxes = self.lower, self.upper, ordered, self.block_lower, self.block_upper, sums
 
         def answer_piece(first: int) -> Reals:
-            ranges_of_piece = ranges[first : first + _PIECE]
+            """Return the answers to the queries of a piece, which begins at query ``first``."""
+            ranges_of_piece = ranges[first : first + _PIECE_QUERIES]
             totals = np.empty(len(ranges_of_piece))
             _answer_queries(*boxes, ranges_of_piece, totals)
             return totals
 
-        return np.concatenate([np.empty(0), *map_in_order(answer_piece, range(0, len(ranges), _PIECE))])
+        return np.concatenate([np.empty(0), *map_in_order(answer_piece, range(0, len(ranges), _PIECE_QUERIES))])
 
 
 @kernel
@@ -579,7 +586,7 @@ def _answer_queries(lower, upper, counts, block_lower, block_upper, block_sums, 
             if block_share == 1:
                 total += block_sums[block]
             elif block_share >= 0:
-                for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
+                for box in range(block * _BLOCK_BOXES, min((block + 1) * _BLOCK_BOXES, len(counts))):
                     total += max(_compute_overlap_share(lower, upper, box, ranges, query), 0.0) * counts[box]
         answers[query] = total
 

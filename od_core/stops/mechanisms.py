@@ -348,9 +348,10 @@ class EUG(EqualGrid):
                 raise OdError("OD-STOPS-QUERY-SIZE", message, next_step="correct the mechanism's options")
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension, for N (``total``); see the base class.
+        """Return m, the unrounded number of parts per dimension, for N (``total``).
 
-        ``alpha`` is the m of equation 8 without the factor for the size of the queries.
+        ``alpha`` is the m of equation 8 without the factor for the size of the queries. The arguments are those of
+        :meth:`EqualGrid.compute_unrounded_parts`.
         """
         d = dimensions
         base = 2 * (d - 1) / d * total * inverse_scale / (math.sqrt(2) * BORDER_CONSTANT)
@@ -373,7 +374,7 @@ class EBP(EqualGrid):
     name: ClassVar[str] = "ebp"
 
     def compute_unrounded_parts(self, total: float, inverse_scale: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension, for N (``total``); see the base class."""
+        """Return m by equation 19, the unrounded number of parts per dimension, for N (``total``)."""
         return float(compute_unrounded_fan_out(np.array(total), inverse_scale, dimensions))
 
 
@@ -594,11 +595,12 @@ class DAFEntropy(StopsMechanism):
         return np.array([math.prod(sides_of_node) <= most_cells for sides_of_node in sides.tolist()], dtype=np.bool_)
 
     def _choose_nodes_to_cut(self, noisy: Counts, total: int, path: BudgetPath) -> NDArray[np.bool_]:
-        """Return whether each node is cut, by its noisy count; shape (nodes,).
+        """Return whether each node is cut, from its noisy count; shape (nodes,).
 
-        ``total`` is the noisy count of the root. The stops ``depth`` and ``extent`` do not depend on counts, so all
-        nodes are cut. With ``entropy``, a node is cut if this adds at least t bits to the entropy of the partition.
-        With ``count``, it is cut if its noisy count is at least t / epsilon, where epsilon is per unit of sensitivity.
+        The stop conditions ``depth`` and ``extent`` do not depend on counts, so all nodes are cut. With ``entropy``, a
+        node is cut if this adds at least t bits to the entropy of the partition. These are its share of ``total``, the
+        noisy count of the root, times log2 of its unrounded number of parts. With ``count``, a node is cut if its noisy
+        count is at least t / epsilon, where epsilon is the remaining budget per unit of sensitivity.
         """
         if self.stop in ("depth", "extent"):
             return np.ones(len(noisy), dtype=np.bool_)
@@ -631,7 +633,7 @@ class DAFEntropy(StopsMechanism):
                 break
             if choosing and length > 1:
                 path = path.with_charge(choosing)
-            epsilon = path.left / path.sensitivity
+            epsilon = path.left / path.sensitivity  # inverse of the noise scale that the parts may have
             parts = compute_fan_out(noisy[is_cut], epsilon, len(sizes) - depth, length, self.rounding)
             number_of_leaves = sum(len(leaf_nodes) for leaf_nodes, _, _ in leaves)
             refuse_too_many(self.name, number_of_leaves + int(parts.sum()))
@@ -665,7 +667,7 @@ class DAFEntropy(StopsMechanism):
         return make_equal_parts(parts, length)
 
 
-MOST_CANDIDATES = 1000
+MAX_CANDIDATES = 1000
 """Largest number of candidates. More candidates take more time, but hardly improve the result."""
 
 
@@ -675,9 +677,7 @@ class DAFHomogeneity(DAFEntropy):
 
     For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
     (:func:`compute_heterogeneity`, :func:`choose_noisy_minimum`) is chosen. The source is [shaham2022stops, section
-    4.3, Algorithm 3].
-
-    Its errors are corrected here; see ``docs/explanation/stops.md``.
+    4.3, Algorithm 3]; ``docs/explanation/stops.md`` lists its errors, which are corrected here.
 
     A choice is charged only after the test whether a node becomes a leaf, so a leaf spends this part of the budget on
     its count. A node with a single part is charged although it has no choice, so that all nodes of a depth that are not
@@ -699,8 +699,8 @@ class DAFHomogeneity(DAFEntropy):
         share = parse_exact_fraction("the share of the choice", self.choosing_share)
         object.__setattr__(self, "choosing_share", share)
         candidates = parse_whole_number(self.candidates)
-        if candidates is None or not 1 <= candidates <= MOST_CANDIDATES or not 0 < share < 1:
-            message = f"there must be 1 to {MOST_CANDIDATES} candidates, and a share of the choice above 0 and below 1"
+        if candidates is None or not 1 <= candidates <= MAX_CANDIDATES or not 0 < share < 1:
+            message = f"there must be 1 to {MAX_CANDIDATES} candidates, and a share of the choice above 0 and below 1"
             raise OdError("OD-STOPS-CHOICE", message, next_step="correct the mechanism's options")
         object.__setattr__(self, "candidates", candidates)
 
@@ -710,7 +710,7 @@ class DAFHomogeneity(DAFEntropy):
         return {**super().compute_noise_scales(epsilon, sensitivity), "root_choice": choice}
 
     def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
-        """Return the epsilons of the counts and of the choice of cuts at a depth; see the base class.
+        """Return the epsilons that the counts and the choice of cuts cost at a depth; ``share`` is the depth's budget.
 
         The choice costs ``choosing_share`` of the depth's share. At the root (depth 0), the count and the choice cost
         a share each.
@@ -721,7 +721,10 @@ class DAFHomogeneity(DAFEntropy):
     def choose_cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: BudgetPath
     ) -> NDArray[np.int32]:
-        """Return the first cells of the parts of the candidate that is chosen for each node; see the base class."""
+        """Return where to cut the nodes in dimension ``depth``: the first cell of every part of the chosen candidates.
+
+        Shape (sum of parts,). For the arguments, see :meth:`DAFEntropy.choose_cuts`.
+        """
         candidates = draw_random_cuts(parts, length, self.candidates)
         scores = compute_heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
@@ -732,13 +735,13 @@ class DAFHomogeneity(DAFEntropy):
 _LN_2 = Fraction(6931471806, 10**10)
 """Upper bound of ln 2."""
 
-LARGEST_THETA = 1 << 53
+MAX_THETA = 1 << 53
 """Largest absolute value of :attr:`PrivTree.theta`, far above every number of trips."""
 
-_STEPS = 1000
+_SCALE_STEPS = 1000
 """Number of values of lambda that :func:`find_scale_and_decay` may try.
 
-They are k / ``_STEPS`` of the lambda of [zhang2016privtree].
+They are k / ``_SCALE_STEPS`` of the lambda of [zhang2016privtree].
 """
 
 
@@ -767,7 +770,7 @@ class PrivTree(StopsMechanism):
         share = parse_exact_fraction("the share of the tree", self.tree_share)
         object.__setattr__(self, "tree_share", share)
         theta = parse_whole_number(self.theta)
-        if not 0 < share < 1 or theta is None or abs(theta) > LARGEST_THETA:
+        if not 0 < share < 1 or theta is None or abs(theta) > MAX_THETA:
             raise OdError(
                 "OD-STOPS-PRIVTREE",
                 "the share of the tree must be above 0 and below 1, and theta must be a whole number from -2^53 to"
@@ -794,7 +797,7 @@ class PrivTree(StopsMechanism):
         for depth in count():
             sides = nodes.upper.astype(np.int64) - nodes.lower + 1
             is_cut: NDArray[np.bool_] = np.any(sides > 1, axis=1)  # for now, all nodes that can be cut
-            noisy = np.maximum(nodes.trips[is_cut] - depth * decay, self.theta - decay)
+            noisy = np.maximum(nodes.trips[is_cut] - depth * decay, self.theta - decay)  # the biased count
             noisy += path.draw_noise(scale, len(noisy))
             is_cut[is_cut] = noisy > self.theta
             leaves.append(nodes.select(~is_cut))
@@ -809,18 +812,18 @@ class PrivTree(StopsMechanism):
 
 @cache
 def find_scale_and_decay(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
-    """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
+    """Return lambda and delta of :class:`PrivTree`, with which its splits are proven to cost at most ``epsilon``.
 
-    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is k / 1000 of the lambda of
-    [zhang2016privtree], which is 3 / epsilon for unbounded and 6 / epsilon for bounded neighbours. The first k that is
-    tried is that whose cost would be epsilon if costs were proportional to 1 / lambda. The first k from there upwards
-    with a proven cost of at most epsilon is taken. A smaller k may have such a cost, too. Raises OdError if no k up to
-    1000 has it.
+    lambda is the scale of the noise, and delta the decay of the counts per depth. The paper [zhang2016privtree] has
+    lambda = 3 / epsilon for unbounded and 6 / epsilon for bounded neighbours. Here, lambda is k / ``_SCALE_STEPS`` of
+    this. The first k that is tried is the one whose cost would be epsilon if costs were proportional to 1 / lambda.
+    From there upwards, the first k with a proven cost of at most epsilon is taken; a smaller k may have such a cost,
+    too. Raises OdError if no k has it.
     """
     largest_scale = 3 * sensitivity / epsilon  # that of the paper
     needed = compute_path_cost(largest_scale, _compute_decay(largest_scale), sensitivity) / epsilon
-    for step in range(max(1, int(needed * _STEPS)), _STEPS + 1):
-        scale = largest_scale * Fraction(step, _STEPS)
+    for step in range(max(1, int(needed * _SCALE_STEPS)), _SCALE_STEPS + 1):
+        scale = largest_scale * Fraction(step, _SCALE_STEPS)
         if compute_path_cost(scale, _compute_decay(scale), sensitivity) <= epsilon:
             return scale, _compute_decay(scale)
     message = (

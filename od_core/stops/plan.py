@@ -21,8 +21,8 @@ from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 if TYPE_CHECKING:
     from fractions import Fraction
 
-DETAILED = ("leaves", "boxes")
-"""Names of the noise scales of published boxes, in the plans that know them beforehand."""
+BOX_NOISE_NAMES = ("leaves", "boxes")
+"""Names of the noise scales of the counts of published boxes, in plans whose scales do not depend on a draw."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class StopsPlan(Plan):
 
     @property
     def features(self) -> frozenset[str]:
-        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
         return super().features | list_given_options(map=self.map)
 
     @cached_property
@@ -78,7 +78,10 @@ class StopsPlan(Plan):
         return (self.step,)
 
     def replan(self, unit: PrivacyUnit, budget: Budget) -> StopsPlan:
-        """Return the plan with another unit and budget; see the base class."""
+        """Return the plan of a release with the same grid and mechanism, but another unit and budget.
+
+        Raises OdError if the library has no such release.
+        """
         return plan_stops(
             self.map or self.grid, unit=unit, budget=budget, mechanism=self.mechanism, acceptance=self.acceptance
         )
@@ -86,15 +89,16 @@ class StopsPlan(Plan):
     def detail_noise(self, measured: Boxes | None = None) -> DetailNoise:
         """Return the noise on the counts of the published boxes.
 
-        If ``measured``, the drawn boxes, is given, the noise is that of these boxes. In a plan, it has the scale of a
-        name in :data:`DETAILED`, if the mechanism has one. Otherwise, the result says that it is not yet known.
+        With ``measured``, the drawn boxes, it is the noise on their counts. Without, it is that of the plan, if one of
+        its scales has a name in :data:`BOX_NOISE_NAMES`. Otherwise, the scale depends on the draw, and ``is_known`` of
+        the result is False.
         """
         step = self.step
         if measured is not None:
             scale = self.mechanism.compute_count_scale(measured, self.grid, step.epsilon, step.sensitivity)
             return DetailNoise.from_laplace_scale(scale)
         scales = dict(step.scales)
-        for name in DETAILED:
+        for name in BOX_NOISE_NAMES:
             if name in scales:
                 return DetailNoise.from_laplace_scale(scales[name])
         _, first_scale = step.scales[0]
@@ -120,9 +124,9 @@ class StopsPlan(Plan):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> StopsPlan:
-        """Return the plan that this version of the software makes for the options in ``facts``, the facts of a plan.
+        """Plan a release again from the :meth:`facts` of its plan, and raise OdError as :func:`plan_stops` does.
 
-        If the plan has other facts than these, ``publication.read_back`` refuses it.
+        The step is computed, not read from ``facts``, so the caller must compare the facts of the result with them.
         """
         grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
         return plan_stops(grid, **read_plan_options(facts, MECHANISMS))

@@ -51,13 +51,14 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
     table_name = "boxes"
 
     def read_counted_input(self, plan: StopsPlan) -> Trajectories:
-        """Read the cells of all trips, and return them as :class:`Trajectories`; see the base class."""
+        """Return the stored cells of all trips, which are confidential, on the grid of the plan."""
         columns = [np.asarray(column) for column in pq.read_table(self.locate_file(self.counted_name)).columns]
         return Trajectories(np.column_stack(columns), plan.grid)
 
     def make_counted_table(self, counted: Trajectories) -> pa.Table:
-        """Return a table with one row per trip and one column per dimension; see the base class."""
-        return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
+        """Return the trips as a table with one row per trip, and its cell in each dimension as columns."""
+        dimensions = range(counted.grid.dimensions)
+        return pa.table({f"cell_{dimension + 1}": counted.points[:, dimension] for dimension in dimensions})
 
     def make_table(self, release: StopsRelease) -> pa.Table:
         """Return the table of boxes and counts of a release; see :meth:`StagedTable.make_table`."""
@@ -65,10 +66,14 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
 
 
 _ENDS = tuple(column.name for column in COUNT_ENDS)
+"""Names of the columns of the lower and the upper end of an interval."""
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
-    """Write a GeoJSON feature collection (RFC 7946): for each box, a polygon for each place of a trip, in order."""
+    """Write the boxes as GeoJSON (RFC 7946): a feature for each box, with a polygon for each place of a trip, in order.
+
+    The properties of a feature are the counts of the box and, if ``interval``, the ends of the interval.
+    """
     measured, counts = release.measured, release.counts
     ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
     file.write(b'{"type": "FeatureCollection", "features": [\n')
@@ -119,24 +124,31 @@ def open_stops(bundle: str | Path) -> StopsRelease:
 # Report. The words and the layout are in the templates.
 
 
-LISTED = 20
+MAX_LISTED_BOXES = 20
 """Largest number of boxes in the report's table of boxes."""
 
-_LISTED_FIELDS = 5
+_MAX_LISTED_FIELDS = 5
 """Largest number of fields of each map in the report's table of fields."""
 
 _PIXELS = 64
 """Largest number of fields on each side of a drawn map. A field is a rectangle of one shade."""
 
-_WIDTH, _PIECE = 480, 1 << 16
+_WIDTH = 480
+"""Width of a drawn map, in units of the picture."""
+
+_PIECE_BOXES = 1 << 16
+"""Number of boxes whose trips are added to a map at once, which limits memory."""
 
 
 def _list_largest_boxes(release: StopsRelease) -> Sequence[Mapping[str, object]]:
-    """Return the ``LISTED`` boxes with the most trips: their bounds in cells, and in degrees if the plan has a map."""
+    """Return the boxes with the most trips, at most ``MAX_LISTED_BOXES``, with their bounds, trips and intervals.
+
+    The bounds are in cells and, if the plan has a map, also in degrees.
+    """
     on_map = release.plan.map
     count_lower, count_upper = release.intervals
     largest = []
-    for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
+    for box in np.argsort(-release.counts, kind="stable")[:MAX_LISTED_BOXES].tolist():
         lower, upper = release.measured.lower[box], release.measured.upper[box]
         largest.append(
             {
@@ -182,7 +194,7 @@ def _list_largest_fields(density: NDArray[np.float64], on_map: MapGrid, place: s
     pixels = len(density)
     width, height = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
     fields: list[dict[str, object]] = []
-    for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
+    for field in np.argsort(-density.ravel(), kind="stable")[:_MAX_LISTED_FIELDS].tolist():
         x, y = divmod(field, pixels)
         fields.append(
             {
@@ -204,8 +216,8 @@ def _compute_density(release: StopsRelease, place: int) -> NDArray[np.float64]:
     side = release.plan.grid.sizes[2 * place]
     pixels = min(_PIXELS, side)
     density = np.zeros((pixels, pixels))
-    for first in range(0, len(counts), _PIECE):
-        piece = slice(first, first + _PIECE)
+    for first in range(0, len(counts), _PIECE_BOXES):
+        piece = slice(first, first + _PIECE_BOXES)
         lower, upper = boxes.lower[piece], boxes.upper[piece]
         across = _compute_overlap_shares(lower[:, 2 * place], upper[:, 2 * place], side, pixels)
         up = _compute_overlap_shares(lower[:, 2 * place + 1], upper[:, 2 * place + 1], side, pixels)
@@ -226,7 +238,7 @@ def _compute_overlap_shares(lower: Bounds, upper: Bounds, side: int, pixels: int
 
 
 def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
-    """Yield the purpose and the scale of each noise: those of the plan, and that of a box if the draw determines it."""
+    """Yield the purpose and the scale of each noise: those of the plan, and that of a box if it depends on the draw."""
     planned = release.plan.step.scales
     yield from planned
     if release.scale not in [scale for _, scale in planned]:
@@ -234,7 +246,10 @@ def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
 
 
 def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, object]]:
-    """Yield a rectangle, in fields, for each run of one shade in a row, from the north, but for the lightest shade."""
+    """Yield the rectangles of a drawn map, row by row from the north, in units of fields.
+
+    A rectangle is a run of fields of one shade in a row. Runs of the lightest shade are left out.
+    """
     for row, line in enumerate(density.T[::-1].tolist()):
         column = 0
         for shade, fields in groupby(map(scale.find_shade, line)):
@@ -257,7 +272,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     staging = StagedStops
 
     def facts(self, release: StopsRelease, _subject: Subject) -> dict[str, object]:
-        """Return the facts of a certificate that depend on the kind, such as the numbers of boxes and trips."""
+        """Return the facts that only certificates of boxes have, such as the numbers of boxes and trips."""
         step = release.plan.step
         return {
             "contents": {"boxes": len(release.measured), "trips": int(release.counts.sum())},
@@ -275,13 +290,13 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         }
 
     def describe_guarantee(self, plan: StopsPlan, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee by name; see the base class."""
+        """Return the sentences of a plan's guarantee by name; the grid is public."""
         return describe_guarantee(subject, spent, plan.acceptance, public=["the grid"])
 
     def make_summary(self, release: StopsRelease) -> pd.DataFrame:
         """Return a table with one row: numbers of boxes and trips, the median size of a box, and the noise scales."""
         boxes, plan = release.measured, release.plan
-        sides = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
+        cells_of_boxes = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
         return pd.DataFrame(
             [
                 {
@@ -290,7 +305,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
                     "boxes": len(boxes),
                     "boxes_with_trips": int((release.counts > 0).sum()),
                     "trips": int(release.counts.sum()),
-                    "median_cells_of_a_box": float(np.median(sides)),
+                    "median_cells_of_a_box": float(np.median(cells_of_boxes)),
                     **{f"scale_of_{name}": round(float(scale), 3) for name, scale in plan.step.scales},
                 }
             ]
@@ -314,7 +329,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         ]
 
     def list_notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
-        """Return the codebook's notes on the intervals and on the map, if the release has them."""
+        """Return the notes of the codebook on the intervals and on the map, each if the release has it."""
         interval = has_intervals(certificate)
         texts = render_data("stops_notes.yaml", interval=interval, certificate=certificate, map=release.plan.map)
         notes: list[str] = texts["notes"].splitlines()

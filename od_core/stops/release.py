@@ -46,7 +46,8 @@ class StopsRelease(PlannedRelease):
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         measured: the boxes and their noisy counts, as drawn.
-        selected: whether the intervals of counts above 0 hold for those that are read because they are above 0.
+        selected: whether the intervals of counts above 0 allow for selection, so that they also hold for counts that
+            are read because they are above 0. False for bundles of earlier versions.
 
     Examples:
         >>> int(boxes.counts.sum() - boxes.boxes["count"].sum())
@@ -58,7 +59,7 @@ class StopsRelease(PlannedRelease):
     selected: bool = True
 
     def _describe_contents(self) -> tuple[str, str, str]:
-        """Return what the release is, its levels, and the calls that read it; see the base class."""
+        """Return three texts for a notebook: what the release is, its levels, and the calls that read it."""
         boxes = f"{self.counts.sum():,} trips in {len(self.counts):,} boxes"
         return (
             f"trips with stops by {self.plan.mechanism.name}: {boxes}",
@@ -229,7 +230,10 @@ def release_stops(
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
-    """Draw the boxes of a plan, unless ``measurements`` already contains them, and return the release."""
+    """Draw the boxes of a plan, unless ``measurements`` already contains them, and return the release.
+
+    ``trips`` are confidential. Raises OdError if the mechanism or the noise source fails.
+    """
     measured = measure_plan(plan, trips, noise, measurements)
     return estimate_release(plan, measured, spent=plan.spent, noise=find_backend_name(noise))
 
@@ -280,7 +284,7 @@ def estimate_release(plan: StopsPlan, measured: Measured, *, spent: Spent, noise
     return StopsRelease(plan, spent, noise, Boxes(lower, upper, values[:, -1].copy()))
 
 
-_LIMIT = 1 << 62
+_SUM_LIMIT = 1 << 62
 """Exclusive bound on the sum of the absolute values of the noisy counts."""
 
 
@@ -294,7 +298,7 @@ def make_counts_nonnegative(noisy: Counts) -> Counts:
     >>> make_counts_nonnegative(np.array([7, -4, 2, 3]))
     array([7, 0, 0, 1])
     """
-    if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _LIMIT:
+    if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _SUM_LIMIT:
         message = "the sum of the noisy counts exceeds 64-bit arithmetic"
         raise OdError("OD-STOPS-OVERFLOW", message, next_step="raise epsilon", spent=STAYS_CHARGED)
     counts = np.maximum(noisy, 0)
@@ -364,8 +368,8 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
         points: true cell of each released trip in each dimension; shape (trips, dimensions).
 
     Returns:
-        The entropy of the true counts of the ``cells``, that of the true counts of the ``boxes``, what is ``lost``, and
-        the entropy of the ``released`` counts of the boxes, which noise makes larger or smaller.
+        The entropy of the true counts of the ``cells``, that of the true counts of the ``boxes``, their difference
+        (``lost``), and the entropy of the ``released`` counts of the boxes, which noise makes larger or smaller.
 
     Raises:
         OdError: the points are not cells of the grid.
@@ -404,7 +408,10 @@ def choose_default_error_floors(trips: int) -> tuple[float, float]:
 
 
 def compute_mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
-    """Return the mean of |answered - true| / max(true, floor) over queries; ``floor`` is above 0."""
+    """Return the mean over queries of |answered - true| / max(true, floor).
+
+    Raises OdError unless the floor is above 0.
+    """
     if not floor > 0:
         raise _make_evaluation_error("the floor must be above 0")
     return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))

@@ -182,8 +182,8 @@ class Trajectories(Confidential):
         Raises:
             OdError: the list of zones is invalid, a code is missing or not listed, or as for :meth:`from_cells`.
         """
-        number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
-        if not number or len(number) < len(zones):
+        number_of_zone = {zone: number for number, zone in enumerate(zones) if isinstance(zone, str)}
+        if not number_of_zone or len(number_of_zone) < len(zones):
             message = "the list of zones is empty, lists a zone twice, or has a zone that is not text"
             raise _make_trips_error("OD-STOPS-ZONES", message)
         places = _read_columns(trips, columns, as_number=None, one_row_a_trip=one_row_a_trip)
@@ -193,12 +193,12 @@ class Trajectories(Confidential):
             kind = find_unexpected_type(column)
             if kind is not None:
                 raise _make_trips_error("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
-        numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
-        cells = numbered.to_numpy(dtype=np.int64)
+        numbers = places.astype(object).map(lambda code: number_of_zone.get(code, -1) if isinstance(code, str) else -1)
+        cells = numbers.to_numpy(dtype=np.int64)
         if (cells < 0).any():
-            advice = format_pandas_advice(list(number))
+            advice = format_pandas_advice(list(number_of_zone))
             raise _make_trips_error("OD-STOPS-ZONE", "a place is missing or is not in the list of zones", advice)
-        return cls(cells.astype(np.int32), Grid((len(number),) * len(places.columns)))
+        return cls(cells.astype(np.int32), Grid((len(number_of_zone),) * len(places.columns)))
 
 
 def _read_columns(
@@ -288,8 +288,9 @@ def _make_trips_error(code: str, message: str, advice: str = "") -> OdError:
     return OdError(code, message, next_step=f"correct the trips or the grid{advice}")
 
 
-MAX_LISTED = 1 << 20
-"""Largest number of cells along a side of a map of points. :meth:`PlaceList.from_map_cells` lists them one by one."""
+MAX_LISTED_CELLS = 1 << 20
+"""Largest number of cells along a side of a map for records with coordinates, which
+:meth:`PlaceList.from_map_cells` lists one by one."""
 
 
 class PlaceColumns(NamedTuple):
@@ -354,10 +355,10 @@ class PlaceList:
         """Create the list of the numbers of the cells along a side of a map, for records with coordinates.
 
         The coordinates of a record are converted to these numbers. For each number, the list has the western and the
-        southern edge of the cells with this number. Raises OdError if there are more than ``MAX_LISTED``.
+        southern edge of the cells with this number. Raises OdError if there are more than ``MAX_LISTED_CELLS``.
         """
-        if on_map.side > MAX_LISTED:
-            raise _make_list_error(f"a map of points has at most {MAX_LISTED:,} cells along a side")
+        if on_map.side > MAX_LISTED_CELLS:
+            raise _make_list_error(f"a map of points has at most {MAX_LISTED_CELLS:,} cells along a side")
         number = np.arange(on_map.side, dtype=np.int32)
         longitude = on_map.west + number * ((on_map.east - on_map.west) / on_map.side)
         latitude = on_map.south + number * ((on_map.north - on_map.south) / on_map.side)
@@ -409,9 +410,10 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     codes_per_trip = places.map.grid.dimensions // places.cells.shape[1]
     stops = [f"stop_{number}" for number in range(1, codes_per_trip - 1)]
     stages = ["origin", *stops, "destination"][:codes_per_trip]  # one place has no destination
-    numbers = ", ".join(f"place_{k}.number AS {stage}" for k, stage in enumerate(stages))
+    numbers = ", ".join(f"place_{position}.number AS {stage}" for position, stage in enumerate(stages))
     joins = " ".join(
-        f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)
+        f"LEFT JOIN places AS place_{position} ON records.{stage} = place_{position}.code"
+        for position, stage in enumerate(stages)
     )
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
     listed = pa.table({"code": pa.array(places.codes, pa.string()), "number": np.arange(len(places.cells))})

@@ -6,7 +6,7 @@ import scipy.optimize
 
 from od_core import OdError
 from od_core.group_sizes import area_totals
-from od_core.group_sizes.area_totals import MOST_EXACT_CELLS, fit_histograms_to_totals
+from od_core.group_sizes.area_totals import MAX_EXACT_CELLS, fit_histograms_to_totals
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case, random_geography
 
@@ -51,7 +51,7 @@ def test_above_the_limit_no_solver_is_called(monkeypatch):
 
     rng = np.random.default_rng(2)
     geography = random_geography(rng, tops=1, depth=2, max_fan_out=3)
-    for cells, solves in ((MOST_EXACT_CELLS, True), (MOST_EXACT_CELLS + 4, False)):
+    for cells, solves in ((MAX_EXACT_CELLS, True), (MAX_EXACT_CELLS + 4, False)):
         areas = sum(geography.size(level) for level in (1, 2))
         frame = Frame(geography, rng.integers(0, 9, len(geography.zones)), cells // areas - 1)
         noisy = [rng.integers(-3, 4, (geography.size(level), frame.top_code + 1)) for level in (1, 2)]

@@ -53,7 +53,7 @@ FIRST_WITH_ATLAS = 4
 
 
 def has_atlas(tree: FlowTree, certificate: Certificate) -> bool:
-    """Return whether a bundle has an atlas: since ``FIRST_WITH_ATLAS``, with two sides and without known totals.
+    """Return whether a bundle has an atlas: it has two sides, no known totals, and a format with an atlas.
 
     The atlas computes intervals itself, and cannot compute them from known totals.
     """
@@ -137,7 +137,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
 
 
 def _list_comparison_facts(certificate: Certificate) -> dict[str, object]:
-    """Return the facts by which the page of another release decides whether, and how, it compares this release."""
+    """Return the facts by which the atlas of another release decides whether it can be compared with this release."""
     counts = list_compared_facts(certificate)
     categories = {
         name_breakdown_categories(name): facts for name, facts in read_category_definitions(certificate).items()
@@ -153,20 +153,24 @@ def _list_comparison_facts(certificate: Certificate) -> dict[str, object]:
 
 
 def make_atlas_sql(tables: FlowTables) -> str:
-    """Return the flows of the page in SQL: those between areas of its finest level that are not 0."""
+    """Return the SQL query of the flows that the page has: those other than 0 between areas of its finest level."""
     depth = _choose_depth(tables, tables.release.intervals.fits if tables.interval else [])
     return render_template("rows/atlas.sql", pair=LevelPair(tables, (depth, depth)))
 
 
 class _Columns:
-    """Columns of numbers, one after the other."""
+    """The bytes of columns of numbers, one after the other, each at a multiple of ``_ALIGNMENT`` bytes."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
+        """Content and padding of each column, in order."""
         self._length = 0
 
     def add(self, values: NDArray[np.generic]) -> dict[str, object]:
-        """Add a column in the smallest type that holds its values exactly, and return its location for the header."""
+        """Add a column in the smallest type that holds its values exactly, and return its location for the header.
+
+        ``start`` of the location is in bytes from the first column, and ``length`` is the number of values.
+        """
         value_type = "f8"
         if len(values) == 0 or np.all(np.isfinite(values) & (values == np.floor(values))):
             largest = int(np.abs(values).max(initial=0))
@@ -179,13 +183,16 @@ class _Columns:
 
 
 def _choose_depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
-    """Return the number of the finest level of areas that the page has."""
+    """Return the number of the finest level of areas that the page has: at most ``MOST_NODES`` nodes, or level 1."""
     levels = range(tables.tree.origin.depth, 1, -1)
     return next((depth for depth in levels if _find_largest_node_count(tables, fits, depth) <= MOST_NODES), 1)
 
 
 def _choose_segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
-    """Return the number of the finest level of areas that have categories in the page; 0 if none has."""
+    """Return the number of the finest level, at most ``depth``, whose flows the page has by category; 0 if none.
+
+    At this level, values of all categories together are at most ``MOST_NODES``.
+    """
     categories = sum(len(breakdown.categories) for breakdown in tables.breakdowns)
     levels = range(depth if categories else 0, 0, -1)
     return next(
@@ -194,14 +201,14 @@ def _choose_segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth:
 
 
 def _find_largest_node_count(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
-    """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
+    """Return the largest number of nodes of a measured level down to the level ``depth`` of areas, or of its flows."""
     _, _, trips = tables.tree.sum_trips(tables.release.leaves, depth, depth)
     measured = [level.nodes for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth]
     return max([len(trips), *map(len, measured)])
 
 
 def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
-    """Return the areas of the levels 1 to ``depth`` with their places, and boundaries if any level was given some.
+    """Return the areas of the levels 1 to ``depth``, with their places and boundaries, as facts of the header.
 
     ``coordinates`` are the places of the areas of the level ``depth``, and ``centres`` those of the levels above it.
     """
@@ -237,10 +244,11 @@ def _compute_places(geography: Geography, level: int) -> Degrees:
 
 
 def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
-    """Return simplified boundaries of the levels 1 to ``depth``, as points of a grid.
+    """Return simplified boundaries of the areas of the levels 1 to ``depth``, as points of a grid.
 
-    ``points`` has each point as the difference, in steps of the grid, from the point before. The step follows from the
-    total area of the finest level that has boundaries.
+    ``step`` is the width of the grid in degrees. It follows from the total area of the finest level that has
+    boundaries. ``perArea`` has the number of rings of each area, ``perRing`` the number of points of each ring, and
+    ``points`` each point as the difference, in steps, from the point before.
     """
     levels = dissolve_boundaries(geography)
     total_areas = map(compute_square_degrees, reversed(levels))
@@ -265,9 +273,11 @@ def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> di
 
 
 def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, object]:
-    """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured level.
+    """Return the noisy counts of a fitted tree, level by level, from which the page computes intervals.
 
-    If levels below it were measured, ``below`` of the last level has what they say of its nodes.
+    The last level is that of pairs of areas of the level ``depth``, or the next measured level below. If further levels
+    were measured, ``below`` of the last level has the estimate of its nodes from these, with its variance. ``totals``
+    has the measured trips from and to each area; None for a side that was not measured.
     """
     last = 2 * depth
     last_position, has_lower = _find_last_kept(fit.levels, last)
@@ -300,7 +310,7 @@ def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[
 
 
 def _make_node_facts(level: FittedLevel, columns: _Columns) -> dict[str, object]:
-    """Return the nodes of a level, and how many each divided node of the level above has."""
+    """Return the nodes of a level (area numbers), and how many of them each divided node of the level above has."""
     ends = {"origin": columns.add(level.nodes.origin), "destination": columns.add(level.nodes.destination)}
     return {"perParent": columns.add(np.diff(level.offsets)), **ends}
 
@@ -326,9 +336,10 @@ def _make_flow_facts(tables: FlowTables, depth: int, columns: _Columns) -> dict[
 def _make_selection_facts(
     tables: FlowTables, depth: int, segment: str | None = None
 ) -> dict[str, list[list[float]]] | None:
-    """Return the numbers of each selection of flows that people read; None without intervals of selected flows.
+    """Return how intervals allow for the selection of flows above 0, at each pair of levels; see ``Selection``.
 
-    Each list has a row for each origin level and a column for each destination level, from the whole space down.
+    Each list has a row for each origin level and a column for each destination level, from the whole space down. Return
+    None if the intervals do not allow for selection, or there are none.
     """
     if not tables.has_reliability:
         return None
@@ -342,7 +353,11 @@ def _make_selection_facts(
 
 
 def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, object]:
-    """Return the places of zones as unit vectors, and the ends of bands in km and, exactly, as squares of chords."""
+    """Return the places of zones as unit vectors, and the ends of the distance bands.
+
+    ``edges`` are in kilometres. ``squares`` are the same as squared chords of the unit sphere, exactly, so that the
+    page puts each pair of zones into the same band as Python.
+    """
     zones = ZoneDistances.from_tree(tables.tree)
     return {
         "edges": zones.edges,
@@ -357,7 +372,10 @@ def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, obj
 def _make_segment_facts(
     tables: FlowTables, fits: Sequence[FittedTree], page_depth: int, columns: _Columns
 ) -> dict[str, object] | None:
-    """Return the flows by category and their measurements; None if no level has them."""
+    """Return the flows by category and their measurements, at the finest level whose flows the page has by category.
+
+    Return None if there is no such level.
+    """
     depth = _choose_segment_depth(tables, fits, page_depth)
     if depth == 0:
         return None
@@ -373,7 +391,7 @@ def _make_segment_facts(
             {
                 "name": name,
                 "categories": list(breakdown.categories),
-                "trips": [columns.add(of_category) for of_category in trips.T],
+                "trips": [columns.add(trips_of_category) for trips_of_category in trips.T],
                 "selection": _make_selection_facts(tables, depth, name),
                 "fits": [_make_segment_fit_facts(release.fit_segment(name), 2 * depth, columns) for release in fitted],
             }
@@ -382,7 +400,10 @@ def _make_segment_facts(
 
 
 def _make_segment_fit_facts(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, object]]:
-    """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_list_fitted_levels`."""
+    """Return the noisy counts of each category of a breakdown, level by level, as :func:`_list_fitted_levels` does.
+
+    The nodes are those of the totals, and ``last`` is the number of the last level of the flow tree.
+    """
     trees = [category.levels for category in fit.categories]
     last_position, has_lower = _find_last_kept(trees[0], last)
     levels: list[dict[str, object]] = [

@@ -26,7 +26,7 @@ PER_DAY = {name: f"{name}_per_day" for name in ("before", "after", "change", "lo
 """Columns of changes per day, by those of whole periods."""
 
 _COMPUTED = ("before", "after", "change", "significant", *PER_DAY.values())
-"""Columns of changes whose names a breakdown may have."""
+"""Computed columns of changes. If a breakdown has one of these names, its column is renamed."""
 
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
@@ -38,11 +38,12 @@ _UNKNOWN: Any = MappingProxyType({})
 def describe_cautions(
     subject: Subject, before: Certificate = _UNKNOWN, after: Certificate = _UNKNOWN, *, lengths: bool = True
 ) -> str:
-    """Return sentences on what else than travel changes flows, each after a space; an empty text if nothing is known.
+    """Return sentences on what may change released flows other than travel; an empty text if nothing is known.
 
-    By the ``subject``, this may be the bound of a user's trips in a year. If the certificates of the releases
-    ``before`` and ``after`` are given, it may also be what makes them not comparable (:func:`check_comparability`), the
-    days of their periods unless ``lengths`` is False, and different mechanisms or rules of estimation.
+    A space precedes each sentence. The ``subject`` may bound a user's trips in a year, which affects later periods. If
+    the certificates ``before`` and ``after`` are given, the sentences also state why the releases are not comparable
+    (:func:`check_comparability`), the days of their periods unless ``lengths`` is False, and that their mechanisms or
+    rules of estimation differ.
     """
     differing_rules: list[str] = []
     comparability = Comparability()
@@ -67,8 +68,8 @@ def describe_cautions(
 def name_mechanism_and_rule(certificate: Certificate) -> tuple[str, str]:
     """Return the name of the mechanism of a release, and the name of its rule of estimation.
 
-    The rule is the one that was chosen from the measurements or, if none was chosen, the declared one. The option u of
-    a rule that rounds in lumps is part of its name.
+    The rule is the one that was chosen from the measurements or, if none was chosen, the declared one. If the rule has
+    the option u of empirical Bayes, the name states it.
     """
     options = certificate["mechanism"]["options"]
     rule, u = find_estimator(options), options.get("u")
@@ -102,19 +103,19 @@ def changes(
     the larger of x - l and u - x replaces x - l in the formula. The same applies to l', x' and u'. Finally, the
     interval is cut to [l' - u, u' - l], which contains the true change whenever both intervals contain the true counts.
 
-    A change is read because it is large, and noise made it so. So, of an increase, the lower end is instead, uncut,
+    Readers look at large changes, which noise may have made large. To allow for this selection, the lower end of an
+    increase is, without the cut,
 
         c - sqrt(max(x' - l', k (u' - x'))^2 + (k (u - x))^2),
 
-    where k is the ratio of the deviations of changes (:class:`od_core.flows.interval_ends.Selection`) to the deviations
-    of an interval of what was not selected; and the upper end of a decrease accordingly. Most flows that are above 0 in
-    either release differ, so the release with more of them tells how many were selected, of which the largest hundred
-    are read. If at most a hundred flows are public, and all are above 0, or if one of the releases is of a bundle whose
-    intervals do not allow for it, k is 1.
-    ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
+    and the upper end of a decrease accordingly. Here, k is the number of deviations for selected changes
+    (:class:`od_core.flows.interval_ends.Selection`), divided by the number of deviations without selection. It follows
+    from the release with more flows above 0, of whose changes readers are taken to read the hundred largest. It is 1 if
+    at most a hundred flows are public and all are above 0, or if the intervals of a release do not allow for selection,
+    as in early bundles. ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
 
-    Of periods with different numbers of days d and d', changes are told per day: all of the above is computed of x / d
-    in [l / d, u / d] and of x' / d' in [l' / d', u' / d'], and rounded outwards to whole trips in lcm(d, d') days.
+    If the periods have different numbers of days d and d', the changes per day are added. They are computed from x / d
+    in [l / d, u / d] and x' / d' in [l' / d', u' / d'], and rounded outwards to whole trips in lcm(d, d') days.
 
     Args:
         before, after: two different releases between the same areas, whose noise must be independent.
@@ -197,7 +198,7 @@ def compute_table_changes(
 
 
 def use_numbers_per_day(changed: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of :func:`changes` for people: changes per day, if there are any, have the usual names."""
+    """Return a table of :func:`changes` in which changes per day, if there are any, replace those of whole periods."""
     if PER_DAY["change"] not in changed:
         return changed
     return changed.drop(columns=[*PER_DAY]).rename(columns={per_day: name for name, per_day in PER_DAY.items()})
@@ -207,8 +208,8 @@ def _compute_changes(old: Reals, new: Reals, deviations: float) -> tuple[Reals, 
     """Return the changes and the lower and upper ends of their intervals; shape (pairs,) each. See :func:`changes`.
 
     ``old`` and ``new`` are flows with the ends of their intervals, as :func:`_select_numbers` returns them. A flow that
-    a release does not list counts as 0, and the ends of its change are NaN. In the code, ``down`` is x - l, and ``up``
-    is u - x.
+    a release does not list counts as 0, and the ends of its change are NaN. In the code, ``down`` is x - l, ``up`` is
+    u - x, and k widens intervals for selection.
     """
     trips, down, up, reach_down = _compute_reaches(old)
     new_trips, new_down, new_up, new_reach_down = _compute_reaches(new)
@@ -237,9 +238,10 @@ def _select_numbers(merged: pd.DataFrame, suffix: str) -> Reals:
 
 
 def _compute_reaches(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-    """Return flows, 0 if absent, and how far their intervals reach down and up; shape (pairs,) each.
+    """Return four arrays: the flows x, 0 if absent; x - l; u - x; and x - l of an interval without a cut at 0.
 
-    The fourth array has the reach down again, but as if the interval were not cut at 0.
+    ``numbers`` has the rows x, l and u; shape (3, pairs). Each array has the shape (pairs,). Where an interval was cut
+    at 0, the larger of x - l and u - x stands for the last.
     """
     trips, lower, upper = numbers
     down, up = trips - lower, upper - trips

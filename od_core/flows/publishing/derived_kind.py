@@ -83,7 +83,7 @@ class Source:
 
 
 def open_published_sources(bundle: Path, certificate: Certificate) -> list[Source]:
-    """Return the releases that a bundle's flows are derived from, from the bundles below the same folder.
+    """Return the releases that the flows of a bundle are derived from, read from their bundles below the same folder.
 
     Raises:
         OdError: a release is missing, damaged or not the one that the certificate names.
@@ -101,7 +101,10 @@ def open_published_sources(bundle: Path, certificate: Certificate) -> list[Sourc
 
 
 def open_published_source(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows. Raises OdError if it is missing, damaged or not of flows."""
+    """Return a published release of flows below the folder ``releases``, with its certificate.
+
+    Raises OdError if it is missing, damaged or not of flows.
+    """
     folder = releases / key.folder
     if not folder.is_dir():
         raise _make_source_error(f"{key} is not published below the same folder as what is derived from it")
@@ -123,7 +126,7 @@ def index_releases_by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
 
 
 def _make_source_error(message: str) -> OdError:
-    """Return the OdError for a release that flows are derived from, but that is not as it was."""
+    """Return the OdError for a release that flows are derived from, and that is missing, damaged or another one."""
     return OdError("OD-DERIVED-SOURCE", message, next_step=REPAIR)
 
 
@@ -140,7 +143,8 @@ _COPIED = (
 """Names of the fields that derived flows have from one of their releases."""
 
 _COPIED_SENTENCES = {"contribution", "levels", "segments"}
-"""Names of the sentences of the guarantee that are those of this release; that on categories only with categories."""
+"""Names of the sentences of the guarantee that derived flows have from the same release. The one on ``segments`` is
+copied only if the derived flows have breakdowns."""
 
 
 def make_derived_certificate(
@@ -152,14 +156,21 @@ def make_derived_certificate(
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    The certificate states intervals if all releases state some. It follows from the bundles of the releases alone.
-    Facts such as how records were read are those of the first release whose trips the flows are. ``published`` is the
-    folder in which the flows are published already, if they are. If another state of this library wrote the sentences
-    of the certificate there, the result has those sentences and that bundle format.
+    The certificate follows from the bundles of the releases, and states intervals if all releases state some. Facts
+    that releases share, such as how records were read, are copied from the first of ``flows.parts``.
+
+    Args:
+        kind: the kind of derived flows.
+        key: key of the derived flows.
+        flows: the derived flows.
+        sources: the releases that they are derived from.
+        published: folder in which the flows are published already; None if they are not. If another version of this
+            library wrote the certificate there, the result has the sentences and the bundle format of that version.
     """
     releases = [source.release for source in sources]
-    main = sources[releases.index(flows.parts[0])].certificate  # of the first release whose trips the flows are
-    plan = flows.parts[0].plan
+    first_part = flows.parts[0]
+    main = sources[releases.index(first_part)].certificate
+    plan = first_part.plan
     trips = int(flows.leaves.trips.sum())
     guarantees = {
         "one_period": _make_one_period_guarantee(releases),
@@ -168,8 +179,14 @@ def make_derived_certificate(
     uncounted, subject = describe_uncounted_trips(flows.parts, trips), read_subject(main)
     promises = {name: _format_guarantee(guarantee) for name, guarantee in guarantees.items()}
     sentences = _describe_guarantee(kind, subject, sources, promises, uncounted.get("uncounted"))
-    copied = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
-    stated = FLOWS.describe_guarantee(plan, flows.parts[0].spent, subject)
+    copied_names = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
+    release_sentences = FLOWS.describe_guarantee(plan, first_part.spent, subject)
+    guarantee_sentences = sentences["guarantee"] | {
+        name: text for name, text in release_sentences.items() if name in copied_names
+    }
+    if uncounted:
+        guarantee_sentences["uncounted"] = sentences["uncounted"]
+    has_intervals_in_all = all(source.certificate["interval"] is not None for source in sources)
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -182,14 +199,12 @@ def make_derived_certificate(
         "subject": subject.facts(),
         **_make_about_field(kind, main),
         "sources": [source.facts() for source in sources],
-        "guarantee": sentences["guarantee"]
-        | {name: text for name, text in stated.items() if name in copied}
-        | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
+        "guarantee": guarantee_sentences,
         **_make_spending_facts(sources, guarantees),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
-        "interval": None if any(source.certificate["interval"] is None for source in sources) else main["interval"],
+        "interval": main["interval"] if has_intervals_in_all else None,
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
         "invariants": [] if flows.exact_trips is None else [sentences["total"]],
         "software": dict(list_software_versions()),
@@ -206,7 +221,11 @@ def _describe_guarantee(
     promises: Mapping[str, str],
     uncounted: Mapping[str, object] | None,
 ) -> dict[str, Any]:
-    """Return the sentences of a certificate, with the ``promises`` for a change in one period and in all."""
+    """Return the sentences of the certificate of derived flows, by name.
+
+    ``promises`` has epsilon and delta as text for a change in ``one_period`` and in ``all_periods``, and ``uncounted``
+    the facts on uncounted trips; None if they were not measured.
+    """
     sentences: dict[str, Any] = render_data(
         "derived.yaml",
         kind=kind,
@@ -223,13 +242,20 @@ def _describe_guarantee(
 
 
 def _make_about_field(kind: DerivedKind[D], main: Certificate) -> dict[str, object]:
-    """Return the field with the publisher's texts on a release, with the kind in the title; {} if there are none."""
+    """Return the field ``about``: the publisher's texts on a release, with the kind of derived flows in the title.
+
+    Return an empty dictionary if the publisher gave no texts.
+    """
     about = dict(read_publisher_texts(main))
     return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
 
 
 def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, object]:
-    """Return the fields on spending, on privacy losses and, if all releases state one, the largest account."""
+    """Return the fields ``spent``, ``privacy_loss`` and ``account`` of the certificate of derived flows.
+
+    The privacy loss is stated only of guarantees with rho. The account is that of the release with the largest cap, and
+    is left out unless all releases state one. Derived flows charge nothing.
+    """
     rho = sum((source.release.spent.rho for source in sources), start=Fraction(0))
     spent: dict[str, object] = {"charged_rho_exact": "0", "rho_exact": str(rho)}
     for name, guarantee in guarantees.items():
@@ -245,19 +271,19 @@ def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Gua
 
 
 def _order_by_cap(account: Mapping[str, Any]) -> tuple[Fraction, Fraction]:
-    """Return the key by which accounts are ordered: the rho that the cap allows, then its epsilon."""
+    """Return the sort key of the account of a release: the rho that its cap allows, then the epsilon of the cap."""
     cap = Cap.from_facts(account["cap"])
     return cap.allowed_rho(), cap.epsilon or Fraction(0)
 
 
 _WORDED_BY = "od-release of the sentences"
-"""Name in ``software`` of the state of this library whose sentences a certificate has, if it is another one."""
+"""Name in ``software`` of the version of this library that wrote the sentences, if it is another one."""
 
 
 def _keep_published_wording(certificate: Certificate, published: Path) -> Certificate:
-    """Return a certificate in the words of the state of this library that published it in the folder ``published``.
+    """Return a certificate with the sentences of the version of this library that published it in ``published``.
 
-    So the same flows have the same sentences after an update of this library, too.
+    The bundle of the same flows then has the same bytes after an update of this library.
     """
     public, software = read_bundle_certificate(published), certificate["software"]
     worded_by = public["software"].get(_WORDED_BY, public["software"].get("od-release", ""))
@@ -275,13 +301,16 @@ def _format_guarantee(guarantee: Guarantee) -> str:
 
 
 def _make_loss_facts(guarantee: Guarantee) -> dict[str, object]:
-    """Return the facts of a guarantee from which its exact privacy loss is computed: rho and, if known, variances."""
+    """Return the facts from which the exact privacy loss of a guarantee is computed: rho and, if known, variances."""
     variances = {"variances": [*map(str, guarantee.variances)]} if guarantee.variances else {}
     return {"rho_exact": str(guarantee.rho), **variances}
 
 
 def _make_one_period_guarantee(releases: Sequence[Release]) -> Guarantee:
-    """Return a guarantee that holds for every change in the records of one of the periods."""
+    """Return the guarantee for a change in the records of a single period: the largest epsilon and delta of a release.
+
+    Rho is stated if all guarantees have one, and variances if they are the same in all.
+    """
     guarantees = [Guarantee.from_spent(release.spent) for release in releases]
     rhos = [guarantee.rho for guarantee in guarantees if guarantee.rho is not None]
     variances = {guarantee.variances for guarantee in guarantees}
@@ -295,11 +324,11 @@ def _make_one_period_guarantee(releases: Sequence[Release]) -> Guarantee:
 
 
 def _make_all_periods_guarantee(sources: Sequence[Source]) -> Guarantee:
-    """Return a guarantee that holds for changes in the records of all periods together.
+    """Return the guarantee for a change in the records of all periods together.
 
-    Rho adds up; under a unit of a year, as far as the trips of a user in a year allow. If the periods are of several
-    years, a change concerns some of them only, so the same number is an upper bound. If a mechanism promises epsilon
-    directly, epsilons and deltas add up.
+    The rho of the releases is added up. With a bound of a user's trips in a year, the largest rho of a year under this
+    bound is used instead. If the periods are of several years, a change concerns only some of them, so the same number
+    is an upper bound. If a mechanism promises epsilon directly, epsilons and deltas are added up.
     """
     unit, spending = sources[0].release.plan.unit, [source.release.spent for source in sources]
     if len(spending) == 1:
@@ -364,7 +393,7 @@ class DerivedKind(BundleKind[D]):
         return [_describe_derived_flows(flows, certificate)[self.name], *list_flow_notes(flows, certificate)]
 
     def refuse_comparison(self, key: ReleaseKey) -> None:
-        """Raise OdError; see the base class."""
+        """Raise OdError, because derived flows cannot be compared."""
         why = "two derived tables may share the noise of a release, so only releases themselves are compared"
         step = "compare the releases that it is derived from, which its certificate lists as sources"
         raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
@@ -384,7 +413,10 @@ class DerivedKind(BundleKind[D]):
         return {}
 
     def open(self, bundle: Path) -> D:
-        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
+        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.
+
+        Raises OdError if a release is missing or has changed, or the flows differ from those of the certificate.
+        """
         certificate = read_bundle_certificate(bundle)
         named = index_releases_by_name(open_published_sources(bundle, certificate))
         flows = self.derive_by_stated_rule(named, certificate)
@@ -419,7 +451,7 @@ def sort_by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> l
     return [key for *_, key in spans]
 
 
-_NAMED = 3
+_MAX_NAMED_PERIODS = 3
 """Largest number of periods that a message names."""
 
 
@@ -432,14 +464,18 @@ class SumKind(DerivedKind[FlowSum]):
     derive_flows = staticmethod(sum_releases)
 
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must follow each other and, if given, fill ``period``."""
+        """Return keys in the order of their periods.
+
+        Raises OdError if two periods overlap, or they leave a gap between them or in ``period``.
+        """
         ordered = sort_by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
         missing = _list_missing_periods([Period(key.period) for key in ordered], period)
         if missing:
+            further = len(missing) - _MAX_NAMED_PERIODS
             raise OdError(
                 "OD-SUM-PERIOD",
-                f"no release is published for {', '.join(missing[:_NAMED])}"
-                f"{f' and {len(missing) - _NAMED} more periods' if len(missing) > _NAMED else ''}",
+                f"no release is published for {', '.join(missing[:_MAX_NAMED_PERIODS])}"
+                f"{f' and {further} more periods' if further > 0 else ''}",
                 next_step="release the missing periods, or choose periods that are published and follow each other",
             )
         return ordered
@@ -493,7 +529,10 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         return assist_release(named)
 
     def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must not overlap, may have gaps, and end with ``period``."""
+        """Return keys in the order of their periods, between which there may be gaps.
+
+        Raises OdError if two periods overlap, or the last one is not ``period``.
+        """
         ordered = sort_by_period(keys, "OD-ASSIST-OVERLAP")
         if period is not None and ordered[-1].period != period:
             raise OdError(
@@ -521,7 +560,12 @@ ASSISTED = AssistedKind()
 
 
 def _compare_with_release(flows: AssistedFlows, *, intervals: bool) -> dict[str, object]:
-    """Return how many flows differ from the released ones, and those that differ most, with or without intervals."""
+    """Return how many flows between zones differ from the released ones, and those that differ most.
+
+    Returns:
+        ``compared`` and ``changed`` are numbers of flows. ``rows`` has the flows that differ most, with the labels of
+        their zones, released and estimated trips and, with ``intervals``, the ends of the interval.
+    """
     tree = flows.tree
     released, estimated = (
         pd.DataFrame({"origin": leaves.origin, "destination": leaves.destination, "trips": leaves.trips})
@@ -532,12 +576,12 @@ def _compare_with_release(flows: AssistedFlows, *, intervals: bool) -> dict[str,
     difference = (merged["trips_estimated"] - merged["trips_released"]).abs()
     largest = merged.loc[difference.nlargest(LISTED).index]
     largest = largest[largest["trips_estimated"] != largest["trips_released"]]
-    ends = [largest[side].to_numpy(np.int32) for side in ("origin", "destination")]
+    origins, destinations = (largest[side].to_numpy(np.int32) for side in ("origin", "destination"))
     rows = pd.DataFrame({"released": largest["trips_released"], "estimated": largest["trips_estimated"]})
-    for side, geography, end in zip(("origin", "destination"), (tree.origin, tree.destination), ends, strict=True):
-        rows[side] = np.array(geography.labels[-1], dtype=object)[end]
+    rows["origin"] = np.array(tree.origin.labels[-1], dtype=object)[origins]
+    rows["destination"] = np.array(tree.destination.labels[-1], dtype=object)[destinations]
     if intervals and len(rows):
         levels, estimates = (tree.origin.depth, tree.destination.depth), largest["trips_estimated"].to_numpy()
         lower_ends = flows.make_selection(levels).make_lower_ends(estimates)
-        rows["lower"], rows["upper"] = flows.intervals.compute_cell_bounds(*levels, ends[0], ends[1], lower_ends)
+        rows["lower"], rows["upper"] = flows.intervals.compute_cell_bounds(*levels, origins, destinations, lower_ends)
     return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}

@@ -25,7 +25,7 @@ from od_core.flows.publishing.flow_tables import (
     write_parquet_pairs,
 )
 from od_core.flows.publishing.maps import MOST_LINES, DesireLines, locate_zones
-from od_core.flows.publishing.omx import MOST_CELLS, list_category_pairs, name_matrix, write_matrices
+from od_core.flows.publishing.omx import MAX_MATRIX_CELLS, list_category_pairs, name_matrix, write_matrices
 from od_core.flows.publishing.sdmx import ALL, index_dimension_identifiers, list_sdmx_files
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -56,9 +56,9 @@ from od_core.publication.workbook import Sheet, write_workbook
 
 
 def list_flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
-    """Return the files of the bundle: the flows in every format, the areas and, of a release, the noisy measurements.
+    """Return the files of the bundle, in the order in which they are listed: flows, measurements and areas.
 
-    Derived flows have no measurements: the releases have them. A file's content is computed when it is written.
+    Derived flows have no measurements of their own. A file's content is computed when it is written.
     """
     tables = FlowTables.from_release(release, certificate)
     files = _list_format_files(tables, certificate)
@@ -74,22 +74,27 @@ def list_flow_files(release: ReleasedFlows, certificate: Certificate) -> list[Bu
 
 
 def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
-    """Return the files with the flows of all trips; the finest pair is the first, because ``README.txt`` names it."""
+    """Return the files with the flows of all trips, in each format of the bundle.
+
+    The flows at the finest pair of levels are first, because ``README.txt`` names the first file.
+    """
     files = _list_pair_files(tables.pairs[::-1], tables.make_table_definition("pair_flows"))
     table = tables.make_table_definition("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
     files.append(_make_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
-    has_pairs = tables.nouns.has_pairs  # without, there is no matrix, and nothing to choose in the atlas
-    files += [_make_matrix_file(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and has_pairs]
+    has_pairs = tables.nouns.has_pairs  # counts by one hierarchy have no pairs, and therefore no matrix
+    files += [
+        _make_matrix_file(pair) for pair in reversed(tables.pairs) if pair.cells <= MAX_MATRIX_CELLS and has_pairs
+    ]
     if tables.format > 1:
         workbook = BundleFile(
             f"{tables.nouns.cells if tables.format >= FIRST_WITH_SUBJECT else 'flows'}.xlsx",
-            f"Excel workbook with a sheet for each {tables.nouns.level_pair}: its {MOST_ROWS:,} largest"
+            f"Excel workbook with a sheet for each {tables.nouns.level_pair}: its {MAX_SHEET_ROWS:,} largest"
             f" {tables.nouns.cells}.",
             partial(write_flow_workbook, tables, certificate),
             "spreadsheet",
-            rows=render_template("rows/sheets.sql", tables=tables, sheets=_name_sheets(tables), most=MOST_ROWS),
+            rows=render_template("rows/sheets.sql", tables=tables, sheets=_name_sheets(tables), most=MAX_SHEET_ROWS),
         )
         files += [workbook, *_list_map_files(tables, certificate)]
     if tables.has_indicators:
@@ -124,13 +129,14 @@ def _make_parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Tab
     write = partial(write_parquet_pairs, pairs, schema)
 
     def count_rows() -> int:
+        """Return the number of rows of the table."""
         return sum(len(pair.flows) for pair in pairs)
 
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)
 
 
 def _make_matrix_file(pair: LevelPair) -> BundleFile:
-    """Return the OpenMatrix file of a pair of levels, and of the categories that it has, too."""
+    """Return the OpenMatrix file of a pair of levels, with the matrices of its categories."""
     categories = [
         (name_matrix(breakdown, position), breakdown.name, category)
         for breakdown, _ in list_category_pairs(pair)
@@ -143,7 +149,10 @@ def _make_matrix_file(pair: LevelPair) -> BundleFile:
 
 
 def _list_map_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
-    """Return the files for maps; those for flowmap.gl, which has one list of places, only if each zone has one code."""
+    """Return the files for maps; an empty list if zones have no coordinates.
+
+    There are files for flowmap.gl only if both sides have the same geography, because it has one list of places.
+    """
     if not has_distances(tables.tree):
         return []
     lines = DesireLines(tables, certificate)
@@ -193,24 +202,26 @@ def _list_segment_files(tables: FlowTables) -> list[BundleFile]:
 
 
 def _make_measurements_file(release: Release, nouns: Nouns, *, by_segment: bool) -> BundleFile:
-    """Return the Parquet file of the noisy measurements: of those by category, or of all others."""
+    """Return the Parquet file of the noisy counts by category (``by_segment``) or of all others."""
     key = "segment_measurements" if by_segment else "noisy_measurements"
     if not by_segment and release.plan.area_totals is not None:
         key = "measurements_with_area_totals"
     table = make_public_table(key, nouns)
 
     def write(file: BinaryIO) -> None:
+        """Write the noisy counts as a Parquet table."""
         measured = make_measurement_reader(release, by_segment=by_segment)
         write_batches(file, measured.schema, measured, compression="zstd")
 
     def count_rows() -> int:
+        """Return the number of rows of the table."""
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)
 
 
 def _list_area_files(tables: FlowTables) -> list[BundleFile]:
-    """Return the files of the areas of both sides, and of their boundaries if they have some."""
+    """Return the files of the areas of both sides and, if some areas have boundaries, the file of these."""
     areas = pa.concat_tables(map(make_areas_table, tables.geographies), promote_options="default")
     bounded = [side for side in tables.geographies if side.given_boundaries]
     if not bounded:
@@ -218,8 +229,8 @@ def _list_area_files(tables: FlowTables) -> list[BundleFile]:
 
     def write_boundaries(file: BinaryIO) -> None:
         """Write the boundaries of the areas of the sides that have some, as one GeoParquet table."""
-        listed = [make_boundaries_table(side, names=tables.for_tools) for side in bounded]
-        write_parquet(pa.concat_tables(listed, promote_options="default"), file)
+        boundaries_of_sides = [make_boundaries_table(side, names=tables.for_tools) for side in bounded]
+        write_parquet(pa.concat_tables(boundaries_of_sides, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level below the whole space, as GeoParquet."
     boundaries = BundleFile(
@@ -228,29 +239,29 @@ def _list_area_files(tables: FlowTables) -> list[BundleFile]:
     return [*make_areas_files(areas), boundaries]
 
 
-MOST_ROWS = 10_000
+MAX_SHEET_ROWS = 10_000
 """Largest number of flows in a sheet. A sheet of Excel has at most 1,048,576 rows, and takes long to open with them."""
 
-_LONGEST_NAME = 31
+_MAX_SHEET_NAME_LENGTH = 31
 """Largest number of characters of a sheet's name in Excel."""
 
 
 def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the workbook: the largest flows of each pair of levels, at most ``MOST_ROWS``, largest first.
+    """Write the workbook: the largest flows of each pair of levels, at most ``MAX_SHEET_ROWS``, largest first.
 
     Its first sheet explains it, and lists the others.
     """
     sheets = []
     for pair, name in zip(tables.pairs, _name_sheets(tables), strict=True):
         trips = pair.flows["trips"].to_numpy(np.int64)
-        rows_shown = find_largest_positions(trips, MOST_ROWS)
+        rows_shown = find_largest_positions(trips, MAX_SHEET_ROWS)
         left_out = "" if len(rows_shown) == len(trips) else f", the {len(rows_shown):,} largest"
         line = f"{pair.title}: {len(trips):,} row{'' if len(trips) == 1 else 's'} in all{left_out}, largest first"
         rows = pa.table(pair.columns).take(pa.array(rows_shown))
         rows = adapt_count_columns(pair.tables.tree, add_area_names(pair.tables.tree, rows, pair.levels, " "))
         sheets.append(Sheet(name, [line], rows))
     confidence = f"{100 * CONFIDENCE}"
-    values = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
+    values = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MAX_SHEET_ROWS}
     contents = pa.table(
         {
             "sheet": [sheet.name for sheet in sheets],
@@ -268,7 +279,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
 def _name_sheets(tables: FlowTables) -> list[str]:
     """Return the name of the sheet of each pair of levels; numbers of levels if a name would be too long for Excel."""
     names = [pair.name.removeprefix("flows_").removeprefix("counts_") for pair in tables.pairs]
-    if max(map(len, names)) <= _LONGEST_NAME:
+    if max(map(len, names)) <= _MAX_SHEET_NAME_LENGTH:
         return names
     return ["_".join(map(str, pair.levels)) for pair in tables.pairs]
 
@@ -284,9 +295,9 @@ def list_flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[st
         tables=tables,
         has=lambda form: form in certificate.get("formats", (form,)),  # early bundles have files of all formats
         bounds=[(*names, release.zero_bound(*names)) for names in unlisted_pairs],
-        too_large=[pair.level_names for pair in tables.pairs if pair.cells > MOST_CELLS],
+        too_large=[pair.level_names for pair in tables.pairs if pair.cells > MAX_MATRIX_CELLS],
         confidence=f"{100 * CONFIDENCE}",
-        most_cells=MOST_CELLS,
+        most_cells=MAX_MATRIX_CELLS,
         most=max(filter(None, segment_profiles), default=None),
         lists=[
             (breakdown.name, describe_categories(breakdown), describe_unlisted_records(breakdown))

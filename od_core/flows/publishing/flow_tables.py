@@ -55,7 +55,7 @@ files, a spatial index in the GeoPackage, names of areas beside their boundaries
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Pattern of level names that are valid in a file name on every operating system."""
 
-_LONGEST_NAME = 251
+_MAX_FILE_NAME_LENGTH = 251
 """Most characters of the name of a file without its extension, such as ``.csv``: file systems allow 255 with it."""
 
 
@@ -76,7 +76,7 @@ def name_pair_files(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dic
     files = [*names.values(), *(f"{name}_by_{breakdown.name}" for name in names.values() for breakdown in breakdowns)]
     are_valid = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
     are_unique = len({name.casefold() for name in files}) == len(files)
-    are_short = max(map(len, files)) <= _LONGEST_NAME
+    are_short = max(map(len, files)) <= _MAX_FILE_NAME_LENGTH
     if are_valid and are_unique and are_short:
         return names
     return {levels: form.format(*levels) for levels in names}
@@ -84,7 +84,13 @@ def name_pair_files(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dic
 
 @dataclass(frozen=True, eq=False)
 class LevelPair:
-    """The flows of one pair of levels, by their numbers: all trips, or the trips in each category of a breakdown."""
+    """The flows at one pair of levels: all trips or, with ``breakdown``, the trips in each of its categories.
+
+    Attributes:
+        tables: the tables of the release.
+        levels: numbers of the origin level and of the destination level.
+        breakdown: the breakdown; None for all trips.
+    """
 
     tables: FlowTables
     levels: tuple[int, int]
@@ -111,7 +117,7 @@ class LevelPair:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of the areas of both levels."""
+        """Number of areas of the origin level, and of the destination level."""
         return self.tables.tree.origin.size(self.levels[0]), self.tables.tree.destination.size(self.levels[1])
 
     @property
@@ -136,10 +142,10 @@ class LevelPair:
         return dict(zip(table.column_names, table.columns, strict=True))
 
     def make_table(self, schema: pa.Schema) -> pa.Table:
-        """Return the flows with those columns of a schema that they have.
+        """Return the flows with the columns of a schema, in its order, except those that these flows lack.
 
-        Beside the columns of ``flows``, there are the names of the levels and, by category, that of the breakdown. The
-        column of the categories has the name ``category``.
+        Further columns than those of ``flows`` are the names of the two levels, a word on reliability and, by category,
+        the name of the breakdown. The column of the categories has the name ``category``.
         """
         constants = {f"{side}_level": level for side, level in zip(self.tables.sides, self.level_names, strict=True)}
         if self.breakdown is not None:
@@ -161,9 +167,13 @@ class LevelPair:
 
 @dataclass(frozen=True)
 class FlowTables:
-    """The flows of a release at every pair of levels, in ascending order, with or without the interval of each flow.
+    """The flows of a release at every pair of levels, as the files of its bundle have them.
 
-    ``format`` is that of the bundle, and ``subject`` says what is counted.
+    Attributes:
+        release: the release, or derived flows.
+        interval: whether the files have the interval of each flow.
+        format: number of the bundle format, on which columns and files depend.
+        subject: what is counted, and the nouns for it.
     """
 
     release: ReleasedFlows
@@ -184,17 +194,17 @@ class FlowTables:
 
     @property
     def distance(self) -> bool:
-        """Whether the tables have distances: if zones have coordinates, since ``FIRST_WITH_DISTANCES``."""
+        """True if the tables have distances: zones have coordinates, and the format is one with distances."""
         return self.format >= FIRST_WITH_DISTANCES and has_distances(self.tree)
 
     @property
     def has_reliability(self) -> bool:
-        """Whether flows have a word on what their intervals say, in formats with such intervals."""
+        """True if flows have a word on their reliability: they have intervals, and these allow for selection."""
         return self.interval and self.release.selected
 
     @property
     def has_indicators(self) -> bool:
-        """Whether there are indicators: if both sides have the same areas, since ``FIRST_WITH_INDICATORS``."""
+        """True if there are indicators: both sides have the same areas, and the format is one with indicators."""
         return self.format >= FIRST_WITH_INDICATORS and self.release.tree.same_geography
 
     @property
@@ -204,7 +214,7 @@ class FlowTables:
 
     @property
     def for_tools(self) -> bool:
-        """Whether the files have what other tools look for, since ``FIRST_FOR_TOOLS``."""
+        """True if the format is one whose files have what other tools look for; see ``FIRST_FOR_TOOLS``."""
         return self.format >= FIRST_FOR_TOOLS
 
     @cached_property
@@ -223,7 +233,8 @@ class FlowTables:
     def distance_bands(self) -> pa.Table:
         """Trips by distance, computed once; see :func:`od_core.flows.indicators.distance_bands`.
 
-        They are those of all areas or, if there are more than ``MOST_LISTED`` pairs of zones, of the whole space.
+        There is a distribution for each area or, if there are more than ``MOST_LISTED`` pairs of zones, only one for
+        all areas together.
         """
         tree = self.tree
         levels = None if tree.cells(tree.depth) <= MOST_LISTED else [tree.origin.level_names[0]]
@@ -261,16 +272,18 @@ class FlowTables:
 
     @cached_property
     def segments(self) -> dict[str, list[LevelPair]]:
-        """The same by the categories of each breakdown, by its name; empty if there are no breakdowns."""
-        pairs = self.file_names
-        return {by.name: [LevelPair(self, levels, by) for levels in pairs] for by in self.breakdowns}
+        """Flows by category at every pair of levels, by name of the breakdown; in the order of :attr:`pairs`."""
+        return {
+            breakdown.name: [LevelPair(self, levels, breakdown) for levels in self.file_names]
+            for breakdown in self.breakdowns
+        }
 
     def make_table_definition(self, key: str) -> Table:
-        """Return the definition of a table of ``tables.yaml`` as these flows have it.
+        """Return the definition of a table, by its key in ``tables.yaml``, with the columns that these flows have.
 
-        Counts by one hierarchy have ``pair_counts`` in place of ``pair_flows``. There is no balance in early formats,
-        and no word on reliability without ``has_reliability``. Trips that may be negative have no minimum, and neither
-        have the ends of their intervals.
+        Counts by one hierarchy have ``pair_counts`` in place of ``pair_flows``. Columns that the format or the release
+        lacks are left out: the balance and the reliability. If trips may be negative, columns of trips and of the ends
+        of intervals have no minimum.
         """
         key = "pair_counts" if key == "pair_flows" and not self.nouns.has_pairs else key
         table = make_public_table(key, self.nouns, interval=self.interval, distance=self.distance)
@@ -311,7 +324,7 @@ def repeat_text(text: str, rows: int) -> pa.Array:
 
 
 def label_areas(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None = None) -> pd.DataFrame:
-    """Return a table of flows for people: with the labels of areas in place of their codes.
+    """Return a table of flows with the labels of areas in place of their codes.
 
     ``levels`` are the numbers of the levels of origins and of destinations; those of the zones by default.
     """
@@ -327,9 +340,9 @@ def index_labels_by_code(geography: Geography, level: int) -> dict[str, str]:
 
 
 def add_area_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separator: str) -> pa.Table:
-    """Return a table of flows with a column of the names of each side whose areas have names, such as ``origin_name``.
+    """Return a table of flows with the names of the areas, such as ``origin_name``, for each side that has names.
 
-    ``levels`` are the numbers of the levels, and the separator stands before ``name``.
+    ``levels`` are the numbers of the levels of ``flows``. ``separator`` is between the side and ``name``.
     """
     for side, geography, level in zip(("origin", "destination"), (tree.origin, tree.destination), levels, strict=True):
         if geography.names is not None:
@@ -340,7 +353,10 @@ def add_area_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], sep
 
 
 def adapt_count_columns(tree: FlowTree, flows: pa.Table) -> pa.Table:
-    """Return a table of flows; of counts by one hierarchy, without destinations, and with ``area`` and ``count``."""
+    """Return a table of flows; if it is of counts by one hierarchy, with the columns of counts.
+
+    Counts have no destination, and ``area`` and ``count`` in place of ``origin`` and ``trips``.
+    """
     if not tree.has_one_side:
         return flows
     names = {"origin": "area", "origin name": "area name", "origin_name": "area_name", "trips": "count"}
@@ -358,40 +374,53 @@ def make_flows_table(release: Release) -> pa.Table:
 
 
 def make_known_totals_table(release: Release) -> pa.Table:
-    """Return the known totals of the zones, with the standard deviation of their stated error."""
+    """Return the known totals of the zones, one row per zone and side, as the table ``known_totals`` defines them.
+
+    The standard deviation is that of their stated error.
+    """
     rows: list[dict[str, object]] = []
     for totals in release.plan.known:
         zones = (release.tree.origin, release.tree.destination)[totals.number].zones
-        numbers = zip(zones, totals.trips.tolist(), totals.deviations.tolist(), strict=True)
-        rows += [{"side": totals.side, "area": zone, "known": n, "standard_deviation": d} for zone, n, d in numbers]
+        totals_of_zones = zip(zones, totals.trips.tolist(), totals.deviations.tolist(), strict=True)
+        for zone, known, deviation in totals_of_zones:
+            rows.append({"side": totals.side, "area": zone, "known": known, "standard_deviation": deviation})
     return pa.Table.from_pylist(rows, make_table_schema(make_public_table("known_totals")))
 
 
 def make_measurement_reader(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
-    """Return the measurements of the totals, or by category, in the order of the plan and tree, computed when read."""
+    """Return the noisy counts of the totals or, with ``by_segment``, by category, in the order of the plan and tree.
+
+    The rows are computed when they are read; see :func:`od_core.flows.release.iterate_measured_cells`.
+    """
     measurements = (measurement for measurement in release.measured if measurement.step.by_segment == by_segment)
     batches = (batch for measurement in measurements for batch in iterate_measured_cells(release.plan, measurement))
     return pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA if by_segment else MEASUREMENT_SCHEMA, batches)
 
 
 def list_level_errors(release: Release, breakdown: str = "") -> list[dict[str, object]]:
-    """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
+    """Return a row for each level of the flow tree, and then of the area totals, with the noise and the expected error.
 
-    Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the
-    mechanism has a threshold. The area totals follow the levels of the totals.
+    The rows are of the totals or, with ``breakdown``, of one of its categories, for which there are no area totals.
+
+    Returns:
+        The keys are level, origin_level, destination_level (names), public_pairs (number of public cells), noise
+        (standard deviation in trips; None where nothing was measured) and error (expected root-mean-square error in
+        trips; NaN if the mechanism has a threshold).
     """
     plan = release.plan
     steps: Sequence[GaussianStep] = [step for step in plan.steps if not step.by_segment]
     errors = plan.expected_errors
     if breakdown:
         steps, errors = plan.segment_steps(breakdown), plan.expected_segment_errors(breakdown)
-    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
+    noise_of_levels = {step.level: float(step.variance) ** 0.5 for step in steps}
     rows = [
-        (level, *names, plan.tree.cells(level), noise.get(level), error)
+        (level, *names, plan.tree.cells(level), noise_of_levels.get(level), error)
         for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
     ]
     for step in () if breakdown else plan.area_total_steps:
-        numbers = float(step.variance) ** 0.5, plan.bound_area_total_variance(step) ** 0.5
-        rows.append((step.level, *plan.level_names(step), plan.count_public_cells(step), *numbers))
+        noise_of_areas = float(step.variance) ** 0.5
+        error_of_areas = plan.bound_area_total_variance(step) ** 0.5
+        cells = plan.count_public_cells(step)
+        rows.append((step.level, *plan.level_names(step), cells, noise_of_areas, error_of_areas))
     keys = ("level", "origin_level", "destination_level", "public_pairs", "noise", "error")
     return [dict(zip(keys, row, strict=True)) for row in rows]

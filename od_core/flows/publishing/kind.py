@@ -59,20 +59,20 @@ from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.tables import make_table_schema
 from od_core.publication.templates import render_data
 
-MOST_STORED = 200_000
-"""Largest number of public pairs of areas at a pair of levels for which the database contains intervals. By category,
-it is that of the pairs times the categories. For pairs of levels with more pairs of areas, only the bundle contains
-intervals. A month of flows between 229 airports has 88 thousand rows of intervals in total. A month between 8,092 towns
-in 110 provinces has 366 thousand."""
+MAX_STORED_CELLS = 200_000
+"""Largest number of public pairs of areas at a pair of levels (by category: times the categories) for which the
+database contains intervals. For pairs of levels with more, only the bundle contains them. A month of flows between 229
+airports has 88 thousand rows of intervals in total. A month between 8,092 towns in 110 provinces has 366 thousand."""
 
-_SHOWN = 10
+_SHOWN_ROWS = 10
 """Number of rows of the tables that Dagster shows."""
 
 
 def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[str, dict[str, object]]:
-    """Return the fact of a certificate on the trips that releases together do not count, beside those ``counted``.
+    """Return the field ``uncounted`` of a certificate: how many trips the releases together do not count.
 
-    The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure it.
+    The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure the
+    number. ``counted`` is the number of released trips, by which the share of the uncounted trips is computed.
     """
     steps, trips = [], 0
     for release in releases:
@@ -111,7 +111,7 @@ class FlowKind(Kind[Release]):
     open = staticmethod(open_flows)
 
     def refuse_comparison(self, key: ReleaseKey) -> None:
-        """Refuse no release of flows; see the base class."""
+        """Do nothing, because any two releases of flows can be compared."""
 
     def facts(self, release: Release, subject: Subject) -> dict[str, object]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
@@ -163,19 +163,21 @@ class FlowKind(Kind[Release]):
         return table.drop(columns=["noise", "error"])
 
     def list_metadata(self, release: Release) -> dict[str, object]:
-        """Return the number of trips, and the largest flows."""
-        largest = label_areas(release.tree, release.flows.nlargest(_SHOWN, "trips"))
+        """Return the metadata that Dagster shows of a release: the number of trips, and the largest flows."""
+        largest = label_areas(release.tree, release.flows.nlargest(_SHOWN_ROWS, "trips"))
         return {"trips": int(release.leaves.trips.sum()), "largest_flows": largest}
 
     def list_published_metadata(
         self, release: Release, certificate: Certificate, context: ReleaseContext[Release]
     ) -> dict[str, object]:
         """Return the largest flows with their intervals and, if there is an earlier period, the largest changes."""
-        largest = select_flows_between_zones(release, select_leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
+        largest = select_flows_between_zones(release, select_leaf_flows(release, certificate)).nlargest(
+            _SHOWN_ROWS, "trips"
+        )
         metadata: dict[str, object] = {"largest_flows": label_areas(release.tree, largest)}
         changed = find_largest_changes(release, certificate, context)
         if changed is not None:
-            metadata["largest_changes"] = label_changes(release, changed.head(_SHOWN))
+            metadata["largest_changes"] = label_changes(release, changed.head(_SHOWN_ROWS))
         return metadata
 
     def list_notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
@@ -204,17 +206,20 @@ class FlowKind(Kind[Release]):
         recomputed = replace(release, leaves=levels[-1], segments=segments)
 
         def check_invariants() -> Iterator[str]:
+            """Yield a message for each guarantee of the published flows that fails."""
             yield from self.check_invariants(release)
             for above, below in pairwise([*levels[:-1], release.leaves]):
                 if not release.plan.tree.has_consistent_sums(above, below):
                     yield f"level {below.level} does not sum to the level above"
 
         def compare_leaves() -> Iterator[str]:
+            """Yield a message for each column in which the published leaves differ from the estimated ones."""
             for name in ("origin", "destination", "trips"):
                 if not np.array_equal(getattr(release.leaves, name), getattr(recomputed.leaves, name)):
                     yield f"the {name} column differs from the result of the measurements"
 
         def compare_segments() -> Iterator[str]:
+            """Yield a message for each breakdown whose published flows differ from the estimated ones."""
             for name, trips in segments.items():
                 if not np.array_equal(release.segments[name], trips):
                     yield f"the flows by {name} differ from the result of the measurements"
@@ -260,9 +265,10 @@ class FlowKind(Kind[Release]):
         return [release.plan.tree.origin, release.plan.tree.destination]
 
     def make_tables(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
-        """Return the tables to store, by name; those of intervals only if the release has some, and of segments, too.
+        """Return the tables that the database stores of a release, by name.
 
-        The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
+        Tables of intervals are left out if the release has none, and tables by category if it has no breakdowns.
+        Intervals are stored of the pairs of levels with at most ``MAX_STORED_CELLS`` public pairs of areas.
         """
         tables, intervals = FlowTables.from_release(release, certificate), has_intervals(certificate)
         stored: dict[str, Rows] = {
@@ -354,9 +360,9 @@ def _has_intervals(release: Release) -> bool:
 
 
 def _select_small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatchReader:
-    """Return the flows of those pairs of levels that the database has intervals for. They are computed when read."""
-    small = (pair.make_table(schema) for pair in pairs if pair.cells <= MOST_STORED)
-    return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
+    """Return the flows at the pairs of levels with at most ``MAX_STORED_CELLS`` cells; they are computed when read."""
+    tables = (pair.make_table(schema) for pair in pairs if pair.cells <= MAX_STORED_CELLS)
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
 
 
 def _iterate_indicator_batches(tables: FlowTables, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -46,8 +46,10 @@ MOST_LINES = 10_000
 """Largest number of flows in a file for maps."""
 
 _LAYER = "desire_lines"
+"""Name of the layer of lines in GeoJSON and GeoPackage."""
 
 _INDEX = f"rtree_{_LAYER}_geom"
+"""Name of the table of the spatial index of the layer, as the GeoPackage extension for R-trees demands it."""
 
 _LINE = np.dtype(
     [
@@ -175,8 +177,13 @@ class DesireLines:
 
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
+"""Size of the map, and the space around its places, in units of the picture."""
+
 _WIDEST_LINE, _THINNEST_LINE = 5.0, 0.4
+"""Width of the line of the largest flow, and smallest width of a line, in units of the picture."""
+
 _LABELS, _LABELS_OF_PHONES, _LONGEST_LABEL = 24, 6, 20
+"""Largest numbers of labels on a wide screen and on a phone, and of characters of a label."""
 
 _ENLARGEMENT = 2.2
 """How much larger letters are drawn for a phone, on which the picture is about half as wide."""
@@ -194,12 +201,14 @@ _BOX, _BOX_MARGIN = (150, 104), 6
 """Width and height of a box for places far away, and the space around it and within it, in units of the picture."""
 
 _MOST_BOXES, _SHARE_IN_BOXES, _FAR = 4, 0.2, 0.35
-"""Boxes have at most this share of the trips, and are at least this share of the map's width away from it."""
+"""Largest number of boxes, largest share of the trips in them, and smallest distance of their places from those of the
+main frame, as a part of the largest distance within the main frame."""
 
 _KEY = 28
 """Height of the key below the map."""
 
 _Place = tuple[float, float]
+"""Latitude and longitude in degrees."""
 
 _Rectangle = tuple[float, float, float, float]
 """Left, top, width and height."""
@@ -268,10 +277,14 @@ class _Map:
 
     @classmethod
     def from_places(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
-        """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it.
+        """Return the map of the ends of lines: a main frame for most trips, and a box for each group far away.
 
-        ``degrees`` are latitudes and longitudes of the ends of the lines, shape (ends, 2), and ``trips`` has the shape
-        (ends,). An outline is as near as its first point.
+        A box is large enough for the whole outlines of areas whose first point is nearest to an end in it.
+
+        Args:
+            degrees: latitude and longitude of the ends; shape (ends, 2).
+            trips: trips that begin or end there; shape (ends,).
+            outlines: rings of the boundaries of areas; shape (points, 2) each.
         """
         ends = compute_unit_vectors(degrees)
         frame_of_end = _group_into_frames(ends, trips)
@@ -304,23 +317,28 @@ class _Map:
 
 
 def _group_into_frames(ends: NDArray[np.float64], trips: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the frame of each end of a line; shape (ends,).
+    """Return the number of the frame of each end of a line; shape (ends,). Frame 0 is the main frame of the map.
 
-    Ends that are joined by links of at most some length are a group. The length is the shortest one at which a group
-    has enough trips, the main group, or a longer one that makes all other groups be far from it. The main group has the
-    frame 0. If there are too many other groups, all ends have the frame 0. ``ends`` are unit vectors, shape (ends, 3).
+    Ends are grouped by single linkage: two ends are in a group if steps of at most a given length lead from one to the
+    other. The length is first the shortest at which a group, the main one, has ``1 - _SHARE_IN_BOXES`` of the trips. It
+    is then raised to ``_FAR`` times the largest distance within this group, if this is more. The main group has the
+    frame 0, and every other group one of its own; with more than ``_MOST_BOXES`` others, all ends have the frame 0.
+
+    Args:
+        ends: unit vectors of the ends of the lines; shape (ends, 3).
+        trips: trips that begin or end there; shape (ends,).
     """
     chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
 
     def group_ends(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the group of each end, joined by links of at most this length, and each group's share of the trips."""
+        """Return the group of each end for steps of at most ``link``, and the trip share of each group."""
         _, group = scipy.sparse.csgraph.connected_components(chords <= link, directed=False)
         return group, np.bincount(group, trips) / trips.sum()
 
     links = np.unique(chords)
 
     def find_largest_share(link: float) -> float:
-        """Return the share of the trips of the group with the most trips, which grows with the length of links."""
+        """Return the trip share of the group with the most trips, which does not fall as ``link`` grows."""
         _, shares = group_ends(link)
         return float(shares.max())
 
@@ -337,15 +355,20 @@ def _group_into_frames(ends: NDArray[np.float64], trips: NDArray[np.int64]) -> N
 def render_flow_map(
     tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], certificate: Certificate, title: str
 ) -> Markup:
-    """Return the map of some flows, largest first, as SVG.
+    """Return a map of flows as SVG.
 
-    ``ends`` are the ends of their :attr:`DesireLines.lines`; the certificate may state a word for trips.
+    Args:
+        tree: the flow tree, whose zones and boundaries are drawn, too.
+        flows: the flows between zones, largest first.
+        ends: longitude and latitude of both ends of their lines, as in :attr:`DesireLines.lines`.
+        certificate: the certificate of the flows, which may state a word for trips.
+        title: title of the picture.
     """
-    labels, most = label_areas(tree, flows).to_dict("records"), int(flows["trips"].max())
-    trips, names = _sum_trips_at_ends(labels, ends)
+    labelled_flows, largest = label_areas(tree, flows).to_dict("records"), int(flows["trips"].max())
+    trips, names = _sum_trips_at_ends(labelled_flows, ends)
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.given_boundaries]
-    # Of each level that has some, finest first.
+    # The boundaries of each level that has some, finest level first.
     shapes = [[level for level in reversed(dissolve_boundaries(side)) if any(level)] for side in bounded]
     outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in list_rings(shape)]
     drawn = _Map.from_places(np.array([*trips]), np.array([*trips.values()]), outlines)
@@ -366,21 +389,24 @@ def render_flow_map(
         outlines=[_make_outline_paths(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
         others=_find_other_places(drawn, sides, trips),
         lines=[
-            flow | _make_line(start, tip, flow["trips"] / most)
-            for flow, start, tip in zip(labels, starts, tips, strict=True)
+            flow | _make_line(start, tip, flow["trips"] / largest)
+            for flow, start, tip in zip(labelled_flows, starts, tips, strict=True)
         ][::-1],  # the largest flow lies on top
         busiest=positions,
         labels=list(islice(_place_labels(labelled), _LABELS)),
         phone_labels=list(islice(_place_labels(labelled, _ENLARGEMENT), _LABELS_OF_PHONES)),
         enlargement=_ENLARGEMENT,
-        key=[(trips, _WIDEST_LINE * trips / most) for trips in _choose_key_values(most)],
+        key=[(value, _WIDEST_LINE * value / largest) for value in _choose_key_values(largest)],
     )
 
 
 def _sum_trips_at_ends(
     flows: Sequence[Mapping[Hashable, Any]], ends: NDArray[np.float64]
 ) -> tuple[dict[_Place, int], dict[_Place, str]]:
-    """Return the trips that begin or end at each end of the lines of flows, and the label of the area there."""
+    """Return the trips that begin or end at each place, and the label of the area there, both by place.
+
+    ``flows`` have labels of areas, and ``ends`` the longitude and latitude of both ends; shape (flows, 2, 2).
+    """
     trips, names = dict[_Place, int](), dict[_Place, str]()
     for flow, (start, end) in zip(flows, ends[:, :, ::-1].tolist(), strict=True):
         for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
@@ -389,8 +415,10 @@ def _sum_trips_at_ends(
     return trips, names
 
 
-def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iterable[_Place]) -> list[_Place]:
-    """Return the positions (x, y) on the picture of the other places of zones, as far as they are on the map."""
+def _find_other_places(
+    drawn: _Map, sides: Sequence[Geography], with_lines: Iterable[_Place]
+) -> list[tuple[float, float]]:
+    """Return the positions (x, y) on the map of the places of zones without lines. Places outside are left out."""
     places = pd.concat([locate_zones(side)[["latitude", "longitude"]] for side in sides])
     without_lines = {*places.itertuples(index=False, name=None)}.difference(with_lines)
     positions = {*drawn.project_places(np.array([*without_lines]).reshape(-1, 2))}
@@ -399,7 +427,11 @@ def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iter
 
 
 def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[np.object_]], most: int) -> list[str]:
-    """Return the path of the outlines in each frame, of the finest level that takes at most ``most`` characters."""
+    """Return the SVG path of outlines in each frame; empty texts if every level takes too many characters.
+
+    ``levels`` are the boundaries of areas by level, finest first. The first level whose paths have at most ``most``
+    characters together is taken. Rings that are smaller than a dot, or outside their frame, are left out.
+    """
     for shapes in levels:
         parts: list[list[str]] = [[] for _ in drawn.frames]
         simplified = simplify_shapes(shapes, _TOLERANCE / drawn.frames[0].scale)
@@ -409,18 +441,18 @@ def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[np.object_]], most
             is_seen = np.ptp(positions, axis=0).max() > _TOLERANCE  # and not an island as small as a dot
             if is_seen and drawn.frames[number].can_show(positions):
                 parts[number].append("M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in positions.tolist()]) + "Z")
-        paths = ["".join(of_frame) for of_frame in parts]
+        paths = ["".join(parts_of_frame) for parts_of_frame in parts]
         if sum(map(len, paths)) <= most:
             return paths
     return [""] * len(drawn.frames)
 
 
 def _make_line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, object]:
-    """Return the path, the arrowhead and the width of a line between two positions.
+    """Return the SVG path, the arrowhead and the width of a line between two positions on the picture.
 
-    The line is a quadratic curve from (x, y) to (u, v), bent to one side, so that the opposite flow is seen. ``part``
-    is the ratio of the trips of the flow to those of the largest flow. The width is in proportion to it, down to a
-    hairline.
+    The line is a quadratic Bézier curve from (x, y) to (u, v). It is bent to one side, so that it does not cover the
+    flow in the opposite direction. ``part`` is the ratio of the trips of the flow to those of the largest flow. The
+    width is in proportion to it, but at least ``_THINNEST_LINE``.
     """
     (x, y), (u, v) = start, end
     width = max(_THINNEST_LINE, _WIDEST_LINE * part)
@@ -447,7 +479,7 @@ def _choose_key_values(most: int) -> list[int]:
 
 
 def _shorten_name(name: str) -> str:
-    """Return as many of the first words of a name as a label has room for; of a longer first word, its beginning.
+    """Return as many of the first words of a name as a label has room for; if the first one is longer, its beginning.
 
     >>> _shorten_name("San Francisco International"), _shorten_name("Llanfairpwllgwyngyllgogerych")
     ('San Francisco', 'Llanfairpwllgwyngyl…')
@@ -461,8 +493,9 @@ def _place_labels(
 ) -> Iterator[tuple[float, float, str]]:
     """Yield the left end, the baseline and the text of each label that overlaps no earlier label and leaves no frame.
 
-    ``places`` are positions (x, y) with the names of the places there, and their frames. The first position that is
-    free is taken: right of the place, left of it, below or above. A label without any is left out.
+    ``places`` are positions (x, y) on the picture, the most important first, with the names of the places there and
+    their frames. A label has the first free position: right of its place, left of it, below or above. If none is free,
+    the label is left out. ``enlargement`` is the ratio of the size of letters to the usual one.
     """
     boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
     for (x, y), name, (frame_left, frame_top, frame_width, frame_height) in places:

@@ -20,7 +20,7 @@ from od_core.geography.places import compute_level_distances
 from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
 
-MOST_CELLS = MOST_LISTED
+MAX_MATRIX_CELLS = MOST_LISTED
 """Largest number of cells of a matrix that a bundle has. Up to this number, every cell has an interval."""
 
 SIDES = ("origin", "destination")
@@ -28,7 +28,7 @@ SIDES = ("origin", "destination")
 Cells = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Rows and columns of cells of a matrix; shape (cells,) each."""
 
-_MOST_NUMBER = np.iinfo(np.int32).max
+_MAX_ZONE_NUMBER = np.iinfo(np.int32).max
 """Largest number of a zone, which programs for transport models hold in 32 bits."""
 
 _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
@@ -36,14 +36,14 @@ _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
 
 
 def list_category_pairs(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
-    """Return the breakdowns, and the flows by their categories, that the file of a pair of levels has, too.
+    """Return each breakdown that has matrices in the file of a pair of levels, with the flows by its categories.
 
-    They are those of each breakdown whose matrices together have at most :data:`MOST_CELLS` cells.
+    These are the breakdowns whose matrices together have at most :data:`MAX_MATRIX_CELLS` cells.
     """
     pairs = []
     for breakdown in pair.tables.breakdowns:
         (by_category,) = (other for other in pair.tables.segments[breakdown.name] if other.levels == pair.levels)
-        if by_category.cells <= MOST_CELLS:
+        if by_category.cells <= MAX_MATRIX_CELLS:
             pairs.append((breakdown, by_category))
     return pairs
 
@@ -68,7 +68,8 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
     tree = pair.tables.tree
     cells = _find_matrix_cells(pair, pair.flows)
     with open_matrices(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
-        for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
+        number_columns = pair.flows.columns.drop([*SIDES, DISTANCE.name], errors="ignore")
+        for name in number_columns:
             add(name, cells, pair.flows[name])
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
             origin, destination = (numbers.ravel() for numbers in np.indices(pair.shape, dtype=np.int32))
@@ -84,11 +85,20 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
 def open_matrices(
     tree: FlowTree, levels: tuple[int, int], target: BinaryIO, *, for_tools: bool = True
 ) -> Iterator[Callable[..., Any]]:
-    """Yield a function that adds a matrix, given its name, its cells and their values; then write the file.
+    """Yield a function that adds a matrix to a new OpenMatrix file; at the end of the context, write the file.
 
-    Every call writes the same bytes. All other cells are 0. ``levels`` are the numbers of the levels of the rows and of
-    the columns. ``for_tools`` adds what other tools look for: the attributes ``DIM`` and ``NA``, and the numbers of
-    zones. Bundles before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS` have none of these.
+    The function takes the name of the matrix, its cells (or ``...`` for all) and their values, and returns the array in
+    the file. Other cells are 0. Every call writes the same bytes.
+
+    Args:
+        tree: flow tree whose areas are the rows and columns.
+        levels: numbers of the levels of the rows (origins) and of the columns (destinations).
+        target: file that is written.
+        for_tools: whether to add what other tools look for: the attributes ``DIM`` and ``NA``, and the numbers of
+            zones. Bundles before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS` have none of these.
+
+    Raises:
+        OdError: if the packages of the extra ``bundle`` are not installed.
     """
     require("bundle")
     import openmatrix  # the import takes a fifth of a second
@@ -99,10 +109,11 @@ def open_matrices(
         file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
 
         def add_matrix(name: str, cells: Cells | EllipsisType, values: pd.Series | NDArray[np.number]) -> Any:
+            """Add a matrix with these values in these cells and 0 elsewhere, and return its array in the file."""
             matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
             matrix[cells] = values
             node = file.create_carray(file.root.data, name, obj=matrix, track_times=False)
-            if for_tools:  # NaN, or -1, or less if a cell may be -1
+            if for_tools:  # NA must be a value that no cell has
                 is_real = matrix.dtype.kind == "f"
                 node.attrs["NA"] = np.float64(np.nan) if is_real else np.int64(matrix.min(initial=0) - 1)
             return node
@@ -128,17 +139,17 @@ def _encode_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:
 
 
 def _parse_zone_numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
-    """Return codes as numbers; None unless all are different whole numbers of at most ``_MOST_NUMBER``."""
+    """Return codes as numbers; None unless all are different whole numbers of at most ``_MAX_ZONE_NUMBER``."""
     if not all(code.isascii() and code.isdigit() and len(code) <= MAX_CODE_LENGTH for code in codes):
         return None
     numbers = [*map(int, codes)]
-    if len({*numbers}) < len(codes) or max(numbers) > _MOST_NUMBER:
+    if len({*numbers}) < len(codes) or max(numbers) > _MAX_ZONE_NUMBER:
         return None
     return np.array(numbers, np.int32)
 
 
 def _find_matrix_cells(pair: LevelPair, flows: pd.DataFrame) -> Cells:
-    """Return the rows and columns of the matrix in which some flows stand."""
+    """Return the row and the column of each flow in the matrix of a pair of levels."""
     tree, (origin_level, destination_level) = pair.tables.tree, pair.levels
     rows = find_positions(flows["origin"], tree.origin.codes[origin_level])
     columns = find_positions(flows["destination"], tree.destination.codes[destination_level])

@@ -54,18 +54,21 @@ _SIDES = ("origin", "destination")
 
 
 def _read_segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
-    """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories)."""
+    """Return the trips of each leaf in each category, by breakdown; shape (leaves, categories).
+
+    Raises OdError if a row has an unknown leaf or category, or the categories of a leaf do not sum to its trips.
+    """
     trips_by_breakdown = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
         pairs = _resolve_pairs(plan.tree, plan.tree.depth, rows)
         zones = len(plan.tree.destination.zones)
-        leaf = find_pairs(leaves.origin, leaves.destination, pairs.origin, pairs.destination, zones)  # of each row
-        category = find_positions(rows["category"], breakdown.categories)
-        if np.any(category < 0) or np.any(leaf < 0):
+        leaf_of_row = find_pairs(leaves.origin, leaves.destination, pairs.origin, pairs.destination, zones)
+        category_of_row = find_positions(rows["category"], breakdown.categories)
+        if np.any(category_of_row < 0) or np.any(leaf_of_row < 0):
             raise make_changed_data_error("segments")
         trips = np.zeros((len(leaves), len(breakdown.categories)), dtype=np.int64)
-        np.add.at(trips, (leaf, category), rows["trips"].to_numpy(dtype=np.int64))
+        np.add.at(trips, (leaf_of_row, category_of_row), rows["trips"].to_numpy(dtype=np.int64))
         if np.any(trips.sum(axis=1) != leaves.trips):
             raise make_changed_data_error("segments")
         trips_by_breakdown[breakdown.name] = trips
@@ -104,9 +107,9 @@ def _refuse_other_areas(plan: ReleasePlan, measurement: Measurement, rows: pd.Da
 
 
 def _find_divided_nodes(plan: ReleasePlan, step: TotalStep, cells: pd.DataFrame) -> Pairs | None:
-    """Return the nodes whose children a step measured, or the measured pairs of a step with a threshold.
+    """Return the nodes whose children a step measured, given the measured ``cells`` (codes, in tree order).
 
-    Return None if no node was divided.
+    For a step with a threshold, return the measured pairs instead. Return None if there is no level above.
     """
     if step.level == 0:
         return None
@@ -120,7 +123,10 @@ def _find_divided_nodes(plan: ReleasePlan, step: TotalStep, cells: pd.DataFrame)
 def _select_segment_rows(
     plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of a step, and the first row of each pair of areas, which must have a row for each category."""
+    """Return the rows of ``table`` that a step measured, and of these, the first row of each pair of areas.
+
+    Raises OdError unless the rows of each pair are consecutive, one for each category in the order of the breakdown.
+    """
     categories = find_breakdown(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
     first_rows = rows[:: len(categories)]
@@ -190,17 +196,24 @@ class ReleaseRequest:
 
 
 def _list_table_names(certificate: Certificate) -> list[str]:
-    """Return the names of the tables of a release: ``areas`` first; those of some options only with these."""
+    """Return the names of the tables that a release has, ``areas`` first.
+
+    Tables by category are only in releases with breakdowns, and known totals only in releases that state some.
+    """
     plan = certificate["plan"]
-    absent = [name for name in PARQUET if name.startswith("segment_")] if "segments" not in plan else []
-    absent += [] if "known" in plan else ["known_totals"]
-    return [name for name in PARQUET if name not in absent]
+    names = list(PARQUET)
+    if "segments" not in plan:
+        names = [name for name in names if not name.startswith("segment_")]
+    if "known" not in plan:
+        names.remove("known_totals")
+    return names
 
 
 def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
     """Return a published release of flows, read from a bundle's folder or from a release database (``release.duckdb``).
 
-    ``request`` chooses the release of a database. For errors, see :func:`od_core.published.opening.open_release`.
+    ``request`` chooses the release of a database. Raises OdError if there is no bundle or database, if it does not have
+    the release, or if its files are damaged or do not match its certificate.
     """
     with refuse_incomplete(place.name):
         if place.is_dir():
@@ -242,7 +255,10 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
 
 
 def _read_database_tables(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
-    """Return the certificate and the tables of the newest requested release in a database."""
+    """Return the certificate and the tables of the newest requested release in a database.
+
+    Raises OdError if the file is not a release database, is open elsewhere, or has no such release of flows.
+    """
     try:
         with _open_for_reading(file) as connection:
             refuse_newer_database(connection, file.name)
@@ -312,9 +328,10 @@ def _build_release(certificate: Certificate, tables: Tables) -> Release:
 
 
 def _build_plan(facts: Mapping[str, Any], tables: Tables, versions: dict[str, str | None]) -> ReleasePlan:
-    """Return the plan with given facts. Raises OdError if this version of the software plans something else.
+    """Plan a release again from the facts of its plan. Raises OdError if this version plans something else.
 
-    The pairs that can have trips, if some cannot, are those of the measured leaves: no node was dropped.
+    If the facts state that only some pairs can have trips, these are the pairs of the measured leaves, because such a
+    release drops no node.
     """
     areas = tables["areas"]
     origin, destination = (

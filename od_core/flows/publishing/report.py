@@ -67,7 +67,7 @@ _MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
 
 
 def render_flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
-    """Return the HTML text of the report of a release of flows."""
+    """Return the HTML text of the report of a release of flows; ``context`` has the previous release, if any."""
     release = with_fields(release, selected=is_selected(certificate))
     plan, tree, facts = release.plan, release.plan.tree, make_flow_facts(release, certificate)
     interval, zones = facts["interval"], tree.level_names[-1]
@@ -105,7 +105,10 @@ def _list_contradicted_totals(release: Release) -> list[dict[Hashable, Any]] | N
 
 
 def _find_interval_reach(leaves: pd.DataFrame) -> dict[str, int]:
-    """Return how far the intervals of released flows reach down and up from them at most, and their median width."""
+    """Return, in trips, the largest distances of the ends of intervals below and above the flows, and the median width.
+
+    ``leaves`` are flows with intervals; see :func:`select_leaf_flows`.
+    """
     widths = leaves["upper"] - leaves["lower"]
     return {
         "down": int((leaves["trips"] - leaves["lower"]).max()),
@@ -142,7 +145,7 @@ def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str,
 
 
 def describe_estimation(certificate: Certificate) -> str:
-    """Return sentences on the rule that a certificate states. The text is empty if no rule was chosen."""
+    """Return sentences on the rule of estimation that was chosen for a release; an empty text if none was chosen."""
     if "estimation" not in certificate:
         return ""
     rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
@@ -155,7 +158,7 @@ def describe_estimation(certificate: Certificate) -> str:
 
 
 def select_leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
-    """Return the released flows between zones above 0, as the tables of the bundle have them, computed once."""
+    """Return the flows between zones with at least one trip, with the columns of the bundle's tables; computed once."""
     tables = FlowTables.from_release(release, certificate)
     return release.compute_once(
         ("leaf_flows", tables.interval, tables.format), lambda: tables.pairs[-1].flows.query("trips > 0")
@@ -170,15 +173,16 @@ def select_flows_between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> 
 
 
 def render_flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
-    """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
+    """Return the map of the largest flows as SVG, by its title; an empty dictionary if there is no flow to draw."""
     drawn = _map_largest_flows(release, certificate)
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
 def _summarise_largest_flows(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, object]:
-    """Return the largest of some flows, their number, how many may be none, and the end of the longest bar.
+    """Return the ``most`` largest of some flows, with the labels of areas, and facts on all of these flows.
 
-    Flows that may be none are left out.
+    The facts are their number (``of``), how many have an interval that contains 0 (``may_be_none``), and the end of the
+    longest bar of the chart. Flows whose interval contains 0 are not listed.
     """
     certain = _drop_uncertain_flows(flows)
     largest = label_areas(release.tree, certain.nlargest(most, "trips"))
@@ -192,14 +196,16 @@ def _summarise_largest_flows(release: ReleasedFlows, flows: pd.DataFrame, most: 
 
 
 def _drop_uncertain_flows(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return flows without those that may be none; all flows if they have no intervals."""
+    """Return the flows whose intervals begin above 0; all flows if they have no intervals."""
     return flows[flows["lower"] > 0] if "lower" in flows else flows
 
 
 def _make_heat_map_facts(release: ReleasedFlows, *, intervals: bool) -> dict[str, object]:
-    """Return the trips between the large areas with the most trips.
+    """Return the facts of the heat map: the trips between the areas with the most trips of a coarse level of each side.
 
-    With intervals, numbers above 0 have words on these, and ``reach`` is how far the intervals reach.
+    Each row has the label of an origin, a cell for each column, and all trips of the origin. A cell has trips and a
+    word on their reliability, which is empty without intervals. ``reach`` is the largest distance of an end of an
+    interval from the trips; None without intervals.
     """
     origins, destinations = release.tree.origin, release.tree.destination
     origin_level, destination_level = (find_finest_level(side, _MOST_HEATED) for side in (origins, destinations))
@@ -234,17 +240,22 @@ def _make_heat_map_facts(release: ReleasedFlows, *, intervals: bool) -> dict[str
 
 
 def _make_matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> Integers:
-    """Return a column of flows as a matrix, 0 where no flow is listed.
+    """Return the column ``kind`` of flows as a matrix, which is 0 where no flow is listed.
 
-    ``sides`` has, for the rows and for the columns, the column of flows that names them, and its values in order.
+    ``sides`` has two items, for the rows and the columns of the matrix: the name of the column of ``flows`` that
+    identifies them, and the values of this column in their order.
     """
-    matrix = np.zeros([len(listed) for listed in sides.values()], dtype=np.int64)
-    matrix[tuple(find_positions(flows[name], listed) for name, listed in sides.items())] = flows[kind]
+    matrix = np.zeros([len(values) for values in sides.values()], dtype=np.int64)
+    row, column = (find_positions(flows[name], values) for name, values in sides.items())
+    matrix[row, column] = flows[kind]
     return matrix
 
 
 def _list_area_indicators(tables: FlowTables) -> Sequence[Mapping[str, object]]:
-    """Return the indicators of large areas, and of the largest zones; none if both sides have different areas."""
+    """Return the indicators of the areas of a coarse level, and of the zones, at most ``_MOST_AREAS`` of each level.
+
+    The list is empty if origins and destinations have different areas.
+    """
     if not tables.tree.same_geography:
         return []
     geography = tables.tree.origin
@@ -263,7 +274,10 @@ def _list_area_indicators(tables: FlowTables) -> Sequence[Mapping[str, object]]:
 
 
 def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> dict[str, object] | None:
-    """Return all trips by distance; None if the bundle has no distances."""
+    """Return the trips of all areas together by distance band; None if the bundle has no distances.
+
+    ``most`` is the largest number of the chart, and ``open`` marks the band without an upper end.
+    """
     if not FlowTables.from_release(release, certificate).distance:
         return None
     intervals = has_intervals(certificate)
@@ -274,12 +288,12 @@ def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> 
 
 
 def _map_largest_flows(release: ReleasedFlows, certificate: Certificate) -> Mapping[str, Any] | None:
-    """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
+    """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and a list of the largest of these.
 
-    Flows that may be none are left out. ``repeats_largest_flows`` says whether the listed flows are the largest
-    between zones, too, which :func:`_summarise_largest_flows` lists.
+    Return None if there is no flow to draw. Flows whose intervals contain 0 are left out. ``repeats_largest_flows``
+    is True if the list is the same as that of :func:`_summarise_largest_flows`, so that a page needs only one.
     """
-    # Twice as many, because uncertain flows, and those that lead to the same place, are left out of these.
+    # Twice as many, because uncertain flows, and those that lead to the same place, are then left out.
     lines, ends = DesireLines(FlowTables.from_release(release, certificate), certificate, 2 * _MOST_DRAWN).lines
     flows = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN)
     if flows.empty:
@@ -301,7 +315,7 @@ def _map_largest_flows(release: ReleasedFlows, certificate: Certificate) -> Mapp
 
 
 def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, object]]:
-    """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
+    """Return the number of pairs of zones and their trips, in each class of flows by size, smallest flows first."""
     trips = release.leaves.trips
     rows: list[dict[str, object]] = []
     for low, high in list_size_classes(int(trips.max(initial=0))):
@@ -311,10 +325,10 @@ def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, object]]:
 
 
 def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, object]:
-    """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
+    """Return the trips by category that begin in all areas together, and in the busiest areas of a coarse level.
 
-    The trips and the shares of a category in an area come with the ends of their intervals. Those of shares are 0 where
-    no trip is released.
+    Each area has, for every category, the trips and the share of the category, each with the two ends of its interval.
+    Shares and their ends are 0 where no trip is released.
     """
     origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
@@ -331,17 +345,17 @@ def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bo
         "areas": [
             {
                 "name": area,
-                "all_trips": int(trips[0, :, k].sum()),
-                "trips": trips[:, :, k].T.tolist(),
-                "shares": shares[:, :, k].T.tolist(),
+                "all_trips": int(trips[0, :, position].sum()),
+                "trips": trips[:, :, position].T.tolist(),
+                "shares": shares[:, :, position].T.tolist(),
                 "chart": render_markup(
                     "shares.svg",
                     title=f"Shares of {breakdown.name}: {area}",
-                    rows=list(zip(names, *shares[:, charted, k].tolist(), strict=True)),
+                    rows=list(zip(names, *shares[:, charted, position].tolist(), strict=True)),
                     most=most,
                 ),
             }
-            for k, area in enumerate(areas)
+            for position, area in enumerate(areas)
         ],
         "errors": list_level_errors(release, breakdown.name),
     }
@@ -350,10 +364,11 @@ def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bo
 def _compute_category_shares(
     release: Release, breakdown: Breakdown, level_number: int, *, intervals: bool
 ) -> tuple[list[str], Integers, Reals]:
-    """Return the names of the areas, of which the first stands for all, and the trips and share of each category.
+    """Return the labels of the busiest areas of a level, and their trips and shares by category.
 
-    Both have the shape (3, categories, areas): the number and the ends of its interval, or without intervals the number
-    again. Bounds are of the unbiased estimate, which the released share may lie outside, so they are widened to it.
+    The first area stands for all areas together. Trips and shares have the shape (3, categories, areas): the number,
+    and the lower and upper end of its interval; without intervals, three times the number. Intervals of shares are
+    those of unbiased estimates, and are widened to the released share, which may lie outside.
     """
     origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
     ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
@@ -383,10 +398,10 @@ def _compute_category_shares(
 def find_largest_changes(
     release: Release, certificate: Certificate, context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
-    """Return the :func:`~od_core.flows.publishing.changes.changes` since the previous period, largest first.
+    """Return the :func:`~od_core.flows.publishing.changes.changes` since the previous release, largest first.
 
-    Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. Return None without
-    a previous release that is comparable, or if one of the two releases has no intervals.
+    Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. Return None if
+    there is no previous release, if it is not comparable, or if one of the two releases has no intervals.
     """
     found = _assess_comparability(certificate, context)
     if context.previous is None or not has_intervals(certificate) or not found.is_possible:
@@ -400,7 +415,7 @@ def find_largest_changes(
 
 
 def label_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of :func:`find_largest_changes` for people, with the labels of areas."""
+    """Return rows of :func:`find_largest_changes`, with the labels of areas in place of their codes."""
     tree, (origin, destination) = release.plan.tree, _choose_compared_levels(release)
     return label_areas(
         tree, changed, (tree.origin.find_level_number(origin), tree.destination.find_level_number(destination))
@@ -417,14 +432,17 @@ def _choose_compared_levels(release: Release) -> tuple[str, str]:
 
 
 def _assess_comparability(certificate: Certificate, context: ReleaseContext[Release]) -> Comparability:
-    """Return whether and how the previous release, if there is one, is compared."""
+    """Return how the release can be compared with the previous one; the default if there is no previous release."""
     return check_comparability(context.previous_certificate, certificate) if context.previous else Comparability()
 
 
 def _summarise_changes(
     release: Release, certificate: Certificate, context: ReleaseContext[Release]
 ) -> dict[str, object] | None:
-    """Return how many flows changed by more than their uncertainty, and the largest changes; None if none are known."""
+    """Return how many flows changed significantly since the previous release, and the largest changes.
+
+    Return None if :func:`find_largest_changes` does.
+    """
     changes_found = find_largest_changes(release, certificate, context)
     if changes_found is None:
         return None
@@ -442,6 +460,6 @@ def _summarise_changes(
 
 
 def _list_changes(release: Release, changed: pd.DataFrame) -> list[dict[Hashable, object]]:
-    """Return changes with the labels of areas. The interval is missing where a release does not list the pair."""
+    """Return changes as rows with the labels of areas; ``has_interval`` is False where a release omits the pair."""
     rows = label_changes(release, changed)
     return rows.assign(has_interval=rows["lower"].notna()).to_dict("records")

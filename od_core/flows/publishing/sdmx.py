@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import BinaryIO
@@ -37,15 +37,20 @@ from od_core.publication.templates import render_template
 from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"
+"""Identifier of the agency that maintains the structures."""
+
 VERSION = "1.0"
 """Version of each structure. With three parts it could not change in SDMX 3.0, but code lists follow the geography."""
 
-_FIRST_WITH_CHANGES = 8
+_FIRST_WITH_VERSION = 8
 """First bundle format with this version; earlier ones have 1.0.0."""
 
 _CONCEPTS = "CS_FLOWS"
+"""Identifier of the concept scheme."""
 
-_OTHER = re.compile(rb"[^A-Za-z0-9_-]")
+_FORBIDDEN_BYTES = re.compile(rb"[^A-Za-z0-9_-]")
+"""Pattern of each byte that the identifier of an area or category must not have."""
+
 IDENTIFIERS = {
     "origin": "ORIGIN",
     "destination": "DESTINATION",
@@ -57,26 +62,28 @@ IDENTIFIERS = {
 """SDMX identifier of each column of the flows, in the order of SDMX-CSV. Those of breakdowns precede the period."""
 
 _TYPES = {"string": "String", "integer": "Long"}
+"""SDMX data type of each type of a column."""
 
 ALL = "_T"
 """Identifier for all categories of a breakdown, which SDMX calls the total."""
 
-_TAKEN = frozenset((*IDENTIFIERS.values(), "STRUCTURE", "STRUCTURE_ID", "ACTION"))
+_RESERVED_IDENTIFIERS = frozenset((*IDENTIFIERS.values(), "STRUCTURE", "STRUCTURE_ID", "ACTION"))
+"""Columns of SDMX-CSV with a meaning of their own, which no breakdown may have as its identifier."""
 
 
 def format_area_identifier(level: int, code: str) -> str:
-    """Return the SDMX identifier of an area: the number of its level and its code. No two areas have the same."""
+    """Return the SDMX identifier of an area, such as ``L4_007`` for the code ``007`` of level 4; it is unique."""
     return f"L{level}_" + _escape_text(code)
 
 
 def format_category_identifier(category: str) -> str:
-    """Return the SDMX identifier of a category. Different categories have different ones, none of which is ``ALL``."""
+    """Return the SDMX identifier of a category, such as ``C_car``. It is unique, and differs from ``ALL``."""
     return "C_" + _escape_text(category)
 
 
 def _escape_text(text: str) -> str:
-    """Return a text in which each byte that an identifier cannot have is ``$`` and two hexadecimal digits."""
-    return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
+    """Return a text with each byte that an identifier cannot have replaced by ``$`` and two hexadecimal digits."""
+    return _FORBIDDEN_BYTES.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
 
 
 def index_dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
@@ -84,7 +91,7 @@ def index_dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, st
 
     If such an identifier has another meaning in SDMX-CSV, the identifiers of all breakdowns begin with ``BY_``.
     """
-    prefix = "BY_" if any(breakdown.name.upper() in _TAKEN for breakdown in breakdowns) else ""
+    prefix = "BY_" if any(breakdown.name.upper() in _RESERVED_IDENTIFIERS for breakdown in breakdowns) else ""
     return {breakdown.name: f"{prefix}{breakdown.name.upper()}" for breakdown in breakdowns}
 
 
@@ -94,7 +101,10 @@ def format_time_period(period: Period) -> str:
 
 
 def list_sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
-    """Return the files for statistical offices: the flows, and their structure."""
+    """Return the files for statistical offices: the flows as SDMX-CSV, and their structure as SDMX-JSON and SDMX-ML.
+
+    There is no SDMX-ML in early bundle formats (``FlowTables.for_tools``).
+    """
     key = ReleaseKey.parse(certificate["release"])
     series, dimensions = key.release.upper(), index_dimension_identifiers(tables.breakdowns)
     sides = {f"CL_{side}_{series}": geography for side, geography in _index_geographies_by_side(tables).items()}
@@ -153,7 +163,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
 
 def _choose_version(tables: FlowTables) -> str:
     """Return the version of the structures in a bundle of the format of the tables."""
-    return VERSION if tables.format >= _FIRST_WITH_CHANGES else "1.0.0"
+    return VERSION if tables.format >= _FIRST_WITH_VERSION else "1.0.0"
 
 
 def _format_dataflow_reference(tables: FlowTables, key: ReleaseKey) -> str:
@@ -177,10 +187,10 @@ def write_structure(template: str, tables: FlowTables, certificate: Certificate,
 
 
 def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[str, object]:
-    """Return the facts that every message on the structure of a series states.
+    """Return the facts that the templates of messages on the structure of a series state, in SDMX-JSON and SDMX-ML.
 
-    These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
-    that the flows have. The message is dated with the time of the measurement.
+    They are the code lists of the areas and of each breakdown, the concepts, and which concepts are dimensions,
+    attributes and the measure of the flows. The message is dated with the time of the measurement.
     """
     key = ReleaseKey.parse(certificate["release"])
     series, title = key.release.upper(), tables.make_table_definition("flows").title
@@ -189,35 +199,18 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
         for side, geography in _index_geographies_by_side(tables).items()
     }
     list_names = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
-    described = make_public_table("flows", tables.nouns, interval=True).columns
-    columns = {column.name: column for column in (*described, make_period_column(tables.nouns))}
     for breakdown in tables.breakdowns:
-        table = make_pair_segments_table(breakdown, tables.nouns, interval=False)
-        columns[breakdown.name] = table.find_column(breakdown.name)
         list_names[breakdown.name] = _name_category_list(breakdown, series)
         lists[list_names[breakdown.name]] = _make_category_list(breakdown)
     attributes = (LOWER.name, UPPER.name)
-    identifiers = {name: IDENTIFIERS[name] for name in tables.sides}  # in the order of SDMX-CSV
-    identifiers |= index_dimension_identifiers(tables.breakdowns) | IDENTIFIERS
-    if not tables.interval:
-        identifiers = {name: identifier for name, identifier in identifiers.items() if name not in attributes}
-    concepts = {
-        name: {
-            "id": identifier,
-            "name": columns[name].title,
-            "description": columns[name].description,
-            "type": "ObservationalTimePeriod" if name == PERIOD.name else _TYPES[columns[name].type],
-            "list": list_names.get(name),
-        }
-        for name, identifier in identifiers.items()
-    }
+    concepts = _index_concepts(tables, list_names)
     return {
         "agency": AGENCY,
         "version": _choose_version(tables),
         "urn": partial(_format_urn, _choose_version(tables)),
         "id": certificate["release"].replace("/", "_"),
         "prepared": certificate["measured_at"],
-        "lists": [{"id": name, **listed} for name, listed in lists.items()],
+        "lists": [{"id": name, **code_list} for name, code_list in lists.items()],
         "scheme": {"id": _CONCEPTS, "name": f"Concepts of {tables.nouns.cells}"},
         "concepts": list(concepts.values()),
         "components": {
@@ -231,14 +224,47 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
     }
 
 
-def _format_urn(version: str, place: str, identifier: str, item: str = "") -> str:
-    """Return the name of an object, or of an item in it; ``place`` is its package and class in the model."""
-    urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({version})"
+def _index_concepts(tables: FlowTables, list_names: Mapping[str, str]) -> dict[str, dict[str, str | None]]:
+    """Return the concept of each column of the flows, by name of the column, in the order of SDMX-CSV.
+
+    ``list_names`` has the identifier of the code list of each column that has one. The ends of intervals have concepts
+    only if the flows have intervals.
+    """
+    table_columns = make_public_table("flows", tables.nouns, interval=True).columns
+    columns = {column.name: column for column in (*table_columns, make_period_column(tables.nouns))}
+    for breakdown in tables.breakdowns:
+        table = make_pair_segments_table(breakdown, tables.nouns, interval=False)
+        columns[breakdown.name] = table.find_column(breakdown.name)
+    identifiers = {name: IDENTIFIERS[name] for name in tables.sides}
+    identifiers |= index_dimension_identifiers(tables.breakdowns) | IDENTIFIERS
+    absent = () if tables.interval else (LOWER.name, UPPER.name)
+    return {
+        name: {
+            "id": identifier,
+            "name": columns[name].title,
+            "description": columns[name].description,
+            "type": "ObservationalTimePeriod" if name == PERIOD.name else _TYPES[columns[name].type],
+            "list": list_names.get(name),
+        }
+        for name, identifier in identifiers.items()
+        if name not in absent
+    }
+
+
+def _format_urn(version: str, package_and_class: str, identifier: str, item: str = "") -> str:
+    """Return the SDMX URN of an artefact of the structure or, with ``item``, of an item in it.
+
+    ``package_and_class`` is its class in the SDMX information model, such as ``codelist.Codelist``.
+    """
+    urn = f"urn:sdmx:org.sdmx.infomodel.{package_and_class}={AGENCY}:{identifier}({version})"
     return f"{urn}.{item}" if item else urn
 
 
 def _make_area_list(side: str, geography: Geography) -> dict[str, object]:
-    """Return the code list of areas without its identifier; ``side`` is ``AREA`` for those of both sides."""
+    """Return the code list of the areas of a side, without its identifier.
+
+    ``side`` is ``ORIGIN`` or ``DESTINATION``, or ``AREA`` if both sides have the same areas.
+    """
     is_named = geography.names is not None
     meaning = "that of the area, and the description is the code" if is_named else "the code"
     return {
@@ -263,7 +289,7 @@ def _make_category_list(breakdown: Breakdown) -> dict[str, object]:
 
 
 def _index_geographies_by_side(tables: FlowTables) -> dict[str, Geography]:
-    """Return the geography of each code list of areas; one list if both sides have the same areas."""
+    """Return the geography of each code list of areas: ``ORIGIN`` and ``DESTINATION``, or ``AREA`` for both sides."""
     if len(tables.geographies) == 1:
         return {"AREA": tables.tree.origin}
     return {side.upper(): geography for side, geography in tables.sides.items()}

@@ -160,7 +160,7 @@ def test_the_check_of_charges_finds_a_wrong_sensitivity(factor):
             for step in plan.charged_steps
         ]
         assert sum(step.rho for step in wrong) == 1
-        plan.__dict__["_of_table"] = tuple(wrong)
+        plan.__dict__["_table_steps"] = tuple(wrong)
         with pytest.raises(OdError, match=r"OD-.*the sensitivity of level [56] does not match the unit"):
             check_charges(plan)
 

@@ -284,7 +284,7 @@ def test_the_check_of_charges_finds_what_does_not_keep_the_promise(forged):
     last = plan.steps[-1]
     wrong = replace(last, threshold=last.threshold - 1) if forged == "threshold" else replace(last, delta=Fraction(0))
     steps = (*plan.steps[:-1], wrong)
-    plan.__dict__.update({"_of_table": steps, "steps": steps})
+    plan.__dict__.update({"_table_steps": steps, "steps": steps})
     with pytest.raises(OdError, match=r"OD-CHARGE|OD-BUDGET-DELTA"):
         check_charges(plan)
 

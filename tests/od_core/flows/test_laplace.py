@@ -360,7 +360,7 @@ def test_replicates_have_noise_of_the_laplace_distribution():
 def test_a_plan_whose_steps_have_another_sensitivity_is_not_charged():
     """Also where the charge is that of the wrong sensitivity."""
     plan, half = planned(), planned(unit=PrivacyUnit("trip", "unbounded"))
-    plan.__dict__["_of_table"] = half.steps
+    plan.__dict__["_table_steps"] = half.steps
     with pytest.raises(OdError, match=r"OD-CHARGE: .* does not match the unit"):
         check_charges(plan)
 

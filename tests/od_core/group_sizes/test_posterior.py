@@ -197,7 +197,7 @@ def test_the_number_of_threads_changes_nothing(leaf, monkeypatch):
     groups = rng.integers(5, 60, len(geography.zones))
     frame = Frame(geography, groups, 50)
     noisy = [rng.integers(0, 50, groups.sum() if leaf == "sizes" else (len(groups), 50))]
-    monkeypatch.setattr(posterior, "_PIECE", 150)  # three areas
+    monkeypatch.setattr(posterior, "_PIECE_COUNTS", 150)  # three areas
     released = []
     for threads in (1, 4):
         monkeypatch.setattr(pipeline, "choose_thread_count", lambda threads=threads: threads)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from od_core import Budget, OdError, ReleaseKey, TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, compute_top_code_margin
+from od_core.group_sizes.plan import MAX_MISS_PROBABILITY, SENSITIVITY, TOP_CODE_LEVEL, compute_top_code_margin
 from od_core.group_sizes.release import iterate_true_values, run_plan
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
@@ -78,8 +78,8 @@ def test_the_largest_size_is_seldom_above_the_margin(scale):
     law /= law.sum()
     low = compute_top_code_margin(scale)
     assert low >= 0
-    assert law[noise < -low].sum() <= float(MISSED) * (1 + 1e-9)
-    assert low == 0 or law[noise < -(low - 1)].sum() > float(MISSED) * (1 - 1e-6)
+    assert law[noise < -low].sum() <= float(MAX_MISS_PROBABILITY) * (1 + 1e-9)
+    assert low == 0 or law[noise < -(low - 1)].sum() > float(MAX_MISS_PROBABILITY) * (1 - 1e-6)
 
 
 @given(

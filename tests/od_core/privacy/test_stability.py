@@ -220,7 +220,7 @@ def test_the_check_of_charges_finds_what_does_not_keep_the_promise(forged):
     check_charges(plan)
     wrong = replace(plan.steps[0], **forged)
     assert wrong.charge.epsilon == Fraction(1, 2)
-    plan.__dict__.update({"_of_table": (wrong,), "steps": (wrong,)})
+    plan.__dict__.update({"_table_steps": (wrong,), "steps": (wrong,)})
     with pytest.raises(
         OdError, match=r"OD-CHARGE: the (sensitivity of level 2 does not match|threshold does not keep)"
     ):

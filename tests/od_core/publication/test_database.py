@@ -232,7 +232,7 @@ def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):
 
 
 def test_intervals_of_large_pairs_of_levels_are_left_to_the_bundle(tmp_path, monkeypatch):
-    monkeypatch.setattr("od_core.flows.publishing.kind.MOST_STORED", 10)
+    monkeypatch.setattr("od_core.flows.publishing.kind.MAX_STORED_CELLS", 10)
     FLOWS.store(tmp_path / "release.duckdb", release(), KEY, facts(release()))
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
         found = connection.execute("SELECT DISTINCT origin_level, destination_level FROM flow_intervals").fetchall()

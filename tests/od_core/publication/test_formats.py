@@ -29,7 +29,7 @@ from pysdmx.model.dataset import ActionType
 from od_core import Breakdown, Budget, FlowTree, Geography, ReleaseKey, open_release
 from od_core.files.durable import write_durably
 from od_core.flows.publishing import flow_files, omx
-from od_core.flows.publishing.flow_files import MOST_ROWS
+from od_core.flows.publishing.flow_files import MAX_SHEET_ROWS
 from od_core.flows.publishing.flow_tables import FlowTables, name_pair_files
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, format_area_identifier, format_time_period
@@ -59,7 +59,7 @@ def bundled(release, place, **changes):
 def release(flights, airports):
     """Of half of the airports, whose pairs are still more than a sheet of the workbook has rows."""
     airports, month = airports[airports["region"].isin(["Midwest", "West"])], flights["2001-06"]
-    assert len(airports) ** 2 > MOST_ROWS
+    assert len(airports) ** 2 > MAX_SHEET_ROWS
     trips = month[month[["origin", "destination"]].isin([*airports["airport"]]).all(axis="columns")]
     given = {"budget": Budget(1, "1e-8"), "noise": "table", "one_row_a_trip": True}
     return released_trips(trips, Geography.from_frame(airports, LEVELS[1:]), **given)
@@ -117,7 +117,9 @@ def test_the_workbook_has_the_largest_flows_of_every_pair_of_levels(bundle, list
     for (origin, destination), part in listed.groupby(["origin_level", "destination_level"]):
         _, head, *rows = sheets[f"{origin}_{destination}"]
         assert head == COLUMNS[2:]
-        assert rows == part.sort_values("trips", ascending=False, kind="stable")[head].head(MOST_ROWS).values.tolist()
+        assert (
+            rows == part.sort_values("trips", ascending=False, kind="stable")[head].head(MAX_SHEET_ROWS).values.tolist()
+        )
         assert sum(row[2] for row in rows) == part["trips"].sum()  # what is left out has no trips
 
 
@@ -324,7 +326,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
 def test_a_matrix_that_is_too_large_is_left_out(tmp_path, monkeypatch):
     made = examples.release()
     for module in (omx, flow_files):
-        monkeypatch.setattr(module, "MOST_CELLS", 48)  # 7 zones by 7
+        monkeypatch.setattr(module, "MAX_MATRIX_CELLS", 48)  # 7 zones by 7
     publish_bundle(made, examples.facts(made), tmp_path / "r1")
     assert not (tmp_path / "r1" / "omx/flows_zone_zone.omx").exists()
     assert (tmp_path / "r1" / "omx/flows_zone_county.omx").exists()

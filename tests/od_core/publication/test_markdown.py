@@ -73,7 +73,7 @@ class Tags(HTMLParser):
 
 def test_names_that_are_html_are_text_on_every_page_of_a_bundle(tmp_path, monkeypatch):
     """Levels and a version, in whatever a person opens; also those that are too large."""
-    monkeypatch.setattr(flow_files, "MOST_CELLS", 5)
+    monkeypatch.setattr(flow_files, "MAX_MATRIX_CELLS", 5)
     monkeypatch.setattr(flow_files, "MOST_LISTED", 5)
     zones = pd.DataFrame([("n", "n1", "001"), ("n", "n2", "002"), ("s", "s1", "<b>3</b>")], columns=LEVELS, dtype="str")
     geography = Geography.from_frame(zones, LEVELS, version="<u>|2024|")

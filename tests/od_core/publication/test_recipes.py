@@ -10,7 +10,7 @@ import pytest
 
 from od_core import open_release
 from od_core.flows.publishing.changes import PER_DAY, changes
-from od_core.flows.publishing.kind import MOST_STORED
+from od_core.flows.publishing.kind import MAX_STORED_CELLS
 from tests.published_flights import KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -144,7 +144,7 @@ def test_the_database_has_the_intervals_of_every_pair_of_the_smaller_levels(var,
             release.flows_at(o, d, interval=True).assign(origin_level=o, destination_level=d)
             for o in names
             for d in names
-            if airport_geography.area_counts[o] * airport_geography.area_counts[d] <= MOST_STORED
+            if airport_geography.area_counts[o] * airport_geography.area_counts[d] <= MAX_STORED_CELLS
         ]
     )[list(stored.columns)]
     expected = expected.sort_values(list(stored.columns), ignore_index=True)

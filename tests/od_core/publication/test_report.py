@@ -22,7 +22,7 @@ from od_core.flows.indicators import indicators
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines, render_flow_map
-from od_core.group_sizes.publishing import BAND
+from od_core.group_sizes.publishing import BAND_TITLE
 from od_core.publication.bundle import write_bundle
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.number_formats import format_change, format_interval_and_word, format_rounded
@@ -284,7 +284,7 @@ def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
     """At the height of its share, on an axis of the logarithm of the size and 1."""
     example = examples()["group sizes"]
     at_most = example.release.at_most().query("level == 'all'")
-    picture = example.kind.render_pictures(example.release, example.certificate)[BAND]
+    picture = example.kind.render_pictures(example.release, example.certificate)[BAND_TITLE]
     assert str(picture) in example.text
     found = [re.search(f'<{tag} points="([^"]+)"', picture)[1].split() for tag in ("polyline", "polygon")]
     line, band = ([point.split(",") for point in points] for points in found)

@@ -18,7 +18,7 @@ def written(kind: str = "bounded", *, intervals: bool = True) -> dict[str, list[
 
 
 def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_files, "MOST_ROWS", 5)
+    monkeypatch.setattr(flow_files, "MAX_SHEET_ROWS", 5)
     sheets, flows = written(), release().flows_at("zone", "zone", interval=True)
     line, _, *rows = sheets["zone_zone"]
     assert line == ["Flows from zone to zone: 49 rows in all, the 5 largest, largest first"]
@@ -29,5 +29,5 @@ def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.Mon
 
 
 def test_names_of_levels_that_are_too_long_for_sheets_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_files, "_LONGEST_NAME", 10)
+    monkeypatch.setattr(flow_files, "_MAX_SHEET_NAME_LENGTH", 10)
     assert list(written())[-1] == "3_3"
