@@ -94,7 +94,7 @@ def copy_ledger(target: str) -> None:
 
 
 def _make_balance_facts(balance: Balance) -> dict[str, object]:
-    """Return a balance as a JSON-ready dictionary, with every amount rounded and exact."""
+    """Return a balance as a JSON-ready dictionary, with every amount as a float and as the text of a fraction."""
 
     def make_amount(amount: Fraction, measure: str = "rho") -> dict[str, object]:
         return {measure: float(amount), f"{measure}_exact": str(amount)}

@@ -63,11 +63,17 @@ def report(release: str | None = None, period: str | None = None) -> None:
 
 
 def find_newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
-    """Return the report of the newest published release, or without a series, of the one that was measured last.
+    """Return the path of the report of the newest published release of a series and period.
 
-    A series has its declared name, or that of its bundles, with the prefix of the project. The release database knows
-    published releases whose bundles are missing. Raises OdError if no such release is published, or its bundle or its
-    report is missing.
+    Args:
+        releases: folder of all bundles.
+        release: name of the series, as declared or with the prefix of the project; None for the release of any series
+            that was measured last.
+        period: period of the release; None for the newest one.
+        database: release database, which also knows published releases whose bundles are missing.
+
+    Raises:
+        OdError: no such release is published, or its bundle or its report is missing.
     """
     from od_assets.series.section import read_key_prefix
     from od_core.publication.bundle_files import REPORT
@@ -109,7 +115,7 @@ def find_newest_report(releases: Path, release: str | None, period: str | None, 
 
 
 def _make_absent_release_error(release: str | None, period: str | None) -> OdError:
-    """Return the error that no such release is published here. Raises OdError if no series has the name."""
+    """Return the error that no such release is published here. Raises another OdError if no series has the name."""
     from od_assets.series.reading import read_declared_series
 
     when = "" if period is None else f" for {period}"
@@ -172,7 +178,10 @@ def compare(
 
 
 def _label_changes(changed: pd.DataFrame, tree: FlowTree, origin: str, destination: str) -> pd.DataFrame:
-    """Return a table of changes at two levels for people: with labels of areas, and marks if they are significant."""
+    """Return a table of changes to print: with labels of areas, and ``*`` where a change is significant.
+
+    ``origin`` and ``destination`` are the names of the levels of its areas.
+    """
     from od_core.flows.publishing.flow_tables import label_areas
 
     levels = tree.origin.find_level_number(origin), tree.destination.find_level_number(destination)
@@ -182,7 +191,10 @@ def _label_changes(changed: pd.DataFrame, tree: FlowTree, origin: str, destinati
 
 
 def _open_flows(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    """Return the key, release and certificate of a bundle. Raises OdError if releases of its kind are not compared."""
+    """Return the key, release and certificate of a bundle, given the release's key or the path of the bundle.
+
+    Raises OdError if there is no such bundle, or releases of its kind cannot be compared.
+    """
     from od_core.publication.read_back import read_bundle_certificate
     from od_core.published.opening import find_bundle_kind, open_bundle, open_bundle_folder
 
