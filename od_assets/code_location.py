@@ -99,8 +99,10 @@ def _load_module_definitions(project: Project) -> dg.Definitions:
     imported = find_project_above(Path(str(module.__file__)).resolve().parent)
     # Installed packages are in no project.
     if declaring is not None and imported is not None and declaring.root != imported.root:
-        other = f"another copy of the project, {imported.root}, not from {declaring.root}"
-        raise make_unloadable_error(f"Python imports {project.module} from {other}")
+        raise make_unloadable_error(
+            f"Python imports {project.module} from another copy of the project, {imported.root}, not from"
+            f" {declaring.root}"
+        )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
     if not isinstance(definitions, dg.Definitions):
@@ -195,10 +197,10 @@ def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
 def _find_misspelt_keys(definitions: dg.Definitions) -> Iterator[OdError]:
     """Yield a fault for each asset that only ``deps`` name, and whose key is close to that of an asset of a release."""
     nodes = [*definitions.resolve_asset_graph().asset_nodes]
-    own = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
+    release_keys = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
     for node in nodes:
         key = node.key.to_user_string()
-        suggestion = suggest_similar_name(key, own) if node.assets_def.is_auto_created_stub else ""
+        suggestion = suggest_similar_name(key, release_keys) if node.assets_def.is_auto_created_stub else ""
         if suggestion:
             below = " and ".join(sorted(child.to_user_string() for child in node.child_keys))
             step = "correct the key in deps; declare an asset of another code location as dg.AssetSpec"

@@ -205,8 +205,8 @@ def run_code_servers(
     from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 
     target: WorkspaceLoadTarget = ModuleTarget(module, None, str(root), location)
-    stated = root / "workspace.yaml"
-    if stated.is_file():
-        target = WorkspaceFileTarget([str(stated)])
+    workspace = root / "workspace.yaml"
+    if workspace.is_file():
+        target = WorkspaceFileTarget([str(workspace)])
     with ProxyServerManager(instance, target, log_level) as servers:
         yield [dict(server) for server in servers.get_code_server_specs()]

@@ -105,8 +105,8 @@ def name_asset_of_step(step: str | None, name: str = "") -> str:
 
     ``name`` is that of the series or comparison; its first word may be the prefix of the project.
     """
-    prefix, _, stated = name.partition("_")
-    if stated and step is not None and step.startswith(f"{prefix}__{stated}__"):
+    prefix, _, name_without_prefix = name.partition("_")
+    if name_without_prefix and step is not None and step.startswith(f"{prefix}__{name_without_prefix}__"):
         return f"{prefix}/{name_asset_of_step(step.removeprefix(f'{prefix}__'))}"
     match = _STEP.fullmatch(step or "")
     if match is None:

@@ -116,9 +116,9 @@ def find_current_project() -> Project:
     return nearest._with_root(str(Path(folder).resolve()) if folder else None)
 
 
-def find_project_above(place: Path) -> Project | None:
+def find_project_above(folder: Path) -> Project | None:
     """Return the Dagster project of the nearest folder from a given one upwards; None if there is none."""
-    return next(filter(None, map(read_project, (place, *place.parents))), None)
+    return next(filter(None, map(read_project, (folder, *folder.parents))), None)
 
 
 def read_project(root: Path) -> Project | None:
@@ -203,8 +203,8 @@ def read_variables(folder: Path) -> dict[str, str]:
     The project's own values replace those of the workspace. Raises OdError if a file cannot be read.
     """
     variables: dict[str, str] = {}
-    for place in _list_variable_folders(folder):
-        variables |= _read_variable_file(place)
+    for variable_folder in _list_variable_folders(folder):
+        variables |= _read_variable_file(variable_folder)
     return variables
 
 
@@ -219,18 +219,19 @@ def load_variables() -> None:
     :func:`read_variable` reads them. Without a project, or if a file cannot be read, nothing is set.
     """
     with suppress(OdError):  # a command that needs a project says that there is none
-        stated = read_variables(find_current_project().folder)
+        variables = read_variables(find_current_project().folder)
         REPLACED.clear()
-        set_here = {name: value for name, value in stated.items() if name not in PLACES}
+        set_here = {name: value for name, value in variables.items() if name not in PLACES}
         REPLACED.update(name for name, value in set_here.items() if os.environ.get(name, value) != value)
         os.environ.update(set_here)
-        if ENVIRONMENT in stated:
-            os.environ.setdefault(ENVIRONMENT, stated[ENVIRONMENT])
+        if ENVIRONMENT in variables:
+            os.environ.setdefault(ENVIRONMENT, variables[ENVIRONMENT])
 
 
 def list_variable_files(folder: Path) -> list[Path]:
     """Return the existing ``.env`` files that a project reads: that of its ``dg`` workspace, then its own."""
-    return [place / ".env" for place in _list_variable_folders(folder) if os.path.lexists(place / ".env")]
+    files = [variable_folder / ".env" for variable_folder in _list_variable_folders(folder)]
+    return [file for file in files if os.path.lexists(file)]
 
 
 @cache

@@ -170,12 +170,12 @@ def _find_declared_files() -> set[tuple[int, int]]:
     return found
 
 
-def _list_inodes(places: Iterable[Path]) -> set[tuple[int, int]]:
+def _list_inodes(paths: Iterable[Path]) -> set[tuple[int, int]]:
     """Return the (device, inode) of each file at some places or below them. It is the same for all links to a file."""
     identities = set()
-    for place in places:
-        below = (place / name for name in glob.glob("**/*", root_dir=place, recursive=True))  # noqa: PTH207
-        for path in (place, *below):
+    for path_or_folder in paths:
+        below = (path_or_folder / name for name in glob.glob("**/*", root_dir=path_or_folder, recursive=True))  # noqa: PTH207
+        for path in (path_or_folder, *below):
             if path.is_file():
                 state = path.stat()
                 identities.add((state.st_dev, state.st_ino))

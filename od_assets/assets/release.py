@@ -355,27 +355,27 @@ def make_publication_assets(
             checks = run_all_checks(work.series, od_warehouse, key.period)
             _refuse_failed_checks(checks, key)
             release = work.release
-            place = od_warehouse.locate_release(key)
+            locations = od_warehouse.locate_release(key)
             work.hold_to_reading()
-            release_context = read_release_context(kind, place.ledger, key, data_set, place.releases)
-            certificate = repair_release(place)
+            release_context = read_release_context(kind, locations.ledger, key, data_set, locations.releases)
+            certificate = repair_release(locations)
             if certificate is None:  # it is not published, or its certificate and tables are lost
                 reading = work.series.reading | work.staged.read_snapshot()
-                draft = _draft_certificate(work.series, release, place, checks, reading)
+                draft = _draft_certificate(work.series, release, locations, checks, reading)
                 tell = limit_message_rate(context.log.info)
-                certificate = publish_release(place, kind, release, draft, release_context, tell=tell)
-            balance = place.ledger.balance(data_set, key.period)
+                certificate = publish_release(locations, kind, release, draft, release_context, tell=tell)
+            balance = locations.ledger.balance(data_set, key.period)
         spent = format_rounded_up(balance.charged[str(key)])
         cap = format_rounded_up(balance.cap)
         left = format_rounded_down(balance.left)
         context.log.info(
-            f"Published {key} in {place.bundle}. It spent {balance.measure} {spent}."
+            f"Published {key} in {locations.bundle}. It spent {balance.measure} {spent}."
             f" Of the cap, {balance.measure} {cap}, {left} remains."
         )
-        metadata = make_report_metadata(kind, release, certificate, place.bundle)
+        metadata = make_report_metadata(kind, release, certificate, locations.bundle)
         metadata |= make_release_metadata(kind, release, balance)
         metadata |= make_content_metadata(kind.list_published_metadata(release, certificate, release_context))
-        return make_result(compute_file_digest(place.bundle / CERTIFICATE), **metadata)
+        return make_result(compute_file_digest(locations.bundle / CERTIFICATE), **metadata)
 
     return [_apply_freshness_policy(series, bundle), _make_table_asset(series, bundle.key, columns)]
 
@@ -390,7 +390,7 @@ def _refuse_failed_checks(checks: list[CheckResult], key: ReleaseKey) -> None:
 
 
 def _draft_certificate(
-    series: Series[P, G], release: Any, place: Published, checks: list[CheckResult], reading: dict[str, Any]
+    series: Series[P, G], release: Any, locations: Published, checks: list[CheckResult], reading: dict[str, Any]
 ) -> Certificate:
     """Return the certificate of a release that is not published yet, with what its series declares.
 
@@ -399,10 +399,10 @@ def _draft_certificate(
     return build_certificate(
         series.kind,
         release,
-        place.key,
+        locations.key,
         series.domain.name,
         checks,
-        record=place.ledger.record(place.key),
+        record=locations.ledger.record(locations.key),
         records=reading,
         about=series.about_facts,
         formats=series.formats,

@@ -55,8 +55,8 @@ def list_record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] =
     for breakdown in breakdowns:
         if breakdown.unknown is None:
             column = name_segment_column(breakdown.name)
-            listed = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
-            faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
+            is_category = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
+            faults[f"{column}_not_a_category"] = RecordFault(column, f"({is_category}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
@@ -141,7 +141,7 @@ def check_flow_expectations(
     gxe = import_expectations()
     # Great Expectations copies a set of values hundreds of times, so it does not get the lists of zones.
     sides = {"origin": origins, "destination": destinations}
-    listed = {f"{side}_is_listed": flows[side].isin(codes) for side, codes in sides.items() if side in flows}
+    listed_columns = {f"{side}_is_listed": flows[side].isin(codes) for side, codes in sides.items() if side in flows}
     expected = [
         gxe.ExpectTableColumnCountToEqual(value=5),
         *(gxe.ExpectColumnToExist(column=column) for column in ("origin", "destination", "trips")),
@@ -152,7 +152,7 @@ def check_flow_expectations(
         gxe.ExpectColumnValuesToBeOfType(column="trips", type_="int64"),
         gxe.ExpectColumnValuesToBeBetween(column="trips", min_value=1),
     ]
-    return _check_table("published_flows", flows.assign(**listed), expected, docs, confidential=False)
+    return _check_table("published_flows", flows.assign(**listed_columns), expected, docs, confidential=False)
 
 
 def _summarise_records(

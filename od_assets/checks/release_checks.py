@@ -252,8 +252,8 @@ def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
 
     Raises OdError if a check of the team has the name of a check that every release of the kind has.
     """
-    listed, table = series.checked_list, series.checked_table
-    checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[listed], _COUNTS[listed])]
+    list_name, table = series.checked_list, series.checked_table
+    checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[list_name], _COUNTS[list_name])]
     if series.records_are_here:
         checks.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
     requires = _REQUIRES[table] | (_REQUIRES["segments"] if series.breakdowns else {})
@@ -286,13 +286,13 @@ def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:
 def _count_places(work: ReleaseWork[P, Any]) -> dict[str, int]:
     """Return the number of listed places outside the map of a series of trips with stops."""
     places = work.series.read_stored_geography(work.warehouse.geographies)
-    listed, columns = places.to_frame(), places.columns
-    degrees = {
-        name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
-    }
+    listed_places, columns = places.to_frame(), places.columns
+    degrees = {}
+    for name in ("longitude", "latitude"):
+        degrees[name] = pd.to_numeric(listed_places[getattr(columns, name)], errors="coerce")
     west, east, south, north = places.map.edges
     edges = pa.table({"west": [west], "east": [east], "south": [south], "north": [north]})
-    placed = pd.DataFrame({"code": listed[columns.code], **degrees})
+    placed = pd.DataFrame({"code": listed_places[columns.code], **degrees})
     return {"are_on_the_map": _count_violations("places_are_on_the_map", places=placed, map=edges)}
 
 

@@ -107,5 +107,5 @@ def _import_function(name: str) -> Callable[[dict[str, pd.DataFrame]], Any]:
     Raises ImportError or AttributeError if there is none.
     """
     module, _, function = name.partition(":")
-    found: Callable[[dict[str, pd.DataFrame]], Any] = getattr(importlib.import_module(module), function)
-    return found
+    imported: Callable[[dict[str, pd.DataFrame]], Any] = getattr(importlib.import_module(module), function)
+    return imported

@@ -121,8 +121,10 @@ def make_verification(
     def job() -> None:
         verify()
 
-    said = f"Verifies releases for {minutes} minutes; the next run goes on with the others."
-    schedules = [] if cron is None else [dg.ScheduleDefinition(name, cron_schedule=cron, job=job, description=said)]
+    schedules = []
+    if cron is not None:
+        text = f"Verifies releases for {minutes} minutes; the next run goes on with the others."
+        schedules.append(dg.ScheduleDefinition(name, cron_schedule=cron, job=job, description=text))
     return dg.Definitions(jobs=[job], schedules=schedules)
 
 

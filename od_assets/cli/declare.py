@@ -38,7 +38,7 @@ def as_yaml(answer: str) -> object:
 
 
 def as_number(answer: str) -> int | str:
-    """Return a whole number as int, and any other answer unchanged, which the declaration's own checks then refuse."""
+    """Return a whole number as int, and any other answer unchanged, which the declaration's own checks then judge."""
     return int(answer) if answer.isascii() and answer.isdigit() else answer
 
 
@@ -108,8 +108,8 @@ class Question:
     @property
     def needs(self) -> dict[str, Sequence[str]]:
         """Answers with which the question is asked, by the flag of the question that they answer."""
-        stated = {"kind": self.kinds, "unit": UNITS[self.units], "outline": ("",) if self.of_list else ()}
-        return {flag: answers for flag, answers in stated.items() if answers}
+        required_answers = {"kind": self.kinds, "unit": UNITS[self.units], "outline": ("",) if self.of_list else ()}
+        return {flag: answers for flag, answers in required_answers.items() if answers}
 
     @property
     def option(self) -> str:
@@ -146,8 +146,8 @@ def make_release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
     The fields replace what the answers say.
     """
     declared = make_file_attributes(answers, "")
-    for place, value in fields.items():
-        _set_field(declared, place, as_yaml(value))
+    for path, value in fields.items():
+        _set_field(declared, path, as_yaml(value))
     return declared
 
 
@@ -160,8 +160,8 @@ def make_file_attributes(answers: Answers, of_file: str) -> dict[str, Any]:
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag in ("max_trips", "max_trips_pair") and answers.get("unit") in UNITS["year"]
-        place = f"domain:{question.place}" if is_moved else question.place
-        file, _, field = place.rpartition(":")
+        path = f"domain:{question.place}" if is_moved else question.place
+        file, _, field = path.rpartition(":")
         if file == of_file and answers.get(question.flag):
             _set_field(declared, field, READERS[question.read](answers[question.flag]))
     return declared

@@ -359,19 +359,19 @@ def report_place_of_releases() -> Finding:
     statements = []
     for name in ("OD_VAR", "OD_LEDGER", ENVIRONMENT):
         if read_variable(name, project.folder):
-            place = ".env" if name in variables_of_file else "the environment"
-            statements.append(f"{name} is stated in {place}")
+            source = ".env" if name in variables_of_file else "the environment"
+            statements.append(f"{name} is stated in {source}")
     return Finding(f"releases are written to {project.var}: {' and '.join(statements) or 'no variable is stated'}")
 
 
 def inspect_environment(folders: Folders) -> Finding:
     """Return a finding that states the environment and the ledger; a ledger of another environment is a fault."""
     file, server = folders.ledger_place
-    place = file if server is None else remove_address_secrets(server)
+    location = file if server is None else remove_address_secrets(server)
 
     def describe_ledger() -> str:
         folders.hold_to_environment()
-        return f"the ledger is {place}"
+        return f"the ledger is {location}"
 
     return run_inspection(f"environment {folders.environment or 'without a name (OD_ENVIRONMENT)'}", describe_ledger)
 
@@ -394,10 +394,10 @@ def report_records(series: Series[P, G]) -> Finding:
         source = f"asset {series.trips.asset}, else " if series.trips.asset else ""
         if series.stored_table is not None:
             return f"{source}{series.locate_records_source('')}; automation {series.automation}"
-        found = list_declared_files(series)
-        invented = sum(map(is_invented, found))
-        place = format_one_line(remove_address_secrets(series.trips.files))
-        return f"{source}{place}, {len(found)} found, {invented} of them invented; automation {series.automation}"
+        files = list_declared_files(series)
+        invented = sum(map(is_invented, files))
+        location = format_one_line(remove_address_secrets(series.trips.files))
+        return f"{source}{location}, {len(files)} found, {invented} of them invented; automation {series.automation}"
 
     return run_inspection(f"records of {series.stated_name}", describe_source)
 
@@ -631,13 +631,13 @@ def _check_input(
 
 def _check_records(series: Series[P, G], geography: G, records: Path, faults: _InputFaults) -> None:
     """Confidential: add to ``faults`` each kind of faulty record, with an error if such records are too frequent."""
-    listed = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
+    code_tables = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
     with open_scratch_database(records.parent, records) as connection:
-        for name, codes in listed.items():
+        for name, codes in code_tables.items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
         file = make_parquet_sql(records, numbered=True)
         rows = connection.sql(f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}")  # noqa: S608  # checked name
-        for name, condition, faulty, among in _count_faults(rows, listed, series.breakdowns):
+        for name, condition, faulty, among in _count_faults(rows, code_tables, series.breakdowns):
             faults.record_lines.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
             if faulty:
                 examples = rows.filter(condition).order("row").limit(5).df()
@@ -770,15 +770,13 @@ def _describe_boundaries(series: Series[P, G], geography: G) -> str:
 def _describe_gaps(locator: PointLocator) -> str:
     """Return the zones without a boundary, and the gaps between the others, in words."""
     without = _format_first_five(list(map(repr, locator.codes_without_boundary)))
-    stated = f"zones without a boundary, and so without points: {without}; " if without else ""
+    exceptions = f"zones without a boundary, and so without points: {without}; " if without else ""
     gaps = locator.find_gaps()
     if not gaps.number:
-        return f"{stated}no gaps between zones"
+        return f"{exceptions}no gaps between zones"
     beside = _format_first_five(list(map(repr, gaps.beside_largest)))
-    return (
-        f"{stated}gaps between zones: {gaps.number}, of which slivers: {gaps.slivers}, together {gaps.share:.2g} of the"
-        f" zones' area; the largest is beside {beside}"
-    )
+    numbers = f"{gaps.number}, of which slivers: {gaps.slivers}, together {gaps.share:.2g} of the zones' area"
+    return f"{exceptions}gaps between zones: {numbers}; the largest is beside {beside}"
 
 
 def _refuse_or_describe_charge(series: Series[P, G], geography: G) -> str:

@@ -79,7 +79,7 @@ class _Interview:
     @property
     def known(self) -> dict[str, str]:
         """The answers so far, and those to later questions that are given beforehand."""
-        return {flag: stated for flag, stated in self.given.items() if stated} | self.answers
+        return {flag: answer for flag, answer in self.given.items() if answer} | self.answers
 
     def forget_answers(self, number: int) -> None:
         """Remove the answers to a question and to those after it, so that it is asked even if it was given beforehand.

@@ -167,7 +167,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if not place or (isinstance(place, PointColumns) and not answers[flag]):  # a reader may compute its coordinates
         return
     names = list_names(place)
-    found = [_require_column(records, flag, name) for name in names]
+    found_names = [_require_column(records, flag, name) for name in names]
     others = [other for other in answers if flag in ROLES and other in ROLES and other != flag]
     for other, name in product(others, names):
         if name in list_names(getattr(records.columns, ROLES[other])):
@@ -175,8 +175,8 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
             message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
             raise OdError("OD-INIT-COLUMN", message, next_step=step)
     if flag == "date":
-        _refuse_dateless_records(records, names[0], found[0])
-    if len(found) == 2 and not hold_degrees(records.source, found[0], found[1], records.form):
+        _refuse_dateless_records(records, names[0], found_names[0])
+    if len(found_names) == 2 and not hold_degrees(records.source, found_names[0], found_names[1], records.form):
         raise OdError(
             "OD-TRIPS-COORDINATE",
             f"columns {place} of {records.source.name} hold no longitudes and latitudes in degrees",
@@ -621,8 +621,8 @@ FOUND: dict[str, Callable[..., object]] = {
 def evaluate_expression(expression: str, answers: Answers, fields: Fields) -> Any:
     """Return the value of an expression in ``questions.toml``; None if it needs a file that cannot be read."""
     with suppress(OdError, ValueError):  # a file cannot be read, or there is none
-        found = {name: partial(find, answers, fields) for name, find in FOUND.items()}
-        return _EXPRESSIONS.compile_expression(expression)({**answers, **found})
+        functions = {name: partial(find, answers, fields) for name, find in FOUND.items()}
+        return _EXPRESSIONS.compile_expression(expression)({**answers, **functions})
     return None
 
 

@@ -154,21 +154,22 @@ def compare(
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     level_of_destinations = level if nouns.has_pairs else WHOLE_SPACE
     destination = destination_level or level_of_destinations or old.plan.tree.destination.levels[0]
-    found = check_comparability(old_certificate, new_certificate, [segment] if segment else [])
-    changed = changes(old, new, origin, destination, segment, found.days)
-    if segment and name_breakdown_categories(segment) in found.differing:
+    comparability = check_comparability(old_certificate, new_certificate, [segment] if segment else [])
+    changed = changes(old, new, origin, destination, segment, comparability.days)
+    if segment and name_breakdown_categories(segment) in comparability.differing:
         differs = "in different ways, as their certificates state"
         message = f"the two releases derive the categories of {segment!r} {differs}"
         raise OdError("OD-SEGMENT-OTHER", message, next_step="compare the totals, or releases of one definition")
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        releases = {"before": str(old_key), "after": str(new_key), "days": found.days, "per_day": found.per_day}
+        releases: dict[str, object] = {"before": str(old_key), "after": str(new_key)}
+        releases |= {"days": comparability.days, "per_day": comparability.per_day}
         levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
         caution = {"note": note} if note else {}
         largest = json.loads(changed.head(top).to_json(orient="records"))
         print_json({**releases, **levels, **numbers, **caution, "changes": largest})
         return
-    per_day = ", per day" if found.per_day else ""
+    per_day = ", per day" if comparability.per_day else ""
     title = f"{new_key} against {old_key}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}"
     rows = _label_changes(use_numbers_per_day(changed).head(top), new.plan.tree, origin, destination)
     if not nouns.has_pairs:

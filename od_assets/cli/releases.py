@@ -279,8 +279,8 @@ def decide(
     if target or table is not None or plan.compared_levels:
         flow_plan = require_flow_plan(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
-            least = plan_for_targets(series, plan, target, table, SIMULATED).plan
-            compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
+            least_budget_plan = plan_for_targets(series, plan, target, table, SIMULATED).plan
+            compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least_budget_plan))
         known, facts["source"] = choose_public_table(series, flow_plan, table)
         facts["flows"] = [*select_example_flows(flow_plan, known)]
         with console.status("Releases are simulated on a public table."):
@@ -379,9 +379,9 @@ def status(every: bool = False, as_json: bool = False) -> None:
     with folders.open_ledger_or_empty() as ledger, ledger.one_look():
         states = ledger.read_states()
         rows = list_release_statuses(series, ledger, states)
-    listed = {row["release"] for row in rows}
+    listed_names = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
-    rows += [read_release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
+    rows += [read_release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed_names]
     rows += [  # the ledger does not know them
         read_release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
         for key in list_derived_releases(folders.releases)

@@ -93,15 +93,15 @@ def _choose_release(series: Series[P, G], plan: ReleasePlan, stated: str | None)
     published = list(_iterate_published_flows(plan))
     if stated is not None:
         return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
-    of_data_set = {
+    data_set_releases = {
         key: folder
         for key, folder, certificate in published
         if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
     }
-    if not of_data_set:
+    if not data_set_releases:
         return None
-    newest = max(of_data_set, key=lambda key: (key.release == series.name, key.period, key.revision, key.release))
-    return newest, of_data_set[newest]
+    newest = max(data_set_releases, key=lambda key: (key.release == series.name, key.period, key.revision, key.release))
+    return newest, data_set_releases[newest]
 
 
 def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFlows:
@@ -634,8 +634,9 @@ def _find_nearest_targets(
 
     def compute_usage(some_targets: Sequence[Target], runs: int = 0) -> Usage:
         distinct = {str(target): target for target in some_targets}  # wide tolerances may be equal after rounding
-        found = find_target_budget(plan, list(distinct.values()), known, runs)
-        return cap.compute_usage(with_amount(plan, found.amount, found.shares, _choose_segments(found, plan)).charges)
+        budget = find_target_budget(plan, list(distinct.values()), known, runs)
+        segments = _choose_segments(budget, plan)
+        return cap.compute_usage(with_amount(plan, budget.amount, budget.shares, segments).charges)
 
     usage_of_targets = compute_usage(targets)
     allowed_part = 1.0

@@ -140,11 +140,11 @@ class Folders:
         its period must not have been drawn under another prefix of this project, since it would be charged again.
         """
         drawn = self.ledger.list_drawn_periods(series.domain.name)
-        own = [other for other in drawn if other.release == series.name]
-        if own and not any(map(self._has_traces, own)):
+        own_draws = [other for other in drawn if other.release == series.name]
+        if own_draws and not any(map(self._has_traces, own_draws)):
             raise OdError(
                 "OD-IDENTITY-MISSING",
-                f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",
+                f"the ledger has {own_draws[-1]}, but the confidential folder has no release of {series.name}",
                 next_step="restore the confidential folder; if another project with this ledger has a series of this"
                 " name, rename it, or give one of them a key_prefix",
                 spent=STAYS_CHARGED,
@@ -184,8 +184,8 @@ class Folders:
         """
         prefix = "".join(f"{part}_" for part in series.prefix)
         drawn = self.ledger.list_drawn_periods(series.domain.name)
-        of_period = [other for other in drawn if other.period == key.period and other.release.startswith(prefix)]
-        others = [other for other in of_period if read_stored_identity(self.confidential, other)]
+        same_period = [other for other in drawn if other.period == key.period and other.release.startswith(prefix)]
+        others = [other for other in same_period if read_stored_identity(self.confidential, other)]
         if key in drawn or all(other.release == key.release for other in others):
             return
         # With pandas, which most commands do not need.

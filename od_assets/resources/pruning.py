@@ -149,8 +149,8 @@ def _select_release_logs(
     for log in logs:
         logs_by_run.setdefault(log.name.partition(".")[0], []).append(log)
     runs = instance.get_runs(dg.RunsFilter(run_ids=[*logs_by_run], statuses=statuses))
-    of_releases = [run.run_id for run in runs if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys()]
-    return [log for run in of_releases for log in logs_by_run[run]]
+    release_runs = [run.run_id for run in runs if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys()]
+    return [log for run in release_runs for log in logs_by_run[run]]
 
 
 def _remove_events(log: Path, *, kept: bool = False) -> None:

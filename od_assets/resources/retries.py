@@ -23,7 +23,7 @@ _BACKFILL = "dagster/backfill"
 """Tag of the runs of a backfill."""
 
 
-def _find_wait_and_log_it(
+def _plan_retry(
     error: OdError, number: int, tags: Mapping[str, str], log: Callable[[str], None], what: str
 ) -> float | None:
     """Return the seconds after which to try again, and write them to a log; None if the attempt is not to be repeated.
@@ -51,7 +51,7 @@ def request_retry(context: dg.AssetExecutionContext, may_have_drawn: Callable[[]
         number = context.op_execution_context.retry_number
         seconds = None
         if not may_have_drawn():
-            seconds = _find_wait_and_log_it(error, number, context.run.tags, context.log.warning, "step")
+            seconds = _plan_retry(error, number, context.run.tags, context.log.warning, "step")
         if seconds is None:
             raise
         raise dg.RetryRequested(max_retries=len(WAITS), seconds_to_wait=seconds) from None
@@ -73,7 +73,7 @@ def enter_with_retries(
                 break
             except OdError as error:
                 log = _ignore if context.log is None else context.log.warning
-                seconds = _find_wait_and_log_it(error, number, tags, log, "run")
+                seconds = _plan_retry(error, number, tags, log, "run")
                 if seconds is None:
                     raise
                 time.sleep(seconds)

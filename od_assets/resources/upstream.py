@@ -86,22 +86,23 @@ def _find_partitions_fault(series: Series[P, G], partitions: dg.PartitionsDefini
 
     Return None if they do. ``partitions`` are those of the upstream asset; None if it has none.
     """
-    every, own = series.periods.every, series.periods.make_partitions_definition()
+    every, own_partitions = series.periods.every, series.periods.make_partitions_definition()
     if partitions is None:
-        if series.columns.date is None and isinstance(own, dg.TimeWindowPartitionsDefinition):
+        if series.columns.date is None and isinstance(own_partitions, dg.TimeWindowPartitionsDefinition):
             return "there are none, and the records have no dates", "name the date column, or partition the asset"
         return None
     which = f"name an asset with a partition for each {every} or for shorter parts of it, or without partitions"
-    if not isinstance(own, dg.TimeWindowPartitionsDefinition):
+    if not isinstance(own_partitions, dg.TimeWindowPartitionsDefinition):
         return f"a series of a {every} release reads only an asset without partitions", "name such an asset"
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return "they are not of time", which
     if every not in _LENGTHS_BY_CRON.get(partitions.cron_schedule, ()):
         return f"a {every} does not consist of whole partitions that begin at {partitions.cron_schedule!r}", which
-    if partitions.timezone != own.timezone:
-        zones = f"their days begin in {partitions.timezone}, and those of the series in {own.timezone}"
+    if partitions.timezone != own_partitions.timezone:
+        zones = f"their days begin in {partitions.timezone}, and those of the series in {own_partitions.timezone}"
         return zones, "give both the same time zone; that of the series is in the file of its domain"
-    if partitions.start > own.start or (partitions.end and (own.end is None or partitions.end < own.end)):
+    ends_early = partitions.end and (own_partitions.end is None or partitions.end < own_partitions.end)
+    if partitions.start > own_partitions.start or ends_early:
         return "they do not cover all periods of the series", "change the first or the last period of either"
     return None
 
@@ -123,16 +124,16 @@ def list_period_files(
         return [(file, None) for file in list_record_files(declared)]
     refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
     made: list[dg.EventLogRecord | None] = []
-    stated: list[tuple[Path | None, str | None]] = []
+    files_and_tables: list[tuple[Path | None, str | None]] = []
     for partition in _find_partitions(context, key):
         materialization = _find_finished_materialization(context.instance, series, period, key, partition)
         made.append(materialization)
-        stated.append(_read_file_and_table(materialization, series))
+        files_and_tables.append(_read_file_and_table(materialization, series))
     refuse_unchecked(context, series, key, made)
     if series.stored_table is not None:
-        return [(declared, table) for table in dict.fromkeys(table for _, table in stated)]
-    unstated = [file for file, _ in stated if file is None]
-    if unstated and len(unstated) < len(stated):
+        return [(declared, table) for table in dict.fromkeys(table for _, table in files_and_tables)]
+    unstated = [file for file, _ in files_and_tables if file is None]
+    if unstated and len(unstated) < len(files_and_tables):
         step = "materialize the others again, with the metadata path"
         message = f"only some partitions of {key.to_user_string()} state the file that they wrote"
         raise _make_upstream_error(series, message, step)
@@ -140,7 +141,7 @@ def list_period_files(
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
         step = "state the file in its metadata as path: its IO manager is not asked for records"
         raise _make_upstream_error(series, message, step)
-    files = dict.fromkeys(stated)  # several partitions may state the same file
+    files = dict.fromkeys(files_and_tables)  # several partitions may state the same file
     return [*dict.fromkeys((part, table) for file, table in files for part in list_record_files(file or declared))]
 
 
@@ -234,18 +235,18 @@ def _find_check_fault(history: Sequence[Any], made: dg.EventLogRecord | None) ->
         history: all records of the check, newest first.
         made: record of the materialization; None if it is not known, so that all of ``history`` is later.
     """
-    own: Sequence[Any] = []
+    own_results: Sequence[Any] = []
     later = history
     if made is not None:
         same_partition = [record for record in history if record.partition in (None, made.partition_key)]
         later = [record for record in same_partition if record.event.timestamp > made.timestamp]
-        own = [
+        own_results = [
             record
             for record in same_partition
             if (made.run_id != "" and record.run_id == made.run_id) or _find_target_id(record) == made.storage_id
         ]
     unfinished = [record for record in later[:1] if record.status == CheckStatus.PLANNED]
-    result = next(iter([*unfinished, *own, *later]), None)
+    result = next(iter([*unfinished, *own_results, *later]), None)
     if result is None:
         return _NOT_RUN
     if result.status == CheckStatus.PLANNED:
@@ -279,8 +280,8 @@ def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, 
     Raises OdError if the first address is of another machine or, where there is none of these three, another location
     in the metadata is.
     """
-    stated = {} if made is None else made.asset_materialization.metadata
-    texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
+    metadata = {} if made is None else made.asset_materialization.metadata
+    texts = {name: str(getattr(value, "value", "")) for name, value in metadata.items()}
     stated_table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
     table = None
     if stated_table is not None and (series.trips.table or series.stored_table):

@@ -81,7 +81,7 @@ def _replace_by_notice(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal
     )
     remove_release(folders.database, key)
     locate_zip(folder).unlink(missing_ok=True)
-    for place in (folder, folders.var / "replicates" / key.folder):
-        if place.is_dir():
-            shutil.rmtree(place)
+    for public_folder in (folder, folders.var / "replicates" / key.folder):
+        if public_folder.is_dir():
+            shutil.rmtree(public_folder)
     sync(notice.parent)

@@ -56,11 +56,9 @@ def refuse_without_file(series: Series[P, G], period: str) -> None:
     if arrivals[0].waits is None or arrivals[0].changed is not None:
         return
     newest = next((arrival.key.period for arrival in arrivals if arrival.changed is not None), None)
-    if newest is None:
-        other, step = "no period has a file", "see trips.files in its declaration"
-    else:
-        other, step = f"the newest period that has a file is {newest}", f"release that one: --period {newest}"
-    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {other}", next_step=step)
+    step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
+    others = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
+    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {others}", next_step=step)
 
 
 def choose_period_to_plan(series: Series[P, G], period: str | None) -> str:

@@ -37,9 +37,10 @@ def make_release_schedule(series: Series[P, G], job: UnresolvedJob) -> dg.Schedu
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         warehouse = Warehouse.from_project(series.project)
-        found = [_find_request_at_tick(row, context.scheduled_execution_time, warehouse) for row in series.rows]
-        requests = [request for request in found if isinstance(request, dg.RunRequest)]
-        reason = " ".join(obstacle for obstacle in found if isinstance(obstacle, str))
+        tick = context.scheduled_execution_time
+        requests_and_reasons = [_find_request_at_tick(row, tick, warehouse) for row in series.rows]
+        requests = [request for request in requests_and_reasons if isinstance(request, dg.RunRequest)]
+        reason = " ".join(obstacle for obstacle in requests_and_reasons if isinstance(obstacle, str))
         if requests and reason:
             context.log.info(reason)
         return requests or dg.SkipReason(reason)
@@ -87,14 +88,14 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDe
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
         for row in series.rows:
-            for found in _iterate_arrivals(row, now, warehouse):
-                if isinstance(found, str):
-                    messages.append(found)
+            for request_or_reason in _iterate_arrivals(row, now, warehouse):
+                if isinstance(request_or_reason, str):
+                    messages.append(request_or_reason)
                     continue
-                ready[str(found.run_key)] = found
-                if found.run_key in requested:
+                ready[str(request_or_reason.run_key)] = request_or_reason
+                if request_or_reason.run_key in requested:
                     advice = "if its run failed, correct its file or run it by hand"
-                    messages.append(f"{str(found.run_key).partition('@')[0]} was requested; {advice}")
+                    messages.append(f"{str(request_or_reason.run_key).partition('@')[0]} was requested; {advice}")
         run_keys = [key for key in ready if key not in requested][:_MAX_PERIODS]
         reason = "; ".join(messages[-_MAX_PERIODS:]) or f"Every ended period of {series.name} is published."
         if run_keys and messages:

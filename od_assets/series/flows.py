@@ -439,7 +439,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @property
     def features(self) -> frozenset[str]:
         """Names of the declared options; of flows, also those of the mechanism, breakdowns, bands and the engine."""
-        stated = list_given_options(
+        declared = list_given_options(
             segments=self.segments,
             uncounted=self.uncounted,
             bands=self.bands,
@@ -447,7 +447,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             assisted=self.assisted,
             spark=self.engine,
         )
-        return super().features | self.mechanism.features | stated
+        return super().features | self.mechanism.features | declared
 
     @property
     def measured_levels(self) -> list[int]:

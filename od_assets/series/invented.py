@@ -130,12 +130,12 @@ def _draw_codes(series: Any, geography: Any, rows: int, generator: np.random.Gen
             pairs = table.tree.find_leaf_pairs(ranks)
             chosen |= {"origin": pairs.origin, "destination": pairs.destination}
     columns: dict[Any, object] = {}
-    for name, place in names.items():
+    for name, column in names.items():
         codes = np.asarray(allowed[name], dtype=object)[chosen[name]]
-        if isinstance(place, PointColumns):
-            columns |= make_points(place, codes, destinations if name == "destination" else origins)
+        if isinstance(column, PointColumns):
+            columns |= make_points(column, codes, destinations if name == "destination" else origins)
         else:
-            columns[place] = codes
+            columns[column] = codes
     return columns
 
 
@@ -239,11 +239,11 @@ def _refuse_real_records(series: Series[Any, Any], file: Path, *, is_declared: b
         with suppress(OdError):  # doctor reports a broken declaration
             declared_files = list_declared_files(read_series(source))
         is_own = is_declared and source.name == series.stated_name
-        for found in declared_files:
-            resolved = found.resolve()
+        for records in declared_files:
+            resolved = records.resolve()
             is_near = is_own or resolved in location.parents or resolved.parent == location.parent
-            if is_near and not is_invented(found):
-                raise _make_place_error(f"{found} is not known to be invented, and {file} would be beside it")
+            if is_near and not is_invented(records):
+                raise _make_place_error(f"{records} is not known to be invented, and {file} would be beside it")
 
 
 def _make_place_error(message: str) -> OdError:

@@ -87,7 +87,7 @@ def list_series(project: Project | None = None, named: str | None = None) -> lis
             if component == SERIES_TABLE:
                 table = read_series_table(path, project)
                 names = enumerate(table.list_names(), 1)
-                found += [SeriesSource(own, path, number, table.shares_assets) for number, own in names]
+                found += [SeriesSource(series_name, path, number, table.shares_assets) for number, series_name in names]
             elif named in (None, name) and find_series_model(component, name, project) is not None:
                 found.append(SeriesSource(name, path))
     return [source for source in found if named in (None, source.name, source.graph)]
@@ -260,15 +260,17 @@ def _refuse_other_assets(series: Series[Any, Any], table: SeriesTable, number: i
     """
     for earlier in range(1, number):
         with suppress(OdError):
-            first = read_domain(table.project, table.fill_row(earlier)["domain"])
+            first_domain = read_domain(table.project, table.fill_row(earlier)["domain"])
             break
     else:
         return
-    own = read_domain(table.project, series.stated_domain)
+    own_domain = read_domain(table.project, series.stated_domain)
     for name in ("unit", "column", "neighbours", "time_zone"):
-        if getattr(own, name) != getattr(first, name):
+        if getattr(own_domain, name) != getattr(first_domain, name):
             raise _make_declaration_error(
-                f"{where}: data sets {first.name} and {own.name} differ in {name}, but rows share their assets", where
+                f"{where}: data sets {first_domain.name} and {own_domain.name} differ in {name}, but rows share their"
+                " assets",
+                where,
             )
 
 

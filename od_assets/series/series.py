@@ -366,8 +366,9 @@ class Freshness(Section):
         except ValueError:
             raise _make_cron_error("freshness.deadline", self.deadline) from None
         if not 1 <= self.within_days <= days_between:
-            allowed = f"from 1 to the {days_between} between two deadlines"
-            message = f"freshness.within_days is {self.within_days}, not {allowed}"
+            message = (
+                f"freshness.within_days is {self.within_days}, not from 1 to the {days_between} between two deadlines"
+            )
             raise OdError("OD-FRESHNESS", message, next_step="correct within_days, or choose rarer deadlines")
 
 
@@ -414,8 +415,10 @@ class About(Section):
         for name, text in texts.items():
             maximum = _MAX_CHARACTERS.get(name, _MAX_CHARACTERS_OF_OTHERS)
             if not text.strip() or not text.isprintable() or len(text) > maximum:
-                fault = f"blank, longer than {maximum} characters, or has characters that are not printable"
-                raise OdError("OD-CONFIG", f"about.{name} is {fault}", next_step=f"give a {name} of one line")
+                message = (
+                    f"about.{name} is blank, longer than {maximum} characters, or has characters that are not printable"
+                )
+                raise OdError("OD-CONFIG", message, next_step=f"give a {name} of one line")
         return texts
 
 
