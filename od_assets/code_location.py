@@ -35,10 +35,11 @@ VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 
 
 def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
-    """Return the result of Dagster's function of this name, without the broken declarations of this package.
+    """Return the definitions of a project, as Dagster's function of this name does, without broken declarations.
 
-    The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out, and a
-    broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
+    The log names each declaration that is left out, and a sensor fails with their faults. In ``dg check defs``, nothing
+    is left out, and a broken declaration raises OdError. A broken declaration of the warehouse, which every release
+    needs, always raises OdError.
     """
     with _set_current_project(path_within_project.resolve()):
         faults = list_all_faults() if os.environ.get(VALIDATION) else []
@@ -70,8 +71,9 @@ def load_definitions() -> dg.Definitions:
 def make_unloadable_error(why: str | Exception) -> OdError:
     """Return the error for a project whose definitions cannot be loaded.
 
-    An exception is named by its kind and its last line of the project. Its text is left out, because it may hold a
-    password, or what a template stands for. Only Dagster's text on invalid definitions is kept, which names assets.
+    ``why`` is the message, or an exception. Of an exception, the message has its type and the last line of the project
+    that raised it, but not its text, which may contain a password or another value of a variable. Only Dagster's text
+    on invalid definitions is kept, which names assets.
     """
     message = why if isinstance(why, str) else f"{type(why).__name__}{_describe_place(why)}"
     if isinstance(why, dg.DagsterInvalidDefinitionError):
@@ -80,7 +82,7 @@ def make_unloadable_error(why: str | Exception) -> OdError:
 
 
 def _describe_place(error: Exception) -> str:
-    """Return in words the last line of the project that an exception passed through; an empty text if there is none."""
+    """Return the last line of the project in an exception's traceback, such as `` in a.py, line 3``; or empty text."""
     root = find_current_project().root.resolve()
     lines = [
         line
@@ -93,11 +95,13 @@ def _describe_place(error: Exception) -> str:
 def _load_module_definitions(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
-    this = find_project_above(project.defs.resolve().parent)
+    declaring = find_project_above(project.defs.resolve().parent)
     imported = find_project_above(Path(str(module.__file__)).resolve().parent)
-    if this is not None and imported is not None and this.root != imported.root:  # what was installed is in no project
+    # Installed packages are in no project.
+    if declaring is not None and imported is not None and declaring.root != imported.root:
         raise make_unloadable_error(
-            f"Python imports {project.module} from another copy of the project, {imported.root}, not from {this.root}"
+            f"Python imports {project.module} from another copy of the project, {imported.root}, not from"
+            f" {declaring.root}"
         )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
@@ -109,8 +113,8 @@ def _load_module_definitions(project: Project) -> dg.Definitions:
 def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     """Return the result of a loader of declarations; if it fails, load again without the broken declarations.
 
-    Raises what the function raises if no declaration is broken. Raises OdError if the warehouse is among what is left
-    out or, where Dagster only validates definitions, for any fault.
+    Raises the error of the loader if no declaration is broken. Raises OdError if the warehouse would be left out or,
+    where Dagster only validates definitions, for any fault.
     """
     try:
         _refuse_endless_aliases()
@@ -140,11 +144,12 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
 def _find_refused_declarations(load: Callable[[], dg.Definitions]) -> dict[Path, OdError]:
     """Return the fault of each declaration that Dagster refuses for its ``post_processing``, by file.
 
-    None of them is found if nothing loads without all of them either.
+    Return none if the project does not even load without all declarations that have this section.
     """
     processed = [path for path in list_declaration_files() if b"post_processing:" in read_declaration_content(path)]
     if _try_without(load, processed) is not None:
         return {}
+    # Each is loaded alone, without the others.
     errors = {path: _try_without(load, [other for other in processed if other != path]) for path in processed}
     return {
         path: error.with_changes(message=f"{path.parent.name}/{path.name}: post_processing: {error.message}")
@@ -154,7 +159,7 @@ def _find_refused_declarations(load: Callable[[], dg.Definitions]) -> dict[Path,
 
 
 def _try_without(load: Callable[[], dg.Definitions], files: Iterable[Path]) -> OdError | None:
-    """Return why a project does not load without some declarations; None if it does."""
+    """Return the error with which a project does not load even without some declarations; None if it loads."""
     try:
         with leave_out_folders(path.parent for path in files):
             load()
@@ -164,7 +169,10 @@ def _try_without(load: Callable[[], dg.Definitions], files: Iterable[Path]) -> O
 
 
 def _refuse_endless_aliases() -> None:
-    """Raise OdError for a declaration whose aliases stand for too many values; Dagster would write them all out."""
+    """Raise OdError for a declaration whose aliases stand for too many values, all of which Dagster would construct.
+
+    Declarations that are left out already are not read.
+    """
     for path in list_declaration_files():
         if not is_left_out(path.parent) and b"&" in read_declaration_content(path):
             read_yaml_documents(path, path.parent.name)
@@ -189,10 +197,10 @@ def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
 def _find_misspelt_keys(definitions: dg.Definitions) -> Iterator[OdError]:
     """Yield a fault for each asset that only ``deps`` name, and whose key is close to that of an asset of a release."""
     nodes = [*definitions.resolve_asset_graph().asset_nodes]
-    own = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
+    release_keys = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
     for node in nodes:
         key = node.key.to_user_string()
-        suggestion = suggest_similar_name(key, own) if node.assets_def.is_auto_created_stub else ""
+        suggestion = suggest_similar_name(key, release_keys) if node.assets_def.is_auto_created_stub else ""
         if suggestion:
             below = " and ".join(sorted(child.to_user_string() for child in node.child_keys))
             step = "correct the key in deps; declare an asset of another code location as dg.AssetSpec"
@@ -202,10 +210,14 @@ def _find_misspelt_keys(definitions: dg.Definitions) -> Iterator[OdError]:
 
 @contextmanager
 def _set_current_project(path: Path) -> Iterator[None]:
-    """Make the project of a path the current one: Dagster may load several, from a folder that is in none of them."""
+    """Make the project that contains a path the current one, by setting ``OD_PROJECT`` in this context.
+
+    Dagster may load several projects from a folder that is in none of them. Nothing is set if no project contains the
+    path, or if ``OD_PROJECT`` names a folder of data rather than a project.
+    """
     stated_folder = os.environ.get("OD_PROJECT")
     root = next(filter(read_project, (path, *path.parents)), None)
-    if root is None or (stated_folder and read_project(Path(stated_folder).resolve()) is None):  # a folder of data
+    if root is None or (stated_folder and read_project(Path(stated_folder).resolve()) is None):
         yield
         return
     os.environ["OD_PROJECT"] = str(root)

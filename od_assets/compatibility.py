@@ -59,9 +59,10 @@ class _OwnedJob(UnresolvedJob):
     """A job with owners. Dagster would warn whenever it resolves one, in every step of every run: owners are beta."""
 
     def resolve(self, *arguments: Any, **named: Any) -> dg.JobDefinition:
-        """Return the resolved job without warnings that owners are beta. Such warnings of other jobs stay.
+        """Return the resolved job, without warnings that its owners are beta. Such warnings of other jobs stay.
 
-        Its executor is that of the project. If that declares none, Dagster's would load the project in every step.
+        Its executor is that of the project or, if that declares none, the one that runs all steps in this process:
+        Dagster's default would load the project in every step.
         """
         with suppress_beta_warnings():
             named["default_executor_def"] = named.get("default_executor_def") or dg.in_process_executor
@@ -87,9 +88,9 @@ def name_asset_group(*parts: str) -> str:
 
 
 def find_recorded_checks(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[dg.AssetCheckKey]:
-    """Return the checks of an asset with records in an instance, for whose names Dagster has no public function.
+    """Return the keys of all checks of an asset that an instance has records of; empty if its storage is not in SQL.
 
-    Without a storage in SQL, it is empty.
+    Dagster has no public function for it.
     """
     import sqlalchemy  # which the definitions of a project do not need, and takes 0.2 s with what Dagster defines by it
     from dagster._core.storage.event_log import SqlEventLogStorage
@@ -105,7 +106,11 @@ def find_recorded_checks(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[
 
 @contextmanager
 def leave_out_folders(folders: Iterable[Path]) -> Iterator[None]:
-    """Let Dagster pass over folders of declarations: it has a list of patterns of their names, but no option for it."""
+    """Make Dagster ignore folders of declarations in this context.
+
+    It has a list of patterns of names to ignore, but no option that extends it. So all folders of such a name are
+    ignored.
+    """
     patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
     before = list(patterns)
     patterns.extend(glob.escape(folder.name) for folder in folders)
@@ -116,13 +121,16 @@ def leave_out_folders(folders: Iterable[Path]) -> Iterator[None]:
 
 
 def is_left_out(folder: Path) -> bool:
-    """Return whether :func:`leave_out_folders` lets Dagster pass over a folder."""
+    """Return whether Dagster ignores a folder now because of :func:`leave_out_folders`."""
     return glob.escape(folder.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
 
 
 @contextmanager
 def skip_json_schemas() -> Iterator[None]:
-    """Load definitions without the JSON Schemas of all components, which take half a second, for Dagster's UI."""
+    """Load definitions in this context without the JSON Schemas of all components.
+
+    Only Dagster's UI needs them, and they take half a second.
+    """
     original = load_defs.get_library_json_enriched_defs
     load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
     try:
@@ -134,15 +142,15 @@ def skip_json_schemas() -> Iterator[None]:
 def execute_with_origin(
     job: dg.JobDefinition, instance: dg.DagsterInstance, location: str, **options: Any
 ) -> dg.ExecuteInProcessResult:
-    """Return what ``job.execute_in_process`` returns, for a run that states its code location as its origin.
+    """Execute a job in this process, as a run of the code location of that name, and return Dagster's result.
 
-    By this origin, the UI finds the run on the page of the job and on the timeline. ``execute_in_process`` takes no
-    origin, so the function of the instance that creates runs gets it; only this process has this object of the
-    instance. The loggers of Dagster that warn of what is no defect are quiet.
+    With this origin, the UI shows the run on the page of the job and on the timeline. ``execute_in_process`` takes no
+    origin, so it is bound to the function with which this instance object creates runs. Two loggers that would warn of
+    what is no defect are silenced. ``options`` are further arguments of ``execute_in_process``.
     """
-    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), SINGLETON_REPOSITORY_NAME)
-    created = partial(type(instance).create_run_for_job, instance, remote_job_origin=place.get_job_origin(job.name))
-    instance.create_run_for_job = created  # type: ignore[method-assign]
+    origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), SINGLETON_REPOSITORY_NAME)
+    create_run = partial(type(instance).create_run_for_job, instance, remote_job_origin=origin.get_job_origin(job.name))
+    instance.create_run_for_job = create_run  # type: ignore[method-assign]
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
     logging.getLogger(_PLAN_LOG).setLevel(logging.ERROR)
     with capture_interrupts(), suppress_beta_warnings():
@@ -155,7 +163,7 @@ def get_asset_function(asset: dg.AssetsDefinition) -> Callable[..., Any]:
 
 
 def is_cron_line(text: str) -> bool:
-    """Return whether Dagster takes a text as the times of a schedule."""
+    """Return whether Dagster accepts a text as the cron line of a schedule."""
     from dagster._utils.schedules import is_valid_cron_schedule  # it takes a second, and few projects need it here
 
     return is_valid_cron_schedule(text)
@@ -189,16 +197,16 @@ def make_web_application(instance: dg.DagsterInstance, workspace: Path) -> Itera
 def run_code_servers(
     instance: dg.DagsterInstance, module: str, root: Path, location: str, log_level: str
 ) -> Iterator[list[dict[str, Any]]]:
-    """Start the code servers of a project, as ``dg dev`` does, and yield what a workspace file names them by.
+    """Start the code servers of a project, as ``dg dev`` does, and yield their entries for a workspace file.
 
-    They are those of the project's ``workspace.yaml``, or else that of its module.
+    They are those of the ``workspace.yaml`` in ``root`` or, without such a file, one for the ``module``.
     """
     from dagster._cli.proxy_server_manager import ProxyServerManager
     from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 
     target: WorkspaceLoadTarget = ModuleTarget(module, None, str(root), location)
-    stated = root / "workspace.yaml"
-    if stated.is_file():
-        target = WorkspaceFileTarget([str(stated)])
+    workspace = root / "workspace.yaml"
+    if workspace.is_file():
+        target = WorkspaceFileTarget([str(workspace)])
     with ProxyServerManager(instance, target, log_level) as servers:
         yield [dict(server) for server in servers.get_code_server_specs()]

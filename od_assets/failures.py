@@ -35,8 +35,13 @@ def convert_errors_without_values(
     """Replace any error in this context by a Dagster Failure with one public line.
 
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
-    are written to the confidential folder. No step begins after an interrupt that a library has swallowed. ``retries``
-    may turn the public error into a request to try the step again.
+    are written to the confidential folder.
+
+    Args:
+        retries: context that may turn the public error into a request to try the step again.
+
+    Raises:
+        Interrupted: this process was interrupted before, which a library may have hidden, so no step begins.
     """
     with convert_errors_to_failures(), retries or nullcontext(), confidential.keep_errors_confidential():
         yield
@@ -44,9 +49,9 @@ def convert_errors_without_values(
 
 @contextmanager
 def convert_errors_to_failures() -> Iterator[None]:
-    """Replace an OdError by a Dagster Failure with its text. Use this only for steps without confidential data.
+    """Replace an OdError in this context by a Dagster Failure with its text. The step must have no confidential data.
 
-    Raises Interrupted if this process was asked to end before the context.
+    Raises Interrupted if this process was interrupted before the context.
     """
     refuse_if_interrupted()
     try:
@@ -68,10 +73,13 @@ _NEXT = {
 
 
 def describe_failures(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str]:
-    """Return one line per failed check and per reason of failed steps; without either, one line per failed step.
+    """Return one line for each failed check and for each reason of failed steps; without either, for each failed step.
 
     A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
-    ``name`` is that of the series or comparison, as in :func:`name_asset_of_step`.
+
+    Args:
+        events: events of one run.
+        name: name of the series or comparison, as in :func:`name_asset_of_step`.
     """
     evaluations = [event.asset_check_evaluation_data for event in events if _has_type(event, "ASSET_CHECK_EVALUATION")]
     lines = [
@@ -97,8 +105,8 @@ def name_asset_of_step(step: str | None, name: str = "") -> str:
 
     ``name`` is that of the series or comparison; its first word may be the prefix of the project.
     """
-    prefix, _, stated = name.partition("_")
-    if stated and step is not None and step.startswith(f"{prefix}__{stated}__"):
+    prefix, _, name_without_prefix = name.partition("_")
+    if name_without_prefix and step is not None and step.startswith(f"{prefix}__{name_without_prefix}__"):
         return f"{prefix}/{name_asset_of_step(step.removeprefix(f'{prefix}__'))}"
     match = _STEP.fullmatch(step or "")
     if match is None:
@@ -108,7 +116,7 @@ def name_asset_of_step(step: str | None, name: str = "") -> str:
 
 
 def _has_type(event: dg.DagsterEvent, event_type: str) -> bool:
-    """Return whether an event has the type that Dagster calls so."""
+    """Return whether an event has the type of Dagster with this name."""
     return event.event_type == dg.DagsterEventType[event_type]
 
 
@@ -118,7 +126,10 @@ NEEDED = 16 << 20
 
 @contextmanager
 def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
-    """Open the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context."""
+    """Yield the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context.
+
+    Root is warned on standard error if the folder belongs to another user.
+    """
     from sqlalchemy.exc import DBAPIError
 
     home = Path(os.environ["DAGSTER_HOME"])
@@ -128,7 +139,7 @@ def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
             print(
                 f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr
             )
-    before = os.umask(0o022)  # by which Dagster's files get the modes of public files; the others set theirs
+    mask_before = os.umask(0o022)  # Dagster's files get the modes of public files; our own files set their modes
     try:
         with lock_folder(home):  # otherwise two processes may create Dagster's tables at once
             instance = dg.DagsterInstance.get()
@@ -137,13 +148,13 @@ def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
     except DBAPIError as error:
         raise_without_context(make_storage_error(error, home))
     finally:
-        os.umask(before)
+        os.umask(mask_before)
 
 
 def make_storage_error(error: DBAPIError, home: Path) -> OdError:
-    """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
+    """Return the OdError for a fault of the database of Dagster's runs and events, without the text of the fault.
 
-    Dagster's home has the database unless it is on a server.
+    ``home`` is Dagster's home, which has the database unless that is on a server.
     """
     name = getattr(error.orig, "sqlite_errorname", None)
     kept = "what was measured is in the ledger and is not lost"
@@ -162,13 +173,13 @@ def make_storage_error(error: DBAPIError, home: Path) -> OdError:
 
 
 class _WithoutStorageFaults:
-    """Standard error without what Dagster writes to it when it cannot store a message of a run."""
+    """Standard error, without the text that Dagster writes when it cannot store a message of a run."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text, unless it is one of these; return its length in any case, as files do."""
+        """Write a text unless it is from such a failure, and return its length in any case, as files do."""
         if "Exception while writing logger call to event log" not in text:
             self._stream.write(text)
         return len(text)

@@ -14,17 +14,19 @@ from od_core.parallel import INTERRUPTS
 
 T = TypeVar("T")
 
-_RECEIVED: list[int] = []
-"""Numbers of the signals that this process received in :func:`handle_interrupts`."""
+_RECEIVED_SIGNALS: list[int] = []
+"""Numbers of the signals that this process received in :func:`handle_interrupts`, in their order."""
 
 _PIPE: list[int] = []
 """Both ends of the pipe to which Python writes the number of each signal, even if Dagster handles the signal."""
 
 
 class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
-    """The end of a command that was interrupted by a signal of some number.
+    """The exception that ends a command which a signal interrupted.
 
-    ``left`` says what was not done; it is empty if the command has one piece of work.
+    Attributes:
+        number: number of the signal.
+        left: what was not done, in words; empty if the command has one piece of work.
     """
 
     def __init__(self, number: int, left: str = "") -> None:
@@ -40,9 +42,10 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
 
 @contextmanager
 def handle_interrupts() -> Iterator[None]:
-    """Turn the signals of :data:`INTERRUPTS` into :class:`Interrupted`, also if the process began with them ignored.
+    """Raise :class:`Interrupted` at the signals of :data:`INTERRUPTS` in this context, even if they were ignored.
 
-    Dagster would otherwise copy an ignored SIGINT, which a shell sets for programs in the background, to SIGTERM.
+    A shell lets programs in the background ignore SIGINT, and Dagster would then ignore SIGTERM, too. Outside the main
+    thread, signals cannot be handled, and the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -69,23 +72,23 @@ def handle_interrupts() -> Iterator[None]:
         for end in _PIPE:
             os.close(end)
         _PIPE.clear()
-        _RECEIVED.clear()
+        _RECEIVED_SIGNALS.clear()
 
 
 def _raise_interrupted(number: int, _frame: FrameType | None) -> None:
-    """Handle a signal that interrupts a command."""
+    """Raise Interrupted, as the handler of the signals that interrupt a command."""
     raise Interrupted(number)
 
 
 def get_received_signal() -> int | None:
-    """Return the number of the first signal that asked this process to end, or None.
+    """Return the number of the first signal that interrupted this process in :func:`handle_interrupts`, or None.
 
-    Dagster's and DuckDB's own errors for an interrupt do not say which signal it was, or that it was one.
+    It is also known if Dagster or DuckDB caught the signal, whose own errors do not state it.
     """
     if _PIPE:
         with suppress(BlockingIOError):  # nothing was received since
-            _RECEIVED.extend(number for number in os.read(_PIPE[0], 512) if number in INTERRUPTS)
-    return _RECEIVED[0] if _RECEIVED else None
+            _RECEIVED_SIGNALS.extend(number for number in os.read(_PIPE[0], 512) if number in INTERRUPTS)
+    return _RECEIVED_SIGNALS[0] if _RECEIVED_SIGNALS else None
 
 
 def refuse_if_interrupted() -> None:
@@ -97,12 +100,10 @@ def refuse_if_interrupted() -> None:
 
 @contextmanager
 def iterate_until_interrupt(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
-    """Yield an iterator over items that ends at an interrupt, and say how many were not finished.
+    """Yield an iterator over items, and raise Interrupted, with the number of unfinished items, after an interrupt.
 
-    ``left`` says what the items are and what was not done with them, such as ``periods were not released``.
-
-    Raises:
-        Interrupted: the process was asked to end, so that an item was not begun or not finished.
+    An item is finished when the next one is requested, and no item begins after an interrupt. ``left`` follows the
+    number, such as ``periods were not released``.
     """
     finished = 0
 

@@ -53,12 +53,12 @@ Sources = Mapping[str, list[dg.TableColumnDep]]
 
 
 def make_column_dependencies(asset: dg.AssetKey | list[str], names: Iterable[str]) -> list[dg.TableColumnDep]:
-    """Return columns of an upstream asset, for the lineage of a column."""
+    """Return the named columns of an upstream asset, as sources in the lineage of a column."""
     return [dg.TableColumnDep(asset, name) for name in names]
 
 
 def map_to_same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> Sources:
-    """Return the sources of columns that are those of an upstream asset."""
+    """Return the sources of columns that are copied from columns of the same names in an upstream asset."""
     return {column.name: make_column_dependencies(asset, [column.name]) for column in columns}
 
 
@@ -91,16 +91,16 @@ def make_records_schema(columns: RecordColumns) -> dg.TableSchema:
 
 
 def map_record_sources(columns: RecordColumns) -> dict[str, object]:
-    """Return what each column of the copied records is read from, in the order of the columns.
+    """Return the declared source of each column of the copied records, by its name and in the order of the columns.
 
-    It is the name of a column, several published names, columns of coordinates, or None.
+    A source is the name of a column, a tuple of several published names, columns of coordinates, or None.
     """
-    further = {name: getattr(columns, name) for name in ("trips", "size", "weight", "user")}
+    optional = {name: getattr(columns, name) for name in ("trips", "size", "weight", "user")}
     return {
         "date": columns.date,
         **columns.codes,
         "in_period": columns.date,
-        **{name: source for name, source in further.items() if source is not None},
+        **{name: source for name, source in optional.items() if source is not None},
         **{segment.loaded: segment.column for segment in columns.segments},
     }
 
@@ -126,7 +126,7 @@ CONFIDENTIAL_TAG = "od/confidential"
 REPORTS = "/od/reports"
 """Path below which ``od-release ui`` serves the reports of published releases."""
 
-_SHOWN_AT_ONCE = 1000
+_MAX_MARKDOWN_CHARACTERS = 1000
 """Number of characters from which Dagster's UI hides Markdown behind a link. Longer text is shown as it is."""
 
 SOURCES = "od/sources"
@@ -157,7 +157,7 @@ def make_result(version: str, asset: list[str] | None = None, **metadata: object
 
 
 def make_step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> Mapping[str, Any]:
-    """Return metadata on a measured level, or on area totals: the areas, the noise and the charge.
+    """Return metadata on the steps of a measured level, or of area totals: the areas, the noise and the charge.
 
     The noise is that of the first of its steps, and the charge is that of all of them together.
     """
@@ -171,7 +171,7 @@ def make_step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> Mapp
         sensitivity_squared=step.sensitivity_squared,
         variance=round_up_to_float(step.variance),
         standard_deviation=round_up_to_float(step.variance) ** 0.5,
-        rho=round_up_to_float(sum((one.rho for one in steps), start=Fraction(0))),
+        rho=round_up_to_float(sum((each.rho for each in steps), start=Fraction(0))),
     )
 
 
@@ -194,7 +194,10 @@ def make_release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[s
 
 
 def make_content_metadata(shown: Mapping[str, object]) -> Mapping[str, Any]:
-    """Return metadata on what a release contains: numbers, texts and tables, as its kind gives them by name."""
+    """Return metadata on what a release contains: the given numbers and texts, and tables as table metadata.
+
+    Raises KeyError for names that are not allowed.
+    """
     values = {
         name: make_table_value(content) if isinstance(content, pd.DataFrame) else content
         for name, content in shown.items()
@@ -216,7 +219,7 @@ def make_bundle_metadata(certificate: Certificate, folder: Path) -> dict[str, An
     key = certificate["release"]
     atlas = f"[Choose areas in the atlas]({REPORTS}/{key}/{ATLAS}). It is `{ATLAS}` in the bundle."
     return make_metadata(
-        guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
+        guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _MAX_MARKDOWN_CHARACTERS else guarantee,
         report=dg.MetadataValue.md(
             f"[Open the report]({REPORTS}/{key}/{REPORT}) in the UI of `od-release ui`. It is `{REPORT}` in the bundle."
         ),
@@ -235,7 +238,7 @@ def make_table_value(frame: pd.DataFrame) -> dg.TableMetadataValue:
 
 
 def _round_up(value: Fraction) -> float:
-    """Return a number rounded up, as it is printed; exact values are in the certificate."""
+    """Return a number rounded up to a few digits, as it is printed; the certificate has exact values."""
     return float(format_rounded_up(value))
 
 

@@ -53,7 +53,11 @@ class Project:
         return cls(context.project_root, context.defs_module_path, module)._with_root(os.environ.get("OD_PROJECT"))
 
     def _with_root(self, stated_root: str | None) -> Project:
-        """Return the project with another root: that in its ``.env``, or ``stated_root``. Neither may be a project."""
+        """Return the project with the root that ``OD_PROJECT`` in its ``.env`` states, or else ``stated_root``.
+
+        Return the project unchanged if neither is stated, or the folder is itself a Dagster project. A relative path is
+        relative to the folder of the project.
+        """
         stated_root = read_variables(self.folder).get("OD_PROJECT", stated_root)
         root = self.folder / stated_root if stated_root else self.root
         return self if read_project(root.resolve()) else replace(self, root=root.resolve())
@@ -65,7 +69,7 @@ class Project:
 
     @property
     def location(self) -> str:
-        """Name of the code location in Dagster: what ``dg`` reads as ``code_location_name``, or that of the folder."""
+        """Name of the code location in Dagster: ``code_location_name`` of ``dg``, or the name of the folder."""
         return str(_read_dg_settings(self.folder).get("project", {}).get("code_location_name") or self.folder.name)
 
     @property
@@ -112,13 +116,13 @@ def find_current_project() -> Project:
     return nearest._with_root(str(Path(folder).resolve()) if folder else None)
 
 
-def find_project_above(place: Path) -> Project | None:
-    """Return the nearest Dagster project from a folder upwards; None if there is none."""
-    return next(filter(None, map(read_project, (place, *place.parents))), None)
+def find_project_above(folder: Path) -> Project | None:
+    """Return the Dagster project of the nearest folder from a given one upwards; None if there is none."""
+    return next(filter(None, map(read_project, (folder, *folder.parents))), None)
 
 
 def read_project(root: Path) -> Project | None:
-    """Return the Dagster project that a folder's ``pyproject.toml`` or ``dg.toml`` states; None if there is none.
+    """Return the Dagster project that a folder's ``dg.toml`` or ``pyproject.toml`` states; None if there is none.
 
     Raises OdError if its package cannot be found.
     """
@@ -145,7 +149,7 @@ def _read_dg_settings(root: Path) -> dict[str, Any]:
 
 @cache
 def _parse_toml(file: Path, _changed_at: int) -> dict[str, Any]:
-    """Return the content of a TOML file, which is read once as long as it is not changed."""
+    """Return the content of a TOML file. ``_changed_at`` is in the cache's key: a changed file is read again."""
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
@@ -153,51 +157,54 @@ ENVIRONMENT = "OD_ENVIRONMENT"
 """Variable with the name of the environment, such as ``staging``, which the ledger enters and holds it to."""
 
 PLACES = ("OD_PROJECT", "OD_VAR", "OD_LEDGER", ENVIRONMENT)
-"""Variables that say where a project writes and charges. The file ``.env`` may state them.
+"""Names of the variables that decide where a project writes and charges. The file ``.env`` may state them.
 
 See :func:`read_variable`.
 """
 
 INSTEAD: dict[str, str] = {}
-"""Values that :func:`read_variable` returns in this process, whatever the environment and ``.env`` state: of a test."""
+"""Values that a test sets for :func:`read_variable`, by name; they precede those of the environment and ``.env``."""
 
 
 def read_variable(name: str, folder: Path) -> str | None:
     """Return a variable of the ``.env`` of a project's folder or, if that does not state it, of the environment.
 
-    Dagster's commands let the ``.env`` of their working directory replace the environment; other processes do not read
-    it. So that all use one ledger, it is read here. Raises OdError if the environment states another value than the
-    file, or a working directory that is not the project's has a ``.env`` with another value.
+    Dagster's commands replace the environment by the ``.env`` of their working directory, which other processes do not
+    read. It is read here so that all processes use one ledger. Raises OdError if the environment states another value
+    than the project's ``.env``, or if the working directory is another folder and its ``.env`` has another value.
     """
     if name in INSTEAD:
         return INSTEAD[name]
-    of_environment = os.environ.get(name)
+    environment_value = os.environ.get(name)
     folders = _list_variable_folders(folder)
-    of_files = [variables[name] for variables in map(_read_variable_file, folders) if name in variables]
+    file_values = [variables[name] for variables in map(_read_variable_file, folders) if name in variables]
     here = Path.cwd()
-    of_here = None if here in folders else _read_variable_file(here).get(name)
-    valid_values = {None, *(_resolve_value(name, value, folder) for value in of_files)}
-    if of_here is not None and _resolve_value(name, of_here, folder) not in valid_values:
+    value_here = None if here in folders else _read_variable_file(here).get(name)
+    valid_values = {None, *(_resolve_value(name, value, folder) for value in file_values)}
+    if value_here is not None and _resolve_value(name, value_here, folder) not in valid_values:
         source, step = str(here / ".env"), f"state it in {folder / '.env'} instead"
-    elif of_files and _resolve_value(name, of_environment, folder) not in valid_values:
+    elif file_values and _resolve_value(name, environment_value, folder) not in valid_values:
         source, step = "the environment", "state it in one of them only"
     else:
-        return of_files[-1] if of_files else of_environment
+        return file_values[-1] if file_values else environment_value  # the project's own file is the last
     two = "environments" if name == ENVIRONMENT else "ledgers"
     message = f"{name} in {source} differs from {folder / '.env'}, so that one project would have two {two}"
     raise OdError("OD-PROJECT-ENV", message, next_step=step)
 
 
 def _resolve_value(name: str, value: str | None, folder: Path) -> str | Path | None:
-    """Return what a value stands for, to compare it with others: a folder has several paths, as links have."""
+    """Return a variable's value in a form in which equal ones are equal: for ``OD_VAR``, the path without links."""
     return (folder / value).resolve() if name == "OD_VAR" and value else value
 
 
 def read_variables(folder: Path) -> dict[str, str]:
-    """Return all variables of the ``.env`` of a project's folder, and of the ``dg`` workspace above it, as Dagster."""
+    """Return all variables in the ``.env`` of a project's folder and of the ``dg`` workspace above it, as Dagster does.
+
+    The project's own values replace those of the workspace. Raises OdError if a file cannot be read.
+    """
     variables: dict[str, str] = {}
-    for place in _list_variable_folders(folder):
-        variables |= _read_variable_file(place)
+    for variable_folder in _list_variable_folders(folder):
+        variables |= _read_variable_file(variable_folder)
     return variables
 
 
@@ -206,23 +213,25 @@ REPLACED: set[str] = set()
 
 
 def load_variables() -> None:
-    """Set the variables of ``.env`` of the current project, if there is one, in the environment, as ``dg`` does.
+    """Set the variables in the ``.env`` of the current project in the environment, as ``dg`` does.
 
-    The name of the environment replaces no other one, which :func:`read_variable` refuses.
+    Those of :data:`PLACES` are not set, except for :data:`ENVIRONMENT` if the environment does not state it:
+    :func:`read_variable` reads them. Without a project, or if a file cannot be read, nothing is set.
     """
     with suppress(OdError):  # a command that needs a project says that there is none
-        stated = read_variables(find_current_project().folder)
+        variables = read_variables(find_current_project().folder)
         REPLACED.clear()
-        set_here = {name: value for name, value in stated.items() if name not in PLACES}
+        set_here = {name: value for name, value in variables.items() if name not in PLACES}
         REPLACED.update(name for name, value in set_here.items() if os.environ.get(name, value) != value)
         os.environ.update(set_here)
-        if ENVIRONMENT in stated:
-            os.environ.setdefault(ENVIRONMENT, stated[ENVIRONMENT])
+        if ENVIRONMENT in variables:
+            os.environ.setdefault(ENVIRONMENT, variables[ENVIRONMENT])
 
 
 def list_variable_files(folder: Path) -> list[Path]:
-    """Return the ``.env`` files that a project reads: of its ``dg`` workspace, and its own."""
-    return [place / ".env" for place in _list_variable_folders(folder) if os.path.lexists(place / ".env")]
+    """Return the existing ``.env`` files that a project reads: that of its ``dg`` workspace, then its own."""
+    files = [variable_folder / ".env" for variable_folder in _list_variable_folders(folder)]
+    return [file for file in files if os.path.lexists(file)]
 
 
 @cache
@@ -233,7 +242,10 @@ def _list_variable_folders(folder: Path) -> list[Path]:
 
 
 def _read_variable_file(folder: Path) -> dict[str, str]:
-    """Return the variables of the file ``.env`` in a folder; none if there is no such file."""
+    """Return the variables of the file ``.env`` in a folder; none if there is no such file.
+
+    Raises OdError if the file cannot be read.
+    """
     file = folder / ".env"
     try:
         return _parse_variables(file, file.stat().st_mtime_ns) if os.path.lexists(file) else {}
@@ -245,9 +257,9 @@ def _read_variable_file(folder: Path) -> dict[str, str]:
 
 @cache
 def _parse_variables(file: Path, _changed_at: int) -> dict[str, str]:
-    """Return the variables of a file, which is read once as long as it is not changed.
+    """Return the variables of a file. ``_changed_at`` is part of the cache's key, so a changed file is read again.
 
-    Raises ValueError if a line that cannot be read may state where the project writes and charges.
+    Raises ValueError if a line that cannot be parsed has the name of one of :data:`PLACES`.
     """
     from dotenv import dotenv_values  # as Dagster does
     from dotenv.parser import parse_stream
@@ -260,7 +272,10 @@ def _parse_variables(file: Path, _changed_at: int) -> dict[str, str]:
 
 
 def _find_module_folder(root: Path, module: str) -> Path:
-    """Return the folder of a package in a project, which may be below ``src``, or where it is installed."""
+    """Return the folder of a package: in a project, perhaps below ``src``, or where it is installed.
+
+    Raises OdError if there is none.
+    """
     parts = module.split(".")
     for folder in (root / "src", root):
         if folder.joinpath(*parts).is_dir():
@@ -286,7 +301,7 @@ def locate_dagster_home(var: Path) -> Path:
 
 
 def find_environment_home() -> Path | None:
-    """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``, as the home of a team's own Dagster has."""
+    """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``; otherwise None, as for a new folder."""
     home = os.environ.get("DAGSTER_HOME")
     return Path(home).resolve() if home and (Path(home) / DAGSTER_SETTINGS.name).is_file() else None
 

@@ -81,7 +81,7 @@ def dry_run(
 
     Raises:
         OdError: the declaration or the period is wrong; a step or a check fails; no records can be made up; or the file
-            is one of the declared ones. A copy of one cannot be told.
+            is one of the declared ones. A copy of a declared file is not recognized.
     """
     var = folder.resolve() / "dry_run"
     with _change_environment(root):
@@ -100,18 +100,21 @@ def dry_run(
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
-        first = Period(period) if period else declared.periods.first
-        asked = replace(declared.periods, first=first, last=None).first  # refused if it is no period of the series
-        series = _make_dry_series(declared, asked, records)
-        _run_job(series, asked)
-        bundle = var / "releases" / series.key(asked.text).folder
+        chosen = Period(period) if period else declared.periods.first
+        replace(declared.periods, first=chosen, last=None)  # raises OdError if it is no period of the series
+        series = _make_dry_series(declared, chosen, records)
+        _run_job(series, chosen)
+        bundle = var / "releases" / series.key(chosen.text).folder
         shutil.rmtree(bundle, ignore_errors=True)  # of an earlier dry run
         shutil.copytree(Warehouse().releases, var / "releases", dirs_exist_ok=True)
         return series.kind.open(bundle)
 
 
 def _write_records(declared: Series[P, G], period: Period, records: pd.DataFrame | None) -> Path:
-    """Write records, or made-up ones, to a confidential file that the declared reader reads, and return its path."""
+    """Write records to a confidential file that the declared reader reads, and return its path.
+
+    If ``records`` is None, they are made up. Raises OdError if no such file can be made.
+    """
     container = declared.record_format.container
     if container == "lines" or (container == "json" and records is None):
         message = f"no file of reader {declared.trips.reader!r} is made up"
@@ -124,7 +127,11 @@ def _write_records(declared: Series[P, G], period: Period, records: pd.DataFrame
 
 
 def _make_dry_series(declared: Series[P, G], period: Period, records: pd.DataFrame | Path | None) -> Series[P, G]:
-    """Return a series as it is declared, but for one period, with public noise, and with records of a dry run."""
+    """Return the declared series for one period, with public noise and with records of a dry run.
+
+    Its title says that it is a dry run. Schedules, arrivals, deadlines and Spark are left out. Raises OdError if no
+    records can be made up.
+    """
     trips: dict[str, object] = {"asset": None, "outside_period": declared.record_format.outside_period}
     if isinstance(records, Path):
         trips["files"] = str(records.resolve())
@@ -155,7 +162,7 @@ def _run_job(series: Series[P, G], period: Period) -> None:
 
 
 def _find_declared_files() -> set[tuple[int, int]]:
-    """Return the files of records of all declared series, whatever their period, as :func:`_list_inodes` does."""
+    """Return the (device, inode) of each file of records of all declared series, whatever its period."""
     found = set[tuple[int, int]]()
     for name in list_series_names():
         with suppress(OdError):  # check_project reports a broken declaration
@@ -163,12 +170,12 @@ def _find_declared_files() -> set[tuple[int, int]]:
     return found
 
 
-def _list_inodes(places: Iterable[Path]) -> set[tuple[int, int]]:
+def _list_inodes(paths: Iterable[Path]) -> set[tuple[int, int]]:
     """Return the (device, inode) of each file at some places or below them. It is the same for all links to a file."""
     identities = set()
-    for place in places:
-        below = (place / name for name in glob.glob("**/*", root_dir=place, recursive=True))  # noqa: PTH207
-        for path in (place, *below):
+    for path_or_folder in paths:
+        below = (path_or_folder / name for name in glob.glob("**/*", root_dir=path_or_folder, recursive=True))  # noqa: PTH207
+        for path in (path_or_folder, *below):
             if path.is_file():
                 state = path.stat()
                 identities.add((state.st_dev, state.st_ino))
@@ -177,7 +184,10 @@ def _list_inodes(places: Iterable[Path]) -> set[tuple[int, int]]:
 
 @contextmanager
 def _change_environment(root: Path | None, **changed: str) -> Iterator[None]:
-    """Change variables of the environment in this context, as ``.env`` of the project says, too."""
+    """Set variables of the environment in this context: the given ones, and those in the project's ``.env``.
+
+    ``root`` is the folder of the project; None for the current one.
+    """
     with patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())}):
         load_variables()
         yield

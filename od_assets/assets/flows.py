@@ -108,14 +108,18 @@ def _list_measurement_keys(series: FlowSeries) -> list[list[str]]:
 
 
 def _list_noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
-    """Return the columns of noisy values of all these tables, for the lineage of a column."""
+    """Return the column of noisy values of each noisy table, as sources in the lineage of a column."""
     return [dg.TableColumnDep(key, NOISY.name) for key in _list_measurement_keys(series)]
 
 
 def _make_level_measurement_options(
     series: FlowSeries, level: int, shown_as: str = "noisy_measurement"
 ) -> Mapping[str, Any]:
-    """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
+    """Return the arguments of ``dg.asset`` for the measurement of a level.
+
+    It depends on the estimate of the level above, because only children of pairs with estimated trips are measured.
+    ``shown_as`` is the name of its description in ``assets.yaml``.
+    """
     key, above = series.measurement_key(level), _list_estimates_above(series, level)
     return _make_measurement_options(series, shown_as, key, above, level=series.format_level(level))
 
@@ -123,7 +127,10 @@ def _make_level_measurement_options(
 def _make_measurement_options(
     series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: object
 ) -> Mapping[str, Any]:
-    """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
+    """Return the arguments of ``dg.asset`` for an asset of noisy measurements.
+
+    ``above`` has the key of the estimate of the level above, if any; ``words`` the fields of the description.
+    """
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
     counts_key = [*series.path, "trip_counts"]
     sources = {NOISY.name: make_column_dependencies(counts_key, [column.name for column in TRIP_COUNTS])}
@@ -135,7 +142,7 @@ def _make_measurement_options(
 
 
 def _make_estimate_options(series: FlowSeries, level: int, shown_as: str = "estimate") -> Mapping[str, Any]:
-    """Return the definition of a level's estimate, which sums to the level above."""
+    """Return the arguments of ``dg.asset`` for the estimate of a level, which sums to the level above."""
     measured = series.measurement_key(level)
     trips = [dg.TableColumnDep(measured, NOISY.name)]
     trips += [dg.TableColumnDep(estimate, TRIPS.name) for estimate in _list_estimates_above(series, level)]
@@ -184,7 +191,10 @@ def _make_area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinitio
 
 
 def _measure_steps(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeResult:
-    """Measure steps once, from the counts of the first band, and return the result of their asset."""
+    """Measure the steps of one level or side from the counts of the first band, and return the result of their asset.
+
+    Steps that an earlier run measured are read back.
+    """
     plan, noise = work.plan, resolve_noise_source(work.series.noise)
     parents = work.staged.read_nodes_above(plan, steps[0])
     measured = measure_level(plan, steps, parents, work.first_band_counts, noise, work.begun)
@@ -256,7 +266,7 @@ def _refine_whole(work: FlowWork) -> None:
     root = staged.read_published_root(plan)
     measured = work.read_measurements()
     leaves = measured[len(plan.steps) - 1]
-    refuse_beyond_memory(plan, plan.tree.depth, leaves.parents)  # each part fitted, but all are read now
+    refuse_beyond_memory(plan, plan.tree.depth, leaves.parents)  # with bands, only single parts were in memory before
     refined, segments = refine(plan, root, measured)
     for breakdown in plan.breakdowns:
         staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])
@@ -324,32 +334,35 @@ def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
-    of_flows = map_to_same_columns(flows.key, columns)
-    of_ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
-    of_intervals = dict.fromkeys((LOWER.name, UPPER.name), _list_noisy_columns(series))
-    sources = {**of_flows, **of_ends, **of_intervals}
+    flow_sources = map_to_same_columns(flows.key, columns)
+    code_sources = {end.name: [*flow_sources[end.name], *zones] for end in (ORIGIN, DESTINATION)}
+    interval_sources = dict.fromkeys((LOWER.name, UPPER.name), _list_noisy_columns(series))
+    sources = {**flow_sources, **code_sources, **interval_sources}
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     return [flows, *make_publication_assets(series, flows.key, published, sources)]
 
 
 def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
+    """Return the asset of the model-assisted flows, which are made from the bundles of a period and of earlier ones.
+
+    It depends on the bundles of the last :data:`MOST` periods, so that these are published first.
+    """
     bundle = dg.AssetKey([*series.path, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     definition = make_asset_options(
         series, "assisted", make_table_metadata(*columns, sources=map_to_same_columns(bundle, columns))
     )
-    before: dg.PartitionMapping | None = None
-    if series.periods.every != SINGLE:
-        before = dg.TimeWindowPartitionMapping(
+    mapping: dg.PartitionMapping | None = None
+    if series.periods.every != SINGLE:  # a single release has no earlier periods
+        mapping = dg.TimeWindowPartitionMapping(
             start_offset=1 - MAX_ASSISTED_RELEASES, allow_nonexistent_upstream_partitions=True
         )
         if series.shares_assets:
-            of_periods = dg.DimensionPartitionMapping(PERIODS, before)
+            of_periods = dg.DimensionPartitionMapping(PERIODS, mapping)
             of_series = dg.DimensionPartitionMapping(SERIES, dg.IdentityPartitionMapping())
-            before = dg.MultiPartitionMapping({PERIODS: of_periods, SERIES: of_series})
+            mapping = dg.MultiPartitionMapping({PERIODS: of_periods, SERIES: of_series})
 
-    @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=before)])
+    @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=mapping)])
     def assisted_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with convert_errors_without_values(od_warehouse.confidential):
             _, release = series.find_release(context.partition_key)

@@ -64,13 +64,14 @@ def load_period(
 ) -> dict[str, str]:
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
-    Return the name of the state of a stored table that was read, as a setting of reading; empty if it has none.
+    Return the settings of reading that are known only now: the name of each snapshot of a stored table that was read,
+    under the key :data:`SNAPSHOT`; empty if there are no snapshots.
 
     Args:
         geography: geography in which points lie, and whose ``unknown`` zones replace codes of no place; None if reading
             needs none.
-        files: files of records, each with its table; see :func:`od_assets.resources.upstream.list_period_files`. Of a
-            stored table, the names that assets upstream state.
+        files: files of records, each with its table; see :func:`od_assets.resources.upstream.list_period_files`. For a
+            stored table, the tables that assets upstream name, or None for the declared one.
 
     Raises:
         OdError: a marker or the records are missing or wrong.
@@ -110,8 +111,8 @@ def load_period(
     finally:
         for part in {*parts} - {target}:
             part.unlink(missing_ok=True)
-    named = sorted(filter(None, snapshots))
-    return {SNAPSHOT: ", ".join(named)} if named else {}
+    names = sorted(filter(None, snapshots))
+    return {SNAPSHOT: ", ".join(names)} if names else {}
 
 
 def _join_parquet_files(parts: Sequence[Path], target: Path) -> None:
@@ -123,8 +124,11 @@ def _join_parquet_files(parts: Sequence[Path], target: Path) -> None:
         write_durably(target, joined.replace)
 
 
-_STATED: dict[str, dict[str, Any]] = read_sibling_yaml(__file__, "assets.yaml")
-_LINEAGE = "dagster/column_lineage"
+_ASSET_FACTS: dict[str, dict[str, Any]] = read_sibling_yaml(__file__, "assets.yaml")
+"""Description (``is``), group and kinds of each asset, by its name."""
+
+_LINEAGE_KEY = "dagster/column_lineage"
+"""Key of the metadata in which Dagster has the sources of an asset's columns."""
 
 _SERIES = Column(SERIES, "string", "Series", "Series of the row, as in the partition.")
 
@@ -132,20 +136,26 @@ _SERIES = Column(SERIES, "string", "Series", "Series of the row, as in the parti
 def make_asset_options(
     series: Series[P, G], asset: str, metadata: dict[str, object], *, key: list[str] | None = None, **words: object
 ) -> Mapping[str, Any]:
-    """Return the definition of an asset without its dependencies, from ``assets.yaml`` and what all assets share.
+    """Return the arguments of ``dg.asset`` for an asset, except for its dependencies.
+
+    They come from ``assets.yaml`` and from the series.
 
     Args:
-        asset: name of the asset, in ``assets.yaml`` and, unless ``key`` is given, the last part of its key.
+        asset: name of the asset in ``assets.yaml``.
         metadata: its columns and their sources.
-        words: what stands in its description for names in braces.
+        key: its key; None for the path of the series followed by ``asset``.
+        words: values of the fields in braces of its description.
     """
-    facts = _STATED[asset] | ({} if series.records_are_here else _STATED[asset].get("on_spark", {}))
+    facts = _ASSET_FACTS[asset]
+    if not series.records_are_here:
+        facts = facts | facts.get("on_spark", {})
     tags = {
         "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
         "od/neighbours": series.unit.neighbours,
         "od/unit": series.unit.kind,
     }
     is_confidential = facts["is"].startswith("Confidential")
+    has_partitions = asset != "geography" or series.shares_assets
     return {
         "key": key or [*series.path, asset],
         "metadata": metadata,
@@ -153,7 +163,7 @@ def make_asset_options(
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
         "group_name": name_asset_group(*series.path, facts["group"]),
-        "partitions_def": series.make_partitions_definition() if asset != "geography" or series.shares_assets else None,
+        "partitions_def": series.make_partitions_definition() if has_partitions else None,
         "automation_condition": make_automation_condition(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
         "description": facts["is"].format(**words),
@@ -161,46 +171,51 @@ def make_asset_options(
 
 
 def merge_measurement_assets(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
-    """Return the assets of a series with one in place of those from the counts to the table that is published.
+    """Return the assets of a series, in which one asset replaces all from the counts to the table before the bundle.
 
-    It has the key of that table, and its step runs theirs in turn. A column that came from one of the others comes from
-    what that one was made of.
+    The merged asset has the key of that table, and runs the steps of the replaced assets in turn. In the lineage of
+    columns, the sources of a replaced asset's column replace that column.
+
+    Args:
+        assets: geography, records, the assets to merge in the order of their steps, the bundle, and those after it.
     """
-    bundle = next(number for number, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
+    bundle = next(index for index, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
     inputs, steps, publications = assets[:2], assets[2:bundle], assets[bundle:]
     trace_columns = _make_column_tracer(steps)
     return [*inputs, *(asset.map_asset_specs(trace_columns) for asset in (_merge_assets(steps), *publications))]
 
 
 def _merge_assets(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
-    """Return one asset with the key of the last of some assets, whose steps it runs in turn."""
+    """Return one asset that runs the steps of several assets in turn, and has the key of the last one."""
     table = steps[-1].get_asset_spec(steps[-1].key)
     dependencies = {key for asset in steps for key in asset.dependency_keys}
-    made = {key for asset in steps for key in asset.keys}
-    description = f"{table.description} {_STATED['measured']['is']}"
-    spec = table.replace_attributes(deps=sorted(dependencies - made), description=description)
+    merged_keys = {key for asset in steps for key in asset.keys}
+    description = f"{table.description} {_ASSET_FACTS['measured']['is']}"
+    spec = table.replace_attributes(deps=sorted(dependencies - merged_keys), description=description)
 
     @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
     def run_steps(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         for step in steps:
-            made = get_asset_function(step)(context, od_warehouse)
-            results = [made] if isinstance(made, dg.MaterializeResult) else [*made]
+            returned = get_asset_function(step)(context, od_warehouse)
+            # A generator is exhausted, so that its step runs to the end.
+            results = [returned] if isinstance(returned, dg.MaterializeResult) else [*returned]
         return results[-1]
 
     return run_steps
 
 
 def _make_column_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
-    """Return a function that gives an asset's columns other sources: those from before some steps, or of the last.
+    """Return a function that replaces, in an asset's lineage, columns of merged steps by their own sources.
 
-    A source that an earlier one of the steps makes is replaced by the sources of that one.
+    The function takes and returns the specification of an asset. Columns of the last step are not replaced, because the
+    merged asset has them.
     """
     specs = [spec for asset in steps for spec in asset.specs if spec.key != steps[-1].key]
-    lineages = {spec.key: spec.metadata.get(_LINEAGE) for spec in specs}
+    lineages = {spec.key: spec.metadata.get(_LINEAGE_KEY) for spec in specs}
 
     @cache
     def find_origins(column: dg.TableColumnDep) -> tuple[dg.TableColumnDep, ...]:
-        if column.asset_key not in lineages:
+        if column.asset_key not in lineages:  # not of a step that is replaced
             return (column,)
         lineage = lineages[column.asset_key]
         return collect_origins(() if lineage is None else lineage.deps_by_column.get(column.column_name, ()))
@@ -209,15 +224,15 @@ def _make_column_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetS
         return tuple(dict.fromkeys(chain.from_iterable(map(find_origins, columns))))
 
     def trace_columns(spec: dg.AssetSpec) -> dg.AssetSpec:
-        sources = spec.metadata[_LINEAGE].deps_by_column.items()
+        sources = spec.metadata[_LINEAGE_KEY].deps_by_column.items()
         lineage = dg.TableColumnLineage({name: [*collect_origins(columns)] for name, columns in sources})
-        return spec.merge_attributes(metadata={_LINEAGE: lineage})
+        return spec.merge_attributes(metadata={_LINEAGE_KEY: lineage})
 
     return trace_columns
 
 
 def make_source_assets(series: Series[P, G]) -> list[dg.AssetsDefinition]:
-    """Return the assets geography and raw trips of a series."""
+    """Return the two assets ``geography`` and ``raw_trips`` of a series, in this order."""
     geography = _make_geography_asset(series)
     return [geography, _make_records_asset(series, geography.key)]
 
@@ -234,9 +249,9 @@ def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
             for key in lists:
                 refuse_unchecked(context, series, key, [find_newest_materialization(context.instance, key)])
             row, _ = series.find_release(context.partition_key) if series.shares_assets else (series, None)
-            listed = row.read_geography()
-            _write_lists(row, listed, od_warehouse.geographies)
-        return make_result(listed.digest, areas=listed.area_counts)
+            content = row.read_geography()
+            _write_lists(row, content, od_warehouse.geographies)
+        return make_result(content.digest, areas=content.area_counts)
 
     return geography
 
@@ -255,7 +270,7 @@ def _write_lists(series: Series[P, G], geography: G, folder: Path) -> None:
 
 
 def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.AssetsDefinition:
-    """Return the asset of the copied records; on Spark, which reads them where they are, it copies none."""
+    """Return the asset that copies the records. With Spark, which reads them where they are, it copies nothing."""
     trips = find_trips_asset(series)
     are_here = series.records_are_here
     declared = make_source_metadata(row.locate_records_source("{period}") for row in series.rows)
@@ -287,7 +302,10 @@ def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.Asse
 
 
 def _map_copied_columns(series: Series[P, G], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
-    """Return the upstream columns of the copied records, by column; None if no column has any."""
+    """Return the upstream columns of each column of the copied records; None if none is known.
+
+    ``trips`` is the asset of the team that writes the records, if there is one.
+    """
     zones = make_column_dependencies(geography, series.placing_columns)
     replaced_codes = series.columns.codes if series.replaces_codes else ()
     if trips is None:
@@ -337,33 +355,33 @@ def make_publication_assets(
             checks = run_all_checks(work.series, od_warehouse, key.period)
             _refuse_failed_checks(checks, key)
             release = work.release
-            place = od_warehouse.locate_release(key)
+            locations = od_warehouse.locate_release(key)
             work.hold_to_reading()
-            release_context = read_release_context(kind, place.ledger, key, data_set, place.releases)
-            certificate = repair_release(place)
+            release_context = read_release_context(kind, locations.ledger, key, data_set, locations.releases)
+            certificate = repair_release(locations)
             if certificate is None:  # it is not published, or its certificate and tables are lost
                 reading = work.series.reading | work.staged.read_snapshot()
-                draft = _draft_certificate(work.series, release, place, checks, reading)
+                draft = _draft_certificate(work.series, release, locations, checks, reading)
                 tell = limit_message_rate(context.log.info)
-                certificate = publish_release(place, kind, release, draft, release_context, tell=tell)
-            balance = place.ledger.balance(data_set, key.period)
+                certificate = publish_release(locations, kind, release, draft, release_context, tell=tell)
+            balance = locations.ledger.balance(data_set, key.period)
         spent = format_rounded_up(balance.charged[str(key)])
         cap = format_rounded_up(balance.cap)
         left = format_rounded_down(balance.left)
         context.log.info(
-            f"Published {key} in {place.bundle}. It spent {balance.measure} {spent}."
+            f"Published {key} in {locations.bundle}. It spent {balance.measure} {spent}."
             f" Of the cap, {balance.measure} {cap}, {left} remains."
         )
-        metadata = make_report_metadata(kind, release, certificate, place.bundle)
+        metadata = make_report_metadata(kind, release, certificate, locations.bundle)
         metadata |= make_release_metadata(kind, release, balance)
         metadata |= make_content_metadata(kind.list_published_metadata(release, certificate, release_context))
-        return make_result(compute_file_digest(place.bundle / CERTIFICATE), **metadata)
+        return make_result(compute_file_digest(locations.bundle / CERTIFICATE), **metadata)
 
     return [_apply_freshness_policy(series, bundle), _make_table_asset(series, bundle.key, columns)]
 
 
 def _refuse_failed_checks(checks: list[CheckResult], key: ReleaseKey) -> None:
-    """Raise OdError, which names them, if some of the checks of a release fail."""
+    """Raise OdError if any check of a release fails. The message names the failed checks."""
     failed = list_failed_checks(checks)
     if failed:
         message = f"{len(failed)} of {len(checks)} checks fail, so {key} is not published: {', '.join(failed)}"
@@ -372,19 +390,19 @@ def _refuse_failed_checks(checks: list[CheckResult], key: ReleaseKey) -> None:
 
 
 def _draft_certificate(
-    series: Series[P, G], release: Any, place: Published, checks: list[CheckResult], reading: dict[str, Any]
+    series: Series[P, G], release: Any, locations: Published, checks: list[CheckResult], reading: dict[str, Any]
 ) -> Certificate:
-    """Return the certificate of a release as its series declares it, and as this version of the software words it.
+    """Return the certificate of a release that is not published yet, with what its series declares.
 
     ``reading`` has the settings with which the records were read.
     """
     return build_certificate(
         series.kind,
         release,
-        place.key,
+        locations.key,
         series.domain.name,
         checks,
-        record=place.ledger.record(place.key),
+        record=locations.ledger.record(locations.key),
         records=reading,
         about=series.about_facts,
         formats=series.formats,

@@ -64,7 +64,11 @@ def count(work: FlowWork, folder: str) -> None:
 
 
 def measure(work: FlowWork, band_number: str) -> None:
-    """Measure a band of levels part by part, and copy its measurements into the confidential folder."""
+    """Measure a band of levels part by part, and copy its measurements into the confidential folder.
+
+    ``band_number`` is the number of the band as text, from 1. The estimate of the band above it must be staged. Band 1
+    begins a new attempt, whose parts the lower bands share. Raises OdError if the counts are of another plan.
+    """
     plan, staged, band = work.plan, work.staged, int(band_number)
     staged.refuse_other_plan(plan)
     counts = work.counts
@@ -102,7 +106,7 @@ def read_attempt(work: FlowWork) -> Work:
 
 
 def _make_workers(work: FlowWork) -> Workers:
-    """Return the workers that process parts: threads of this machine, or those of the declared Spark cluster."""
+    """Return what processes the parts: threads of this machine or, if the series declares Spark, its cluster."""
     if work.series.engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers
@@ -166,7 +170,10 @@ def _submit_step(
 
 
 def main() -> None:
-    """Run the step in the ``spark-submit`` process, and report its outcome in one message."""
+    """Run the step in the ``spark-submit`` process, and report its outcome in one message.
+
+    The first argument of the process is the path of the task that :func:`_submit_step` wrote.
+    """
     from pyspark.sql import SparkSession
 
     from od_core.spark.session import check_session
@@ -189,26 +196,31 @@ def main() -> None:
         pipes.report_custom_message(outcome)
 
 
-_SECONDS_BETWEEN = 2
+_MIN_SECONDS_BETWEEN_MESSAGES = 2
 """Least number of seconds between two messages. Dagster takes 1/30 s per message, as long as writing a small file."""
 
-_ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
+_PROGRESS = re.compile(r"(\d+) of (\d+): (.*)")
+"""Pattern of a message on progress: the number, the total and the name."""
 
 
 def parse_progress_message(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
     """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``, or None."""
-    match = _ONE_OF_ALL.match(entry.user_message)
+    match = _PROGRESS.match(entry.user_message)
     return None if match is None else (int(match[1]), int(match[2]), match[3])
 
 
 def limit_message_rate(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
-    """Return a function that passes messages such as ``3 of 40: flows.csv`` to ``say``, at most once in two seconds."""
+    """Return a function of a number, a total and a name that passes such messages as ``3 of 40: flows.csv`` to ``say``.
+
+    It passes at most one message in two seconds, the first one two seconds from now, and drops the others.
+    """
     last_time = time.monotonic()
 
     def tell(number: int, parts: int, name: str) -> None:
         nonlocal last_time
-        if time.monotonic() - last_time >= _SECONDS_BETWEEN:
-            last_time = time.monotonic()
+        now = time.monotonic()
+        if now - last_time >= _MIN_SECONDS_BETWEEN_MESSAGES:
+            last_time = now
             say(f"{number} of {parts}: {name}")
 
     return tell

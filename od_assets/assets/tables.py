@@ -85,7 +85,7 @@ def _make_table_assets(
 
 
 def make_group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
-    """Return all assets of a series of group sizes."""
+    """Return all assets of a series of group sizes, from the geography to the main table of the bundle."""
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
     records = make_column_dependencies([*series.path, "raw_trips"], map_record_sources(series.columns))
     measured = dg.AssetKey([*series.path, "noisy_measurements"])
@@ -107,7 +107,7 @@ def make_group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]
 
 
 def make_stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
-    """Return all assets of a series of trips with stops. Their columns depend on the places of a trip."""
+    """Return all assets of a series of trips with stops, whose columns depend on the number of places of a trip."""
     columns = make_boxes_table(series.dimensions, series.stages).columns
     count_columns = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in count_columns]

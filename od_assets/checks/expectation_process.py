@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-_LINE: list[Connection] = []
-"""The connection to the process of :func:`run_expectation_process`, while it runs."""
+_CONNECTIONS: list[Connection] = []
+"""The connection to the process of :func:`run_expectation_process` while it runs; otherwise empty."""
 
 
 @contextmanager
 def run_expectation_process() -> Iterator[None]:
-    """Run the process during the ``with`` statement. It also ends if this process is killed."""
+    """Run the process while the context lasts; nothing is started if Great Expectations is imported here already.
+
+    The process also ends if this process is killed, because the connection then closes.
+    """
     if "great_expectations" in sys.modules:  # a second import in another process would gain nothing
         yield
         return
@@ -34,11 +37,11 @@ def run_expectation_process() -> Iterator[None]:
             pass_fds=(other_end.fileno(),),
             process_group=0,  # this process handles interrupts from the keyboard
         )
-    _LINE.append(connection)
+    _CONNECTIONS.append(connection)
     try:
         yield
     finally:
-        _LINE.clear()
+        _CONNECTIONS.clear()
         connection.close()
         process.kill()
         process.wait()
@@ -47,15 +50,19 @@ def run_expectation_process() -> Iterator[None]:
 def run_check(check: Callable[..., dict[str, bool]], *arguments: object, **options: object) -> dict[str, bool]:
     """Return the result of a check, such as ``check_record_expectations``, with the given arguments.
 
-    If the process fails, the check runs again in this process, which raises its errors with all their details. Only one
-    thread at a time may call this function, because nothing tells whose an answer is.
+    It runs in the process of :func:`run_expectation_process` if there is one. If that process fails, the check runs
+    again in this one, which raises its errors with all their details. Only one thread at a time may call this function,
+    because answers do not name their questions.
+
+    Args:
+        check: function of a module, which can be pickled as its arguments can.
     """
-    if _LINE:
+    if _CONNECTIONS:
         try:
-            _LINE[0].send((check, arguments, options))
-            met: dict[str, bool] = _LINE[0].recv()
+            _CONNECTIONS[0].send((check, arguments, options))
+            met: dict[str, bool] = _CONNECTIONS[0].recv()
         except (OSError, EOFError):
-            _LINE.clear()
+            _CONNECTIONS.clear()
         else:
             return met
     return check(*arguments, **options)
@@ -63,16 +70,16 @@ def run_check(check: Callable[..., dict[str, bool]], *arguments: object, **optio
 
 def main() -> None:
     """Import Great Expectations, and answer checks until the other end of the connection is closed."""
-    line = Connection(int(sys.argv[1]))
+    connection = Connection(int(sys.argv[1]))  # the number of the inherited file descriptor
     from od_assets.checks.expectations import import_expectations
 
     import_expectations()
     while True:
         try:
-            check, arguments, options = line.recv()
+            check, arguments, options = connection.recv()
         except EOFError:
             return
-        line.send(check(*arguments, **options))
+        connection.send(check(*arguments, **options))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class RecordFault(NamedTuple):
 def list_record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) -> dict[str, RecordFault]:
     """Return the kinds of faults that records with these columns may have, by name.
 
+    The SQL conditions name tables of :func:`make_code_tables`.
     A missing or unlisted category is a fault only if the breakdown has no category for such records.
     """
     faults = {
@@ -54,8 +55,8 @@ def list_record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] =
     for breakdown in breakdowns:
         if breakdown.unknown is None:
             column = name_segment_column(breakdown.name)
-            listed = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
-            faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
+            is_category = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
+            faults[f"{column}_not_a_category"] = RecordFault(column, f"({is_category}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
@@ -67,13 +68,16 @@ def _name_category_table(breakdown: Breakdown) -> str:
 def make_code_tables(
     zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
 ) -> dict[str, Sequence[str]]:
-    """Return the SQL tables, with the column ``code``, to which the conditions of :func:`list_record_faults` refer."""
+    """Return the codes that each SQL table of listed codes has, by the name of the table.
+
+    The conditions of :func:`list_record_faults` refer to these tables, whose one column is ``code``.
+    """
     categories = {_name_category_table(breakdown): breakdown.categories for breakdown in breakdowns}
     return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
 
 def _list_code_columns(columns: Sequence[str]) -> list[str]:
-    """Return the columns of zone codes: origin, destination and the stops between them."""
+    """Return the columns of zone codes: origin, destination, and those of ``columns`` that are stops."""
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
@@ -104,7 +108,7 @@ def check_record_expectations(
         breakdowns: breakdowns of the release; the records have a column of the categories of each.
 
     Returns:
-        Whether each expectation is met, by name of the expectation.
+        Whether each expectation is met, by its type and column.
     """
     gxe = import_expectations()
     lists = make_code_tables(zones, zones if destinations is None else destinations, breakdowns)
@@ -126,12 +130,18 @@ def check_flow_expectations(
 ) -> dict[str, bool]:
     """Check that a table of flows has listed codes, unique pairs and whole numbers of trips of at least 1.
 
-    Return whether each expectation is met, by name. ``docs`` is the public folder of the page of the results.
+    Return whether each expectation is met, by its type and column.
+
+    Args:
+        flows: table with five columns, of which origin, destination and trips are checked.
+        origins: codes of the listed origin zones.
+        destinations: codes of the listed destination zones.
+        docs: public folder of the page of the results.
     """
     gxe = import_expectations()
     # Great Expectations copies a set of values hundreds of times, so it does not get the lists of zones.
     sides = {"origin": origins, "destination": destinations}
-    listed = {f"{side}_is_listed": flows[side].isin(codes) for side, codes in sides.items() if side in flows}
+    listed_columns = {f"{side}_is_listed": flows[side].isin(codes) for side, codes in sides.items() if side in flows}
     expected = [
         gxe.ExpectTableColumnCountToEqual(value=5),
         *(gxe.ExpectColumnToExist(column=column) for column in ("origin", "destination", "trips")),
@@ -142,7 +152,7 @@ def check_flow_expectations(
         gxe.ExpectColumnValuesToBeOfType(column="trips", type_="int64"),
         gxe.ExpectColumnValuesToBeBetween(column="trips", min_value=1),
     ]
-    return _check_table("published_flows", flows.assign(**listed), expected, docs, confidential=False)
+    return _check_table("published_flows", flows.assign(**listed_columns), expected, docs, confidential=False)
 
 
 def _summarise_records(
@@ -150,8 +160,9 @@ def _summarise_records(
 ) -> pd.DataFrame:
     """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
 
-    The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
-    is missing, the columns of its faults are missing too, so the expectations fail. Flows have no columns of faults.
+    The value of a fault's column is the number of faulty records above the allowed number, at least 0. If a column of
+    the records is missing, the columns of its faults are missing too, so the expectations fail. Flows have no columns
+    of faults. ``lists`` are the tables of :func:`make_code_tables`.
     """
     with open_scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {make_parquet_sql(records)}")
@@ -169,9 +180,10 @@ def _summarise_records(
 
 
 def import_expectations() -> Any:
-    """Return the Great Expectations module of expectations, imported without usage statistics, in two seconds.
+    """Import the Great Expectations module of expectations, without usage statistics, and return it.
 
-    PySpark would be imported if it can be, and is not used. To search for garbage would take a fifth of the time.
+    The import takes two seconds. It leaves out PySpark, which is not used here, and suspends garbage collection, which
+    would add a fifth to the time. Raises OdError if Great Expectations is not installed.
     """
     require("checks")
     os.environ["GX_ANALYTICS_ENABLED"] = "false"

@@ -42,7 +42,7 @@ _PRIME = (1 << 61) - 1
 _REQUIRES: dict[str, dict[str, str]] = read_sibling_yaml(__file__, "requirements.yaml")
 
 GEOGRAPHY, RECORDS = ["geography"], ["raw_trips"]
-"""Names of the asset that has no partitions, and of that of the records."""
+"""Ends of the keys of two assets: the geography, which has no partitions unless series share it, and the records."""
 
 RECORDS_CHECK = "meets_expectations"
 """Name of the check of the raw records."""
@@ -68,9 +68,10 @@ def count_level_violations(
 
 
 def count_inconsistent_nodes(tree: FlowTree, above: int, parents: pa.Table, level: int, nodes: pa.Table) -> int:
-    """Return the number of nodes of the level ``above`` that differ from the sum of the nodes of ``level`` in them.
+    """Return the number of nodes of the level ``above`` that differ from the sum of their descendants at ``level``.
 
-    ``parents`` and ``nodes`` have the numbers of the origin and destination areas, and the trips.
+    ``parents`` (of ``above``) and ``nodes`` (of ``level``) have the columns origin, destination and trips, the first
+    two as numbers of areas.
     """
     origin_level, destination_level = tree.level_pair(level)
     origin_above, destination_above = tree.level_pair(above)
@@ -84,13 +85,19 @@ def count_inconsistent_nodes(tree: FlowTree, above: int, parents: pa.Table, leve
 
 
 def _make_ancestor_table(geography: Geography, level: int, above: int) -> pa.Table:
-    """Return a table of each area of a level and its ancestor at the level ``above``, which may be the same level."""
+    """Return a table with the columns area and parent: each area of a level, and its ancestor at the level ``above``.
+
+    Both are numbers of areas. If both levels are the same, each area is its own parent.
+    """
     areas = np.arange(geography.size(level), dtype=np.int32)
     return pa.table({"area": areas, "parent": geography.ancestors_at(level, above)})
 
 
 def count_geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
-    """Return the number of areas of a zone list that occur twice in a level, or lack a parent or children."""
+    """Return the number of areas of a zone list that occur twice in a level, or lack a parent or children.
+
+    ``zones`` has one row a zone, and one column of codes for each of ``levels``, which are coarse to fine.
+    """
     above = [WHOLE_SPACE] * len(zones)
     tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
     for level, name in enumerate(levels, start=1):
@@ -106,14 +113,12 @@ def count_group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str,
     ``histograms`` has the columns level, area (both numbers), size and groups, as read from their file.
     """
     parents = frame.geography.parents
-    areas = pd.DataFrame(
-        [
-            (level, area, None if level == 1 else int(parents[level][area]), groups)
-            for level in frame.levels
-            for area, groups in enumerate(frame.count_groups(level).tolist())
-        ],
-        columns=["level", "area", "parent", "groups"],
-    )
+    rows = []
+    for level in frame.levels:
+        for area, groups in enumerate(frame.count_groups(level).tolist()):
+            parent = None if level == 1 else int(parents[level][area])
+            rows.append((level, area, parent, groups))
+    areas = pd.DataFrame(rows, columns=["level", "area", "parent", "groups"])
     tables = {"histograms": histograms, "areas": areas, "sizes": pa.table({"top_code": [frame.top_code]})}
     return {
         check: _count_violations(f"histograms_{check}", **tables) for check in ("are_counts", "sum_to_totals", "add_up")
@@ -132,10 +137,11 @@ def count_box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
         ends.append(
             pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
         )
-        places = np.unique(np.concatenate([[0, size], first, last + 1]))
-        # The cells below each cut have a random weight in all, so that boxes which overlap or leave gaps are found.
-        weights_below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
-        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": weights_below}))
+        cut_cells = np.unique(np.concatenate([[0, size], first, last + 1]))
+        # The total weight of the cells below each cut is random. Unless the boxes fill the grid without overlaps, their
+        # weights sum to that of the grid only with negligible probability.
+        weights_below = [0, *(secrets.randbelow(_PRIME) for _ in cut_cells[1:])]
+        cuts.append(pd.DataFrame({"dimension": number, "cut": cut_cells, "below": weights_below}))
     dimensions = pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)})
     tables = {"boxes": boxes, "ends": pd.concat(ends), "cuts": pd.concat(cuts), "grid": dimensions}
     return {
@@ -145,7 +151,7 @@ def count_box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
 
 
 def _count_violations(query: str, **tables: pa.Table | pd.DataFrame) -> int:
-    """Return the number of violations that a query in ``checks/sql`` finds. The tables end with the connection."""
+    """Return the number of violations that a query in ``checks/sql`` finds in the given tables."""
     with connect_to_memory_database() as connection:
         for name, table in tables.items():
             is_frame = isinstance(table, pd.DataFrame)
@@ -164,10 +170,11 @@ class AssetChecks:
     """The checks of one asset of a series.
 
     Attributes:
-        asset: name of the asset, with its group if that is part of its key; a failed check blocks downstream assets.
+        series: the series of the asset.
+        asset: end of the asset's key, after the path of the series.
         requires: what each check requires, by its name.
         count: function that returns the number of violations of each check, by name, given the work on the release.
-        warnings: names of the checks that block nothing if they fail.
+        warnings: names of the checks that block nothing if they fail. Other failed checks block downstream assets.
     """
 
     series: Series[Any, Any]
@@ -181,15 +188,14 @@ class AssetChecks:
         return self.count(choose_work_class(self.series).find_or_make(warehouse, self.series, self.series.key(period)))
 
     def make_definition(self) -> dg.AssetChecksDefinition:
-        """Return the checks as blocking Dagster checks of one step."""
+        """Return the Dagster checks, which one step runs. They block downstream assets, except for the warnings."""
         series, path = self.series, [*self.series.path, *self.asset]
-        # All periods use the same areas.
-        is_of_all = self.asset == GEOGRAPHY and not series.shares_assets
-        partitions = None if is_of_all else series.make_partitions_definition()
+        covers_all_periods = self.asset == GEOGRAPHY and not series.shares_assets
+        partitions = None if covers_all_periods else series.make_partitions_definition()
         asset, name_prefix = dg.AssetKey(path), ""
-        if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
-            # Merged assets have the checks of all of them, so the prefix says which one a check is of.
-            asset = dg.AssetKey([*self.series.path, *make_release_checks(self.series)[-1].asset])
+        if series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
+            # The merged asset has the checks of all that it replaces, so a prefix names the asset of each check.
+            asset = dg.AssetKey([*series.path, *make_release_checks(series)[-1].asset])
             name_prefix = "" if asset.path == path else f"{self.asset[-1]}_"
         specs = [
             dg.AssetCheckSpec(
@@ -225,29 +231,34 @@ class AssetChecks:
 
 
 def run_all_checks(series: Series[P, G], warehouse: Warehouse, period: str) -> list[CheckResult]:
-    """Run every check of a release on its current files, and return one result per check."""
-    results = [
-        CheckResult(subject="/".join(checks.asset), check=name, passed=count == 0)
-        for checks in make_release_checks(series)
-        for name, count in checks.count_violations(warehouse, period).items()
-    ]
-    own = {check.name: check for check in series.checks}
-    for result in results:
-        if result["check"] in own:
-            check = own[result["check"]]
-            result["severity"], result["requires"] = check.severity, check.requires
+    """Run every check of a release on its current files, and return one result per check.
+
+    Results of the checks that the team declares also have their severity and what they require.
+    """
+    results = []
+    team_checks = {check.name: check for check in series.checks}
+    for checks in make_release_checks(series):
+        for name, count in checks.count_violations(warehouse, period).items():
+            result = CheckResult(subject="/".join(checks.asset), check=name, passed=count == 0)
+            if name in team_checks:
+                result["severity"] = team_checks[name].severity
+                result["requires"] = team_checks[name].requires
+            results.append(result)
     return results
 
 
 def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
-    """Return all blocking checks of a release of any kind, in the order of its assets."""
-    listed, table = series.checked_list, series.checked_table
-    checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[listed], _COUNTS[listed])]
+    """Return all checks of a release of any kind, in the order of its assets.
+
+    Raises OdError if a check of the team has the name of a check that every release of the kind has.
+    """
+    list_name, table = series.checked_list, series.checked_table
+    checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[list_name], _COUNTS[list_name])]
     if series.records_are_here:
         checks.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
     requires = _REQUIRES[table] | (_REQUIRES["segments"] if series.breakdowns else {})
-    of_team = {check.name: check.requires for check in series.checks}
-    taken = sorted(of_team.keys() & requires.keys())
+    team_requires = {check.name: check.requires for check in series.checks}
+    taken = sorted(team_requires.keys() & requires.keys())
     if taken:
         message = f"checks: {taken[0]} is a check of every release of this kind"
         raise OdError("OD-CONFIG", message, next_step="choose another name")
@@ -256,12 +267,12 @@ def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
     def count_in_table(work: Any) -> dict[str, int]:
         return _COUNTS[table](work) | count_team_violations(work)
 
-    of_table = AssetChecks(series, [table], requires | of_team, count_in_table, warnings)
-    return [*checks, *_iterate_estimate_checks(series), of_table]
+    table_checks = AssetChecks(series, [table], requires | team_requires, count_in_table, warnings)
+    return [*checks, *_iterate_estimate_checks(series), table_checks]
 
 
 def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:
-    """Count the areas that do not partition the level above, in each zone list that the release was made with."""
+    """Return the number of areas, in all stored zone lists of a release, that do not partition the level above."""
     warehouse = work.warehouse
     files = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
 
@@ -273,20 +284,23 @@ def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:
 
 
 def _count_places(work: ReleaseWork[P, Any]) -> dict[str, int]:
-    """Count the places outside the map of a series of trips with stops."""
+    """Return the number of listed places outside the map of a series of trips with stops."""
     places = work.series.read_stored_geography(work.warehouse.geographies)
-    listed, columns = places.to_frame(), places.columns
-    degrees = {
-        name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
-    }
+    listed_places, columns = places.to_frame(), places.columns
+    degrees = {}
+    for name in ("longitude", "latitude"):
+        degrees[name] = pd.to_numeric(listed_places[getattr(columns, name)], errors="coerce")
     west, east, south, north = places.map.edges
     edges = pa.table({"west": [west], "east": [east], "south": [south], "north": [north]})
-    placed = pd.DataFrame({"code": listed[columns.code], **degrees})
+    placed = pd.DataFrame({"code": listed_places[columns.code], **degrees})
     return {"are_on_the_map": _count_violations("places_are_on_the_map", places=placed, map=edges)}
 
 
 def _count_records(work: ReleaseWork[P, Any]) -> dict[str, int]:
-    """Count the unmet expectations of the records. They are examined again only after a change of records or areas."""
+    """Return 1 if the records do not meet their expectations, otherwise 0.
+
+    The records are checked again only after a change of records or areas.
+    """
     series, warehouse, records = work.series, work.warehouse, work.staged.records
     # Single records may decide what the page says, so it stays in the confidential folder.
     docs = warehouse.confidential.make_subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
@@ -312,7 +326,7 @@ def _flag_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: 
 
 
 def count_spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
-    """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
+    """Return 0 if the ledger charged each step its planned cost once per draw, and nothing else; otherwise 1."""
     ledger = warehouse.ledger
     with ledger.one_look():
         planned = {(step.number, step.charge): ledger.count_draws(key, step.number) for step in plan.charged_steps}
@@ -330,14 +344,17 @@ def _iterate_estimate_checks(series: Series[P, G]) -> Iterator[AssetChecks]:
 
 
 def _list_estimated_levels(plan: ReleasePlan) -> list[int]:
-    """Return the levels with an estimate: the measured levels, and the root if it is published or refined."""
+    """Return the levels with an estimate, coarse to fine: the measured ones, and the root if published or refined."""
     levels = [step.level for step in plan.totals]
     knows_root = plan.mechanism.refines or plan.publishes_total
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
 
 def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
-    """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
+    """Return the number of violations of each check in the estimates of some levels.
+
+    Each level is compared with the nearest estimated level above it.
+    """
     plan = work.plan
     read_estimate = partial(work.staged.read_estimate_table, refined=plan.mechanism.refines)
     violations = dict.fromkeys(checks, 0)
@@ -352,7 +369,7 @@ def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[
 
 
 def _count_flows(work: FlowWork) -> dict[str, int]:
-    """Count the violations of each check in the table of flows and, if there are breakdowns, in the segments."""
+    """Return the number of violations of each check in the table of flows and, with breakdowns, in the segments."""
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, refined = plan.tree, plan.mechanism.refines
     table = pd.read_parquet(staged.flows)
@@ -387,16 +404,18 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
 
 
 def _count_histograms(work: TableWork[Any, G]) -> dict[str, int]:
-    """Count violations in released group sizes; a mechanism may not promise two of the properties."""
+    """Return the number of violations of each check in released group sizes: 0 for what is not promised."""
     plan = work.plan
     violations = count_group_size_violations(resolve_frame(plan, work.read_measurements()), work.staged.read_table())
-    promised = {"sum_to_totals": plan.keeps_totals, "add_up": plan.mechanism.adds_up}
-    counts = {check: count if promised.get(check, True) else 0 for check, count in violations.items()}
-    return {**counts, "spend_is_plan": count_spend_violations(work.warehouse, plan, work.key)}
+    if not plan.keeps_totals:
+        violations["sum_to_totals"] = 0
+    if not plan.mechanism.adds_up:
+        violations["add_up"] = 0
+    return {**violations, "spend_is_plan": count_spend_violations(work.warehouse, plan, work.key)}
 
 
 def _count_boxes(work: TableWork[Any, G]) -> dict[str, int]:
-    """Count violations in the released boxes of trips with stops."""
+    """Return the number of violations of each check in the released boxes of trips with stops."""
     violations = count_box_violations(work.plan.grid, work.staged.read_table())
     return {**violations, "spend_is_plan": count_spend_violations(work.warehouse, work.plan, work.key)}
 

@@ -32,8 +32,9 @@ PREVIOUS = "previous"
 def count_team_violations(work: FlowWork | TableWork[Any, Any]) -> dict[str, int]:
     """Return the number of violations of each declared check, by its name.
 
-    Of a published release, these are the outcomes in its certificate: what is compared may have been withdrawn or
-    published since. Raises OdError if a check that blocks cannot be evaluated.
+    For a published release, it is 0 if the check passed as its certificate has it, and 1 if not: the check is not
+    evaluated again, because the earlier release with which it compares may have been withdrawn or published since.
+    Raises OdError if a check that blocks cannot be evaluated.
     """
     checks = work.series.checks
     if not checks:
@@ -47,13 +48,16 @@ def count_team_violations(work: FlowWork | TableWork[Any, Any]) -> dict[str, int
     def count(check: TeamCheck) -> int:
         return _count_violations(check, read_tables())
 
-    measured = work.digest_measurements(work.plan.charged_steps)  # the table follows from the measurements
-    once = work.warehouse.count_once
-    return {check.name: once((str(work.key), check.name, measured), partial(count, check)) for check in checks}
+    digest = work.digest_measurements(work.plan.charged_steps)  # the table follows from the measurements
+    count_once = work.warehouse.count_once
+    return {check.name: count_once((str(work.key), check.name, digest), partial(count, check)) for check in checks}
 
 
 def _read_tables(work: FlowWork | TableWork[Any, Any]) -> dict[str, pd.DataFrame]:
-    """Return the table that will be published, and that of the newest earlier period, by their names in SQL."""
+    """Return the table that will be published, and that of the newest earlier period, by their names in SQL.
+
+    Without an earlier release, the second table has the same columns and no rows.
+    """
     ledger, kind = work.warehouse.ledger, work.series.kind
     name = TABLES[work.series.checked_table]
     table = getattr(work.release, name)
@@ -71,10 +75,11 @@ def _count_violations(check: TeamCheck, tables: Mapping[str, pd.DataFrame]) -> i
     try:
         if check.sql is not None:
             return count_rows(check.sql, tables)
-        counted = _import_function(str(check.function))({name: table.copy() for name, table in tables.items()})
-        if isinstance(counted, bool) or int(counted) != counted or counted < 0:
+        count_in_function = _import_function(str(check.function))
+        violations = count_in_function({name: table.copy() for name, table in tables.items()})
+        if isinstance(violations, bool) or int(violations) != violations or violations < 0:
             raise TypeError("no number of violations")
-        return int(counted)
+        return int(violations)
     except Exception as error:  # noqa: BLE001  # any exception of the team's code
         message = f"check {check.name!r} cannot be evaluated ({type(error).__name__})"
         if check.severity == "warn":
@@ -85,7 +90,10 @@ def _count_violations(check: TeamCheck, tables: Mapping[str, pd.DataFrame]) -> i
 
 
 def count_rows(sql: str, tables: Mapping[str, pd.DataFrame]) -> int:
-    """Return the number of rows of a query of some tables, which can read nothing else."""
+    """Return the number of rows that a query returns. It can read the given tables, by their names, and nothing else.
+
+    Raises a DuckDB error if the query is not valid.
+    """
     with connect_to_memory_database() as connection:
         for name, table in tables.items():
             connection.register(name, table)
@@ -94,7 +102,10 @@ def count_rows(sql: str, tables: Mapping[str, pd.DataFrame]) -> int:
 
 
 def _import_function(name: str) -> Callable[[dict[str, pd.DataFrame]], Any]:
-    """Return the function that a name such as ``my_project.checks:corridor_is_large`` stands for."""
+    """Import and return the function that a name such as ``my_project.checks:corridor_is_large`` stands for.
+
+    Raises ImportError or AttributeError if there is none.
+    """
     module, _, function = name.partition(":")
-    found: Callable[[dict[str, pd.DataFrame]], Any] = getattr(importlib.import_module(module), function)
-    return found
+    imported: Callable[[dict[str, pd.DataFrame]], Any] = getattr(importlib.import_module(module), function)
+    return imported

@@ -25,17 +25,20 @@ from od_core.publication.read_back import read_bundle_certificate
 _CHECK = "stays_as_published"
 _REQUIREMENT: str = read_sibling_yaml(__file__, "requirements.yaml")["bundle"][_CHECK]
 
-_FAULTY, _NEVER, _AT = "0", "1", "2 "
-"""How a release was verified last, in the order in which releases are verified: with a fault, never, or at a time."""
+_FAULTY, _NEVER_VERIFIED, _SOUND_AT = "0", "1", "2 "
+"""Stored states of releases, which sort in the order of their next verification; a time in ISO format follows the last.
 
-_UNREACHED = "not as published at its last verification, and not reached in this one"
+A release had a fault at its last verification, was never verified, or was as published at that time.
+"""
+
+_NOT_REACHED = "not as published at its last verification, and not reached in this one"
 
 
 def make_publication_check(series: Series[P, G]) -> dg.AssetChecksDefinition:
-    """Return the check of all bundles of a series.
+    """Return the blocking check that the bundles of a series are as published.
 
-    In a release, the check takes a moment and reads the published files alone, since to recompute all releases of the
-    series takes as long as they took together. Where it fails, the assets below the bundle wait.
+    In the run of a release, it compares the files of that bundle alone with their checksums, which takes a moment. In a
+    run without a partition, it recomputes all releases of the series, which takes as long as they took together.
     """
 
     @dg.asset_check(
@@ -59,7 +62,10 @@ def make_publication_check(series: Series[P, G]) -> dg.AssetChecksDefinition:
 
 
 def _iterate_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
-    """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
+    """Yield a line for each fault of a bundle: files that differ from its certificate, or another certificate.
+
+    The ledger has the digest of the certificate that was published. Files are compared by their checksums.
+    """
     folder = warehouse.locate_bundle(key)
     yield from check_bundle(folder)
     published = warehouse.ledger.read_publication(key).get("certificate")
@@ -83,19 +89,20 @@ def make_verification(
 
     @dg.op(name=f"{name}__releases")  # as steps of assets are named; a job and an op must have different names
     def verify(context: dg.OpExecutionContext, od_warehouse: Warehouse) -> None:
-        until = clock() + 60 * minutes
+        deadline = clock() + 60 * minutes
         prefix = read_key_prefix(project)
-        graph_of = {"_".join([*prefix, source.name]): source.graph for source in list_series(project)}
+        graphs_by_series = {"_".join([*prefix, source.name]): source.graph for source in list_series(project)}
         with convert_errors_without_values(od_warehouse.confidential):
             keys = _list_published(od_warehouse)
-            faults = _verify_in_turn(context.instance, od_warehouse, keys, lambda: clock() >= until)
-            for graph, of_graph in _group_by_graph(keys, graph_of).items():
-                found = {key: faults[key] for key in of_graph if key in faults}
-                if found:
-                    asset, result = dg.AssetKey([*prefix, graph, "bundle"]), _make_result(found, len(of_graph))
+            faults = _verify_in_turn(context.instance, od_warehouse, keys, lambda: clock() >= deadline)
+            for graph, graph_keys in _group_by_graph(keys, graphs_by_series).items():
+                graph_faults = {key: faults[key] for key in graph_keys if key in faults}
+                if graph_faults:
+                    asset = dg.AssetKey([*prefix, graph, "bundle"])
+                    result = _make_result(graph_faults, len(graph_keys))
                     context.log_event(dg.AssetCheckEvaluation(asset, _CHECK, **result))  # type: ignore[arg-type]  # it takes them
-            of_all = _make_result(faults, len(keys))  # also of sums, and of series that are not declared
-            metadata, description = of_all["metadata"], of_all["description"]
+            overall = _make_result(faults, len(keys))  # also of sums, and of series that are not declared
+            metadata, description = overall["metadata"], overall["description"]
             reached = f"{metadata['releases']} of {len(keys)} published releases were verified"
             if metadata["remaining"]:
                 reached += f"; the next verification goes on with the other {metadata['remaining']}"
@@ -114,13 +121,18 @@ def make_verification(
     def job() -> None:
         verify()
 
-    said = f"Verifies releases for {minutes} minutes; the next run goes on with the others."
-    schedules = [] if cron is None else [dg.ScheduleDefinition(name, cron_schedule=cron, job=job, description=said)]
+    schedules = []
+    if cron is not None:
+        text = f"Verifies releases for {minutes} minutes; the next run goes on with the others."
+        schedules.append(dg.ScheduleDefinition(name, cron_schedule=cron, job=job, description=text))
     return dg.Definitions(jobs=[job], schedules=schedules)
 
 
 def _list_published(warehouse: Warehouse, series: str | None = None) -> list[ReleaseKey]:
-    """Return the published releases of a series with its assisted flows, or of the project; oldest first."""
+    """Return the published releases of a series with its assisted flows, or of the project; oldest first.
+
+    The list is empty if there are none, or no ledger yet.
+    """
     try:
         return find_published_releases(warehouse, series)
     except OdError as error:
@@ -135,44 +147,51 @@ def _verify_in_turn(
     keys: Sequence[ReleaseKey],
     is_over: Callable[[], bool] = lambda: False,
 ) -> dict[ReleaseKey, str]:
-    """Verify releases until the time is over, one at least, and return the faults of each; empty if it has none.
+    """Verify releases until the time is over, but at least one, and return the faults of each verified release.
 
-    Those with a fault at their last verification come first: without them, their series would seem to be as published.
+    The text of its faults is empty if a release has none. Releases that are not reached have no item, except those with
+    a fault at their last verification, which :data:`_NOT_REACHED` states.
+
+    Releases with a fault at their last verification come first, so that their series do not seem to be as published.
     Then come those that were never verified, the newest first, and then those whose last verification is oldest. The
-    Dagster instance stores how each was verified last. A verification is not interrupted when the time is over.
+    Dagster instance stores the outcomes. A verification is not interrupted when the time is over.
     """
     cursors = instance.daemon_cursor_storage
     names = {key: f"od/verified/{key}" for key in keys}
-    last = {key: cursors.get_cursor_values({name}).get(name, _NEVER) for key, name in names.items()}
+    states = {key: cursors.get_cursor_values({name}).get(name, _NEVER_VERIFIED) for key, name in names.items()}
     faults: dict[ReleaseKey, str] = {}
     newest_first = keys[::-1]
-    for key in sorted(newest_first, key=lambda key: last[key]):
+    for key in sorted(newest_first, key=lambda key: states[key]):
         if not faults or not is_over():
             row = verify_published_release(warehouse.locate_release(key))
             faults[key] = ", ".join(row["faults"].values())
-            verified = _FAULTY if faults[key] else f"{_AT}{datetime.now(UTC).isoformat()}"
-            cursors.set_cursor_values({names[key]: verified})
-        elif last[key] == _FAULTY:
-            faults[key] = _UNREACHED
+            state = _FAULTY if faults[key] else f"{_SOUND_AT}{datetime.now(UTC).isoformat()}"
+            cursors.set_cursor_values({names[key]: state})
+        elif states[key] == _FAULTY:
+            faults[key] = _NOT_REACHED
     return faults
 
 
-def _group_by_graph(keys: Iterable[ReleaseKey], graph_of: Mapping[str, str]) -> dict[str, list[ReleaseKey]]:
-    """Return the releases of declared series by the name of their assets, given that name by series.
+def _group_by_graph(keys: Iterable[ReleaseKey], graphs_by_series: Mapping[str, str]) -> dict[str, list[ReleaseKey]]:
+    """Return the releases of declared series by the graph of their assets, which is given by name of the series.
 
-    Assisted flows are with the series that they were made of.
+    Assisted flows are in the graph of the series from which they were made. Other releases are left out.
     """
-    of_graph: dict[str, list[ReleaseKey]] = {}
+    keys_by_graph: dict[str, list[ReleaseKey]] = {}
     for key in keys:
-        series = key.release if key.release in graph_of else key.release.removesuffix(f"_{ASSISTED.name}")
-        if series in graph_of:
-            of_graph.setdefault(graph_of[series], []).append(key)
-    return of_graph
+        is_series = key.release in graphs_by_series
+        series = key.release if is_series else key.release.removesuffix(f"_{ASSISTED.name}")
+        if series in graphs_by_series:
+            keys_by_graph.setdefault(graphs_by_series[series], []).append(key)
+    return keys_by_graph
 
 
 def _make_result(faults: Mapping[ReleaseKey, str], number: int) -> dict[str, Any]:
-    """Return what a check says of a number of releases, from the faults of those that were verified or are known."""
+    """Return ``passed``, ``description`` and ``metadata`` of the outcome of a check of a number of releases.
+
+    ``faults`` are as :func:`_verify_in_turn` returns them; the description is None if there are none.
+    """
     faulty = [f"{key}: {fault}" for key, fault in faults.items() if fault]
-    verified = sum(fault != _UNREACHED for fault in faults.values())
+    verified = sum(fault != _NOT_REACHED for fault in faults.values())
     metadata = make_metadata(violations=len(faulty), releases=verified, remaining=number - verified)
     return {"passed": not faulty, "description": "; ".join(faulty) or None, "metadata": metadata}

@@ -55,10 +55,11 @@ STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encodi
 
 
 def add_typer_signature(name: str, command: Callable[..., None], questions: Mapping[str, str]) -> Callable[..., None]:
-    """Return the function of a command, with a signature that Typer reads.
+    """Return the function of a command, to which a signature that Typer reads is added.
 
     Args:
-        questions: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
+        name: name of the command, as ``options.toml`` has it.
+        questions: help texts of the options that a function takes as ``**keywords``, by name, after its arguments.
     """
     texts: dict[str, Any] = {}
     for command_names, texts_of_commands in STATED.items():
@@ -84,9 +85,10 @@ def add_typer_signature(name: str, command: Callable[..., None], questions: Mapp
 
 
 def _make_typer_info(parameter: inspect.Parameter, stated: str | Mapping[str, Any]) -> ArgumentInfo | OptionInfo:
-    """Return what Typer reads of a parameter: it is an argument if it has no default, unless ``options.toml`` says so.
+    """Return the description of a parameter for Typer: an argument if it has no default, otherwise an option.
 
-    ``stated`` is what ``options.toml`` states of the parameter: its help text, or all its settings.
+    ``stated`` is what ``options.toml`` states of the parameter: its help text, or all its settings, of which ``is``
+    may choose otherwise between argument and option.
     """
     settings = {"help": stated} if isinstance(stated, str) else dict(stated)
     flags = settings.pop("names", [f"--{parameter.name.replace('_', '-')}"])
@@ -97,7 +99,7 @@ def _make_typer_info(parameter: inspect.Parameter, stated: str | Mapping[str, An
 
 
 def _annotate_parameter(parameter: inspect.Parameter, info: object) -> inspect.Parameter:
-    """Return a keyword-only parameter that is annotated with what Typer reads."""
+    """Return the parameter as a keyword-only one whose annotation has Typer's description, ``info``."""
     return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY)
 
 
@@ -114,7 +116,7 @@ for name, command in COMMANDS.items():
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version and exit, if the option ``--version`` is given."""
+    """Print the version and exit if ``asked``, that is, if the option ``--version`` is given."""
     if asked:
         typer.echo(f"od-release {version('od-release')}")
         raise typer.Exit
@@ -140,13 +142,13 @@ def main() -> None:
             app(standalone_mode=True)
         except (Interrupted, Exception) as error:
             number = get_received_signal()  # DuckDB, for one, raises an error of its own for an interrupted query
-            stopped = Interrupted(number) if number is not None and isinstance(error, Exception) else error
-            failure = _to_od_error(stopped)
+            cause = Interrupted(number) if number is not None and isinstance(error, Exception) else error
+            failure = _to_od_error(cause)
             if failure is None:
                 raise
             move_detail_to_file(failure)
             typer.echo(escape_unprintable(str(failure)), err=True)
-            sys.exit(ExitCode.from_signal(stopped.number) if isinstance(stopped, Interrupted) else ExitCode.REFUSED)
+            sys.exit(ExitCode.from_signal(cause.number) if isinstance(cause, Interrupted) else ExitCode.REFUSED)
 
 
 def _to_od_error(error: BaseException) -> OdError | None:

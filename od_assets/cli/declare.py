@@ -38,12 +38,15 @@ def as_yaml(answer: str) -> object:
 
 
 def as_number(answer: str) -> int | str:
-    """Return a whole number; return any other answer unchanged, so that the declaration as a whole is judged."""
+    """Return a whole number as int, and any other answer unchanged, which the declaration's own checks then judge."""
     return int(answer) if answer.isascii() and answer.isdigit() else answer
 
 
 def as_mapping(answer: str) -> Any:
-    """Return the mapping of an answer such as ``province=3,region=1``."""
+    """Return the mapping of an answer such as ``province=3,region=1``, with values as :func:`as_yaml` returns them.
+
+    A part without ``=`` has an empty value.
+    """
     mapping = {}
     for part in answer.split(","):
         name, _, value = part.partition("=")
@@ -52,8 +55,9 @@ def as_mapping(answer: str) -> Any:
 
 
 def as_place(answer: str) -> str | list[str]:
-    """Return the columns of coordinates in ``lon,lat``, or the one of points in ``[point]``; else a column of codes."""
-    return as_list(answer.strip("[]")) if "," in answer or answer.startswith("[") else answer
+    """Return the name of a column of codes; for ``lon,lat`` or ``[point]``, the list of the columns of points."""
+    is_of_points = "," in answer or answer.startswith("[")
+    return as_list(answer.strip("[]")) if is_of_points else answer
 
 
 READERS: Mapping[str, Callable[[str], object]] = {
@@ -104,8 +108,8 @@ class Question:
     @property
     def needs(self) -> dict[str, Sequence[str]]:
         """Answers with which the question is asked, by the flag of the question that they answer."""
-        stated = {"kind": self.kinds, "unit": UNITS[self.units], "outline": ("",) if self.of_list else ()}
-        return {flag: answers for flag, answers in stated.items() if answers}
+        required_answers = {"kind": self.kinds, "unit": UNITS[self.units], "outline": ("",) if self.of_list else ()}
+        return {flag: answers for flag, answers in required_answers.items() if answers}
 
     @property
     def option(self) -> str:
@@ -118,7 +122,10 @@ QUESTIONS = tuple(Question(flag, **stated) for flag, stated in _STATED.items())
 
 
 def parse_field_values(given: list[str]) -> Fields:
-    """Return the fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no value, or is the name."""
+    """Return the values of ``--set FIELD=VALUE``, by path of the field.
+
+    Raises OdError if one is not a field and a value, or the field is ``name``.
+    """
     fields = {}
     for text in given:
         field, _, value = text.partition("=")
@@ -134,30 +141,37 @@ def parse_field_values(given: list[str]) -> Fields:
 
 
 def make_release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
-    """Return the attributes of the release that answers and additional fields declare."""
+    """Return the nested attributes of a release's declaration, from answers and additional fields.
+
+    The fields replace what the answers say.
+    """
     declared = make_file_attributes(answers, "")
-    for place, value in fields.items():
-        _set_field(declared, place, as_yaml(value))
+    for path, value in fields.items():
+        _set_field(declared, path, as_yaml(value))
     return declared
 
 
 def make_file_attributes(answers: Answers, of_file: str) -> dict[str, Any]:
-    """Return what answers declare in the file of the release (``of_file`` is empty) or of its data set (``domain``).
+    """Return the nested attributes that answers declare in one file.
 
-    The bounds of a unit of a year are declared in the file of the data set.
+    ``of_file`` is empty for the file of the release, and ``domain`` for that of its data set. The bounds of a unit of a
+    year are declared in the file of the data set.
     """
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag in ("max_trips", "max_trips_pair") and answers.get("unit") in UNITS["year"]
-        place = f"domain:{question.place}" if is_moved else question.place
-        file, _, field = place.rpartition(":")
+        path = f"domain:{question.place}" if is_moved else question.place
+        file, _, field = path.rpartition(":")
         if file == of_file and answers.get(question.flag):
             _set_field(declared, field, READERS[question.read](answers[question.flag]))
     return declared
 
 
 def _set_field(declared: dict[str, Any], place: str, value: object) -> None:
-    """Write a value into a field, whose path has dots between the names of the sections."""
+    """Set a field in nested attributes. ``place`` is its path, with dots between the names of the sections.
+
+    Sections that are absent are added.
+    """
     *section_names, name = place.split(".")
     section = declared
     for section_name in section_names:
@@ -185,7 +199,10 @@ def format_yaml_block(declared: Mapping[str, object], indent: int = 0) -> str:
 
 @contextmanager
 def refuse_unwritable_file(named: str, next_step: str, code: str = "OD-INIT-WRITE") -> Iterator[None]:
-    """Raise OdError, with the name of the file, if it cannot be written in this context."""
+    """Raise OdError in place of an OSError in this context, in which a file is written.
+
+    The message calls the file ``named``, and ``code`` is the code of the error.
+    """
     try:
         yield
     except OSError as error:

@@ -110,9 +110,10 @@ class Finding:
 
 
 def run_inspection(what: str, inspect: Callable[[], object]) -> Finding:
-    """Run an inspection and return its finding.
+    """Call ``inspect`` and return the finding on ``what``.
 
-    A text that ``inspect`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
+    An OdError or OSError that it raises is the fault. A text that it returns is appended to ``what``; any other result
+    is ignored.
     """
     try:
         result = inspect()
@@ -124,7 +125,7 @@ def run_inspection(what: str, inspect: Callable[[], object]) -> Finding:
 
 
 def print_findings(findings: list[Finding]) -> None:
-    """Print one line per finding: its state, the inspected part and, for a fault, the next step. Count them last."""
+    """Print one line per finding: its state, the inspected part and, for a fault, the next step; then the counts."""
     for finding in findings:
         if finding.fault is None:
             console.print(f"ok     {finding.what}", soft_wrap=True)
@@ -149,24 +150,24 @@ def inspect_budget(series: Series[P, G], period: str) -> Finding:
             return "nothing is spent yet"
         plan = work.make_plan(geography)
         in_parts = series.bands is not None  # their files are elsewhere
-        lost = [] if in_parts or not work.is_drawn else work.measurements.list_lost_steps(plan.charged_steps)
+        lost_steps = [] if in_parts or not work.is_drawn else work.measurements.list_lost_steps(plan.charged_steps)
         with warehouse.ledger.trial():
             warehouse.ledger.declare(series.domain)
             warehouse.ledger.reserve(work.key, series.domain.name, plan)
-            for level in lost:
-                warehouse.ledger.start_draw(work.key, level)
-        if lost:
-            return f"lost draws are charged again, which the cap allows: {len(lost)}"
+            for step_number in lost_steps:
+                warehouse.ledger.start_draw(work.key, step_number)
+        if lost_steps:
+            return f"lost draws are charged again, which the cap allows: {len(lost_steps)}"
         return "it is charged already" if warehouse.ledger.list_level_kinds(work.key) else "the cap allows it"
 
     return run_inspection(f"budget of {work.key}", try_charge)
 
 
 class InspectedFolder(ConfidentialFolder):
-    """The confidential folder, in which an inspection makes no key."""
+    """The confidential folder as an inspection sees it: a missing key is not made."""
 
     def read_or_make_key(self) -> bytes:
-        """Return the key; if there is none, one with which nothing was made. Raises OdError if the key is lost."""
+        """Return the key; if there is none yet, 32 zero bytes. Raises OdError if the key is lost."""
         self.refuse_lost_key()
         return super().read_or_make_key() if (self.path / "hmac.key").exists() else bytes(32)
 
@@ -184,7 +185,10 @@ class InspectedCounters(UserCounters):
         return self._allowed
 
     def store_or_compare(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Compare the counters if the release is drawn, as that class does; otherwise do nothing."""
+        """Compare the counters with the stored ones if noise was drawn for the release; otherwise do nothing.
+
+        Raises OdError as the method of the base class does.
+        """
         if self.ledger.is_drawn(self.key):
             super().store_or_compare(batches)
 
@@ -200,7 +204,7 @@ _EXTRAS = ("bundle", "checks", "dagster")
 
 
 def inspect_python_version() -> Finding:
-    """Check that the project supports this version of Python."""
+    """Return the finding on whether the project supports this version of Python."""
     version = platform.python_version()
     required, _ = _read_requirements()
     subject = f"Python {version}"
@@ -210,7 +214,7 @@ def inspect_python_version() -> Finding:
 
 
 def inspect_packages() -> list[Finding]:
-    """Check that the installed packages are those that this one requires and, in a checkout, pins."""
+    """Return findings on the installed packages: that required ones are there and, in a checkout, pinned versions."""
     _, required = _read_requirements()
     findings = [_inspect_versions(f"{len(required)} packages that od-release requires", required)]
     pins = CHECKOUT / "constraints.txt"
@@ -223,7 +227,10 @@ def inspect_packages() -> list[Finding]:
 
 
 def _read_requirements() -> tuple[SpecifierSet, list[Requirement]]:
-    """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
+    """Return the required versions of Python, and the required packages with the extras of :data:`_EXTRAS`.
+
+    A checkout states them in ``pyproject.toml``, and an installed package in its metadata.
+    """
     if IS_CHECKOUT:
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
@@ -265,7 +272,7 @@ def _find_installed_version(requirement: Requirement) -> str | None:
 
 
 def inspect_kernels(folder: Path | None) -> Finding:
-    """Check that compiled kernels are cached in a folder, and that one kernel gives the right numbers.
+    """Return the finding on compiled kernels: that a folder has some, and that one of them gives the right numbers.
 
     The folder is None if no folder is writable.
     """
@@ -281,7 +288,7 @@ def inspect_kernels(folder: Path | None) -> Finding:
 
 
 def inspect_noise_backends() -> list[Finding]:
-    """Check that every noise backend can draw. The noise is discarded, and nothing is charged."""
+    """Return a finding on each noise backend: that it can draw. The noise is discarded, and nothing is charged."""
     return [run_inspection(f"noise backend {name}", partial(_refuse_broken_backend, name)) for name in BACKENDS]
 
 
@@ -299,7 +306,10 @@ def _refuse_broken_backend(name: str) -> None:
 
 
 def inspect_dagster_home(var: Path) -> Finding:
-    """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
+    """Return the finding on ``DAGSTER_HOME``: that it is the project's home, whose settings are the project's.
+
+    The home of another Dagster project is no fault, because its settings then apply.
+    """
     subject = "DAGSTER_HOME"
     home = locate_dagster_home(var)
     stated_folder = os.environ.get("DAGSTER_HOME")
@@ -318,7 +328,7 @@ def inspect_dagster_home(var: Path) -> Finding:
 
 
 def inspect_modes(var: Path) -> Finding:
-    """Check that only the owner can access the confidential folder."""
+    """Return the finding on the confidential folder: that only its owner can access the files in it."""
     subject, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
         return Finding(f"{subject}: the folder does not exist yet")
@@ -331,7 +341,7 @@ def inspect_modes(var: Path) -> Finding:
 
 
 def _is_open_to_others(path: Path) -> bool:
-    """Return whether others than its owner may use a file or folder."""
+    """Return whether the mode of a file or folder allows more than confidential ones may; False for links."""
     try:
         state = path.lstat()
     except FileNotFoundError:  # removed by a run in the meantime
@@ -343,31 +353,31 @@ def _is_open_to_others(path: Path) -> bool:
 
 
 def report_place_of_releases() -> Finding:
-    """Say where releases are written, and which variables of that are stated, in ``.env`` or the environment."""
+    """Return a finding that states where releases are written, and where variables that decide it are set."""
     project = find_current_project()
     variables_of_file = read_variables(project.folder)
     statements = []
     for name in ("OD_VAR", "OD_LEDGER", ENVIRONMENT):
         if read_variable(name, project.folder):
-            place = ".env" if name in variables_of_file else "the environment"
-            statements.append(f"{name} is stated in {place}")
+            source = ".env" if name in variables_of_file else "the environment"
+            statements.append(f"{name} is stated in {source}")
     return Finding(f"releases are written to {project.var}: {' and '.join(statements) or 'no variable is stated'}")
 
 
 def inspect_environment(folders: Folders) -> Finding:
-    """Say which environment and ledger this is, and check that the ledger is not that of another environment."""
+    """Return a finding that states the environment and the ledger; a ledger of another environment is a fault."""
     file, server = folders.ledger_place
-    place = file if server is None else remove_address_secrets(server)
+    location = file if server is None else remove_address_secrets(server)
 
     def describe_ledger() -> str:
         folders.hold_to_environment()
-        return f"the ledger is {place}"
+        return f"the ledger is {location}"
 
     return run_inspection(f"environment {folders.environment or 'without a name (OD_ENVIRONMENT)'}", describe_ledger)
 
 
 def report_variables() -> Finding:
-    """Say which ``.env`` files were read, and which of their variables replace other values of the environment."""
+    """Return a finding that states which ``.env`` files were read, and which variables they replace."""
     files = list_variable_files(find_current_project().folder)
     if not files:
         return Finding("variables: there is no .env")
@@ -378,22 +388,22 @@ def report_variables() -> Finding:
 
 
 def report_records(series: Series[P, G]) -> Finding:
-    """Say where the records of a series are, whether they are invented, and whether it is released automatically."""
+    """Return a finding that states where a series' records are, how many files are invented, and its automation."""
 
     def describe_source() -> str:
         source = f"asset {series.trips.asset}, else " if series.trips.asset else ""
         if series.stored_table is not None:
             return f"{source}{series.locate_records_source('')}; automation {series.automation}"
-        found = list_declared_files(series)
-        invented = sum(map(is_invented, found))
-        place = format_one_line(remove_address_secrets(series.trips.files))
-        return f"{source}{place}, {len(found)} found, {invented} of them invented; automation {series.automation}"
+        files = list_declared_files(series)
+        invented = sum(map(is_invented, files))
+        location = format_one_line(remove_address_secrets(series.trips.files))
+        return f"{source}{location}, {len(files)} found, {invented} of them invented; automation {series.automation}"
 
     return run_inspection(f"records of {series.stated_name}", describe_source)
 
 
 def inspect_free_disk(var: Path) -> Finding:
-    """Check that the disk of the ``var`` folder has at least :data:`LEAST_FREE` bytes of free space."""
+    """Return the finding on the disk of the ``var`` folder: that :data:`LEAST_FREE` bytes of it are free."""
     existing = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     subject = f"free disk: {free / (1 << 30):.1f} GiB"
@@ -404,7 +414,10 @@ def inspect_free_disk(var: Path) -> Finding:
 
 
 def inspect_ledger(warehouse: Warehouse) -> Finding:
-    """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
+    """Return the finding on the ledger: that it is unchanged, and has all entries that other files name.
+
+    These are its head file and the public certificates.
+    """
     if warehouse.ledger_chain.exists():
         return run_inspection("ledger", lambda: f"{warehouse.verify_ledger()} entries")
     if warehouse.is_new and not read_certified_entries(warehouse.releases):
@@ -414,7 +427,7 @@ def inspect_ledger(warehouse: Warehouse) -> Finding:
 
 
 def inspect_fingerprint_key(warehouse: Warehouse) -> Finding:
-    """Check that the key of all fingerprints is not lost. Count the releases that began with another one."""
+    """Return the finding on the key of fingerprints: that it is not lost, and how many releases used another key."""
 
     def count_other_keys() -> str:
         if warehouse.is_new:
@@ -429,7 +442,7 @@ def inspect_fingerprint_key(warehouse: Warehouse) -> Finding:
 
 
 def inspect_release_lock(var: Path) -> Finding:
-    """Check that no suspended process has the lock that only one run at a time can have."""
+    """Return the finding on the release lock: that no suspended process has it. Only one run at a time can have it."""
     subject = "release lock"
     lock = var / LOCK_NAME
     refusal = durable.find_suspended_lock_error(lock)
@@ -439,7 +452,7 @@ def inspect_release_lock(var: Path) -> Finding:
 
 
 def inspect_runs(var: Path) -> Finding:
-    """Check that every run that Dagster lists as starting or started has a process.
+    """Return the finding on Dagster's runs: that each run that is listed as starting or started has a process.
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
@@ -465,7 +478,7 @@ def inspect_runs(var: Path) -> Finding:
 
 
 def inspect_code_location() -> Finding:
-    """Check that Dagster loads all declarations, as its UI and its daemon do."""
+    """Return the finding on the code location: that Dagster loads all declarations, as its UI and its daemon do."""
 
     def load() -> None:
         with warnings.catch_warnings():
@@ -534,7 +547,7 @@ def inspect_records_of_period(series: Series[P, G], period: str) -> list[Finding
 
 
 def _open_counters(work: ReleaseWork[P, G]) -> InspectedCounters | None:
-    """Confidential: return the counters of users, which are not stored; None if the release would have none yet."""
+    """Confidential: return counters of users that store nothing; None without a ledger or for other units."""
     if not work.warehouse.ledger_chain.exists() or work.counters is None:
         return None
     folder = InspectedFolder(work.warehouse.confidential.path)
@@ -548,18 +561,18 @@ def _make_input_finding(work: ReleaseWork[P, G], subject: str, faults: _InputFau
     details = [f"{work.key}, {file}: would {'' if refusals else 'not '}be refused"]
     for error in refusals:
         details += [text for text in (str(error), error.confidential_detail) if text]
-    where_details_are = work.warehouse.confidential.write_detail(
+    location = work.warehouse.confidential.write_detail(
         "\n".join([*dict.fromkeys(details), "", *faults.record_lines, ""])
     )
     if not refusals:
-        return Finding(f"{subject}: the input would not be refused ({where_details_are})")
+        return Finding(f"{subject}: the input would not be refused ({location})")
     first = refusals[0]
     fault = f"the input would be refused. {first.code}: {first.message}"
-    return Finding(subject, fault, f"{first.next_step}; {where_details_are}")
+    return Finding(subject, fault, f"{first.next_step}; {location}")
 
 
 def _refuse_waiting(series: Series[P, G], period: str, waits: str) -> None:
-    """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
+    """Raise OdError for a file that has not arrived: the error of a run if a run would refuse it, or else ``waits``."""
     source = series.locate_records_file(period)
     for part in list_record_files(source):
         refuse_absent_file(part)
@@ -568,9 +581,10 @@ def _refuse_waiting(series: Series[P, G], period: str, waits: str) -> None:
 
 
 def _find_input_faults(work: ReleaseWork[P, G], counters: InspectedCounters | None, copy_folder: Path) -> _InputFaults:
-    """Confidential: return what a release would find wrong in an input, which is copied to a folder and removed again.
+    """Confidential: return the faults that a release would find in an input.
 
-    The first error of reading or counting ends the search, as it ends a release.
+    The first error of reading or counting ends the search, as it ends a release. The input is copied to
+    ``copy_folder``, which is then removed.
     """
     faults = _InputFaults()
     try:
@@ -589,12 +603,15 @@ def _find_input_faults(work: ReleaseWork[P, G], counters: InspectedCounters | No
 def _check_input(
     work: ReleaseWork[P, G], counters: InspectedCounters | None, records: Path, faults: _InputFaults
 ) -> None:
-    """Copy, check and count an input as a release does. Add faulty records to ``faults``; raise all other errors."""
+    """Copy, check and count an input as a release does. Add faulty records to ``faults``; raise all other errors.
+
+    ``records`` is the path of the copy.
+    """
     series = work.series
     period = work.key.period
     has_ledger = work.warehouse.ledger_chain.exists()
-    drawn = has_ledger and work.is_drawn  # to ask for a ledger would create it
-    if drawn:
+    is_drawn = has_ledger and work.is_drawn  # without a ledger, the second property would create one
+    if is_drawn:
         work.hold_to_reading()
     geography = series.read_geography()
     files = list_record_files(series.locate_records_file(period))
@@ -604,30 +621,30 @@ def _check_input(
         counted = _count_records(work, geography, counters, records)
     except OdError as error:
         raise add_file_to_error(error, series.locate_records_file(period).name, series.columns) from None
-    if drawn and counters is not None:
+    if is_drawn and counters is not None:
         counters.hold_to_input(counted)
-    elif drawn and work.counters is None:
+    elif is_drawn and work.counters is None:
         hold_to_input(InspectedFolder(work.warehouse.confidential.path), work.key, counted, drawn=True)
-    elif has_ledger and not drawn:
+    elif has_ledger and not is_drawn:
         work.warehouse.refuse_renamed(series, work.key, counted)
 
 
 def _check_records(series: Series[P, G], geography: G, records: Path, faults: _InputFaults) -> None:
     """Confidential: add to ``faults`` each kind of faulty record, with an error if such records are too frequent."""
-    listed = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
+    code_tables = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
     with open_scratch_database(records.parent, records) as connection:
-        for name, codes in listed.items():
+        for name, codes in code_tables.items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
         file = make_parquet_sql(records, numbered=True)
         rows = connection.sql(f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}")  # noqa: S608  # checked name
-        for name, condition, faulty, among in _count_faults(rows, listed, series.breakdowns):
+        for name, condition, faulty, among in _count_faults(rows, code_tables, series.breakdowns):
             faults.record_lines.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
             if faulty:
                 examples = rows.filter(condition).order("row").limit(5).df()
                 faults.record_lines += [f"  {line}" for line in examples.to_csv(index=False).splitlines()]
-            # The faults of flows are counted in trips instead of records. Lost zeros count as unlisted already.
-            is_judged = "trips" not in rows.columns and not name.endswith(_LOST_ZEROS)
-            if is_judged and faulty > series.fault_threshold * among:
+            # The threshold of flows is of trips, not of records. Codes with lost zeros are among the unlisted ones.
+            has_threshold = "trips" not in rows.columns and not name.endswith(_LOST_ZEROS)
+            if has_threshold and faulty > series.fault_threshold * among:
                 share = float(series.fault_threshold)
                 above = f"{name}: {faulty} of {among} records, above the threshold {share:.3%}"
                 required = RECORDS_REQUIREMENT.removesuffix(".")
@@ -691,12 +708,11 @@ def inspect_project(name: str | None = None, period: str | None = None) -> list[
 
 def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    place, environment, variables = report_place_of_releases(), inspect_environment(Warehouse()), report_variables()
     var = find_current_project().var
     return [
-        place,
-        environment,
-        variables,
+        report_place_of_releases(),
+        inspect_environment(Warehouse()),
+        report_variables(),
         inspect_python_version(),
         *inspect_packages(),
         inspect_kernels(make_cache_folder()),
@@ -740,9 +756,9 @@ def inspect_declaration(name: str, *, is_loaded: bool = False) -> list[Finding]:
 
 
 def _describe_boundaries(series: Series[P, G], geography: G) -> str:
-    """Return the gaps between zones in words, which may be lakes. Raises OdError as the placing of points does.
+    """Return a sentence on the gaps between zones, which may be lakes. Cells of a grid have none, and are not searched.
 
-    Cells of a grid have none, and are not searched.
+    Raises OdError if the boundaries cannot be used to locate points.
     """
     placer = PointPlacer(series.columns, (), *series.split_sides(geography))
     return "; ".join(
@@ -754,19 +770,17 @@ def _describe_boundaries(series: Series[P, G], geography: G) -> str:
 def _describe_gaps(locator: PointLocator) -> str:
     """Return the zones without a boundary, and the gaps between the others, in words."""
     without = _format_first_five(list(map(repr, locator.codes_without_boundary)))
-    stated = f"zones without a boundary, and so without points: {without}; " if without else ""
+    exceptions = f"zones without a boundary, and so without points: {without}; " if without else ""
     gaps = locator.find_gaps()
     if not gaps.number:
-        return f"{stated}no gaps between zones"
+        return f"{exceptions}no gaps between zones"
     beside = _format_first_five(list(map(repr, gaps.beside_largest)))
-    return (
-        f"{stated}gaps between zones: {gaps.number}, of which slivers: {gaps.slivers}, together {gaps.share:.2g} of the"
-        f" zones' area; the largest is beside {beside}"
-    )
+    numbers = f"{gaps.number}, of which slivers: {gaps.slivers}, together {gaps.share:.2g} of the zones' area"
+    return f"{exceptions}gaps between zones: {numbers}; the largest is beside {beside}"
 
 
 def _refuse_or_describe_charge(series: Series[P, G], geography: G) -> str:
-    """Return the planned charge and the cap in words. Raises OdError if the plan, or the ledger a run, would refuse."""
+    """Return the planned charge and the cap in words. Raises OdError if the plan or the ledger would refuse a run."""
     plan = series.plan(geography, choose_period_to_plan(series, None))
     Warehouse.from_project(series.project).hold_to_declared(series.domain)
     usage = series.domain.cap.compute_usage(plan.charges)

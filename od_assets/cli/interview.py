@@ -29,8 +29,8 @@ from od_assets.terminal import console
 from od_core.errors import OdError
 
 
-class _Back(Exception):  # noqa: N818  # no error: the person who answers wants to correct the answer before
-    """The question before is to be asked again."""
+class _Back(Exception):  # noqa: N818  # no error: it is the answer "back"
+    """The request of the person who answers to be asked the previous question again."""
 
 
 def collect_answers(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
@@ -63,35 +63,41 @@ def collect_answers(given: Mapping[str, str | None], fields: Fields) -> dict[str
 
 @dataclass
 class _Interview:
-    """The questions in turn: answers given beforehand, by flag, the answers so far, and what was ``told`` already."""
+    """The state of asking the questions in turn."""
 
     given: dict[str, str | None]
+    """Answers that were given on the command line, by flag; None for a flag without an answer."""
     fields: Fields
+    """Additional fields of the declaration."""
     answers: dict[str, str] = field(default_factory=dict)
+    """Answers so far, by flag."""
     told: set[str] = field(default_factory=set)
+    """Lines and advice that were shown already."""
     at_terminal: bool = field(default_factory=lambda: sys.stdin.isatty())
+    """Whether questions can be asked."""
 
     @property
     def known(self) -> dict[str, str]:
         """The answers so far, and those to later questions that are given beforehand."""
-        return {flag: stated for flag, stated in self.given.items() if stated} | self.answers
+        return {flag: answer for flag, answer in self.given.items() if answer} | self.answers
 
     def forget_answers(self, number: int) -> None:
-        """Take back the answers to a question and to those after it; the question is asked, also if it was given.
+        """Remove the answers to a question and to those after it, so that it is asked even if it was given beforehand.
 
-        ``number`` is the place of the question in ``QUESTIONS``.
+        ``number`` is the index of the question in ``QUESTIONS``.
         """
         flag = QUESTIONS[number].flag
         if flag == "one_row_a_trip":
-            self.answers[choose_number_flag(self.answers)] = ""  # which its answer may have been
+            self.answers[choose_number_flag(self.answers)] = ""  # its answer may have been this column
         for question in QUESTIONS[number:]:
             self.answers.pop(question.flag, None)
         self.given[flag] = None
 
     def answer(self, question: Question) -> bool:
-        """Add the answer to a question to the answers, and return whether it was asked at the terminal.
+        """Find or ask for the answer to a question, add it to the answers, and return whether it was asked.
 
-        Show what files the answers name have. Raises OdError as :func:`collect_answers`, and _Back.
+        Then show the columns of the files that the answers name. Raises OdError as :func:`collect_answers` does, and
+        _Back if the previous question is to be asked again.
         """
         flag = question.flag
         if self._is_left_out(question):
@@ -111,7 +117,7 @@ class _Interview:
         return was_asked
 
     def _is_left_out(self, question: Question) -> bool:
-        """Return whether other answers leave a question out. Raises OdError if it is answered beforehand."""
+        """Return whether other answers make a question inapplicable. Raises OdError if it was answered all the same."""
         known = self.known
         unmet = {
             flag: fitting_answers
@@ -130,20 +136,21 @@ class _Interview:
         return bool(unmet)
 
     def _answer_rows(self, question: Question) -> bool:
-        """Answer what a row is: from the files, or at the terminal by ``yes`` or a column that counts.
+        """Answer whether each row is one trip, from the files or at the terminal, and return whether it was asked.
 
-        Return whether it was asked at the terminal.
+        At the terminal, the answer is ``yes`` or the name of an unused column with the number of trips. Elsewhere,
+        raises OdError if the files leave it unclear.
         """
         ambiguity = find_row_ambiguity(self.answers, self.fields)
         self.answers[question.flag] = "" if ambiguity is None else "true"
         if ambiguity is None:
             return False
-        unstated, unused_columns = ambiguity
-        if unstated is None:
+        error, unused_columns = ambiguity
+        if error is None:
             return False
         if not self.at_terminal:
-            raise unstated
-        _tell(f"{unstated.message}.")
+            raise error
+        _tell(f"{error.message}.")
         while True:
             reply = self._prompt(question, question.asks, "")
             if reply in unused_columns:
@@ -170,7 +177,10 @@ class _Interview:
         return evaluate_expression(question.offers, self.known, self.fields) or ""
 
     def _accept_answer(self, question: Question) -> bool:
-        """Add an answer that fits, and return whether it was asked; at the terminal, ask until one fits."""
+        """Add an answer that fits to the answers, and return whether it was asked; at the terminal, ask until one fits.
+
+        Elsewhere, raises OdError if the given or default answer does not fit.
+        """
         known = self.known
         is_needed = question.required and all(flag in known for flag in question.needs)
         offer = self._suggest_answer(question)
@@ -243,7 +253,11 @@ class _Interview:
                 self.answers[question.flag] = ""
 
     def _show_files(self, question: Question) -> None:
-        """Show what the files have that the answer names; without a terminal, some of it after a later answer."""
+        """Show the columns of the files that the answer names.
+
+        Without a terminal, nothing is shown after the questions on the reader and the path of zones, since later
+        questions show the same files.
+        """
         if not question.shows or not (self.at_terminal or question.flag not in ("reader", "zones")):
             return
         # Columns of ids are shown as used, also before the questions on them.
@@ -255,9 +269,10 @@ class _Interview:
             self.told.add(line)
 
     def _prompt(self, question: Question, asks: str, offer: str) -> str:
-        """Ask a question at the terminal, at first after its advice, and return the answer; empty if it is ``none``.
+        """Ask a question at the terminal, and return the answer, without quotes; empty if it is ``none``.
 
-        Raises _Back, or click's Abort, if the answer is ``back`` or ``quit``.
+        The advice is shown before the question is first asked, and again for the answer ``?``. Raises _Back for the
+        answer ``back``, and typer.Abort for ``quit``.
         """
         while True:
             if question.advice and question.advice not in self.told:

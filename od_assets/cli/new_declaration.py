@@ -89,7 +89,7 @@ _PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
 ROLES = {flag: flag for flag in ("origin", "destination", "date", "trips")} | {"area": "origin", "count": "trips"}
 """Field of :class:`RecordColumns` that each option for a column of its own names."""
 
-_PLACES = ("area", "origin", "destination")
+_PLACE_FLAGS = ("area", "origin", "destination")
 """Options for the column of codes of a place, or for the columns of its coordinates."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -115,7 +115,7 @@ class _Records:
 
     @property
     def may_show(self) -> bool:
-        """Whether the names of the columns are certainly no record, which the first line of a CSV file may be."""
+        """Whether the column names may be shown: certainly no record, as the first line of a CSV file may be one."""
         is_csv = self.form.resolve_container(self.source) == "csv"
         is_named = any(find_column(name, list(self.schema)) for name in self.columns.names)
         return not is_csv or is_named or has_header(self.source, self.form)
@@ -147,7 +147,7 @@ def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
 
 
 def _add_field_hint(error: OdError) -> OdError:
-    """Return an error with how to give a field of the section trips, which may mend it."""
+    """Return an error whose next step also says how to give a field of the section trips, which may correct it."""
     hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
     return error.with_changes(next_step=error.next_step + hint)
 
@@ -155,10 +155,10 @@ def _add_field_hint(error: OdError) -> OdError:
 def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     """Raise OdError if the newest file of records lacks the column of a flag, or if another flag has it.
 
-    The column of dates must have one among the first records, as a release would read it, and columns of longitude and
-    latitude must have degrees.
+    The column of dates must have a date among the first records, as a release would read it, and columns of longitude
+    and latitude must have degrees. Without a file or an answer, nothing is checked, except the number of coordinates.
     """
-    if flag in _PLACES:
+    if flag in _PLACE_FLAGS:
         parse_place(as_place(answers[flag]))  # raises for other than one or two columns of coordinates
     records = _find_newest_records(answers, fields)
     if records is None:
@@ -167,7 +167,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if not place or (isinstance(place, PointColumns) and not answers[flag]):  # a reader may compute its coordinates
         return
     names = list_names(place)
-    found = [_require_column(records, flag, name) for name in names]
+    found_names = [_require_column(records, flag, name) for name in names]
     others = [other for other in answers if flag in ROLES and other in ROLES and other != flag]
     for other, name in product(others, names):
         if name in list_names(getattr(records.columns, ROLES[other])):
@@ -175,8 +175,8 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
             message = f"column {quote_column_name(name)} cannot be both {other} and {flag}"
             raise OdError("OD-INIT-COLUMN", message, next_step=step)
     if flag == "date":
-        _refuse_dateless_records(records, names[0], found[0])
-    if len(found) == 2 and not hold_degrees(records.source, found[0], found[1], records.form):
+        _refuse_dateless_records(records, names[0], found_names[0])
+    if len(found_names) == 2 and not hold_degrees(records.source, found_names[0], found_names[1], records.form):
         raise OdError(
             "OD-TRIPS-COORDINATE",
             f"columns {place} of {records.source.name} hold no longitudes and latitudes in degrees",
@@ -185,7 +185,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
 
 
 def _require_column(records: _Records, flag: str, name: ColumnName) -> str:
-    """Return the name of a column as the file of records writes it. Raises OdError, which names a flag, without it."""
+    """Return the name of a column as the file writes it. Raises OdError, which names ``flag``, if it has none."""
     column = find_column(name, list(records.schema))
     if column is not None:
         return column
@@ -211,10 +211,10 @@ def _refuse_dateless_records(records: _Records, name: ColumnName, column: str) -
 
 
 def find_row_ambiguity(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
-    """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
+    """Return the error that it is unclear what a row of the newest file of records is, and the file's unused columns.
 
-    The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
-    flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
+    The error is None if rows seem to be trips: no column is unused, and a pair of zones occurs twice. The whole result
+    is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
     records = _find_newest_records(answers, fields)
     if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
@@ -260,7 +260,7 @@ def describe_records(answers: Answers, fields: Fields) -> list[str]:
 
 
 def _find_newest_records(answers: Answers, fields: Fields) -> _Records | None:
-    """Return the newest file of records; None if there is none or the fields, refused later, do not fit."""
+    """Return the newest file of records; None if there is none, or if the fields do not fit, which is refused later."""
     source = find_newest_file(answers["records"])
     if source is None:
         return None
@@ -285,7 +285,7 @@ def choose_number_flag(answers: Answers) -> str:
 def find_newest_file(records: str) -> Path | None:
     """Return the file of the latest period that has one, or the one file for all periods; None if there is none.
 
-    In a folder of a period, it is the first one. Raises OdError if that folder is not read.
+    If the period has a folder, return its first file. Raises OdError if the folder's files cannot be read as records.
     """
     files = _find_period_files(records)
     if not files:
@@ -295,9 +295,9 @@ def find_newest_file(records: str) -> Path | None:
 
 
 def _find_period_files(records: str) -> dict[datetime.date, tuple[str, Path]]:
-    """Return the period in the name and the path of each file, by the first day of its period.
+    """Return the text of the period and the path of each file, by the first day of its period.
 
-    A file without a period in its name has the period "" and the earliest of all days.
+    If the path ``records`` has no ``{period}``, the one file has the period "" and the earliest possible day.
     """
     fixed_parts = str(find_current_project().root / records).split("{period}")
     expression = "([^/]+)".join(map(re.escape, fixed_parts))
@@ -388,24 +388,24 @@ def list_unused_zone_columns(answers: Answers, fields: Fields) -> list[str]:
 
 
 def _find_column_by_word(answers: Answers, fields: Fields, *words: str) -> str:
-    """Return the first column of the records that no answer names and that has one of some words in its name, or ""."""
+    """Return a column of the records that no answer names and whose name has the first possible word, or ""."""
     records = _find_newest_records(answers, fields)
     if records is None or not records.may_show:
         return ""
     answered = {name for flag in (*ROLES, "column") for name in as_list(answers.get(flag, ""))}
-    words_of = {name: re.split(r"[^a-z\d]+", name.casefold()) for name in records.schema if name not in answered}
+    free_names = [name for name in records.schema if name not in answered]
     for word in words:  # the first words fit best
-        for name, words_of_name in words_of.items():
-            if word in words_of_name:
+        for name in free_names:
+            if word in re.split(r"[^a-z\d]+", name.casefold()):
                 return name
     return ""
 
 
 def _find_point_columns(answers: Answers, fields: Fields, *sides: str) -> str:
-    """Return columns of the longitude and the latitude of a side, such as ``start_lon,start_lat``, or "".
+    """Return the columns of longitude and latitude of a place, such as ``start_lon,start_lat``, or "".
 
-    The two differ by one word, and hold degrees. A column whose whole name is that of the side has codes, and fits
-    better. Without ``sides``, the columns are the first ones of any place.
+    The names differ by one word, and the columns hold degrees. ``sides`` are words for the place, such as ``start``; a
+    column with just this name is preferred, as it has codes. Without ``sides``, the first two columns are returned.
     """
     records = _find_newest_records(answers, fields)
     if records is None or not records.may_show or {*sides} & {name.casefold() for name in records.schema}:
@@ -414,9 +414,12 @@ def _find_point_columns(answers: Answers, fields: Fields, *sides: str) -> str:
     longitudes: dict[tuple[str, ...], str] = {}
     for name in records.schema:
         words = [word.casefold() for word in _WORD.findall(name)]
+        if sides and not {*sides} & {*words}:
+            continue
         for columns, axis in ((longitudes, {"longitude", "lon", "lng", "long"}), (latitudes, {"latitude", "lat"})):
-            if axis & {*words} and (not sides or {*sides} & {*words}):
-                columns.setdefault(tuple(word for word in words if word not in axis), name)
+            if axis & {*words}:
+                other_words = tuple(word for word in words if word not in axis)
+                columns.setdefault(other_words, name)
     for place, longitude in longitudes.items():
         latitude = latitudes.get(place)
         if latitude is not None and hold_degrees(records.source, longitude, latitude, records.form):
@@ -433,9 +436,10 @@ def _has_points(answers: Answers, fields: Fields) -> bool:
 
 
 def _suggest_levels(answers: Answers, fields: Fields) -> str:
-    """Return the columns that may be levels, coarse to fine, of which the last one has the codes of zones.
+    """Return the columns that may be levels, coarse to fine and separated by commas; the last one has the zone codes.
 
-    Each has at most half as many values as the next one, and one value for each value of the next one.
+    Each has at most half as many values as the next one, and one value for each value of the next one. Raises OdError
+    if they are no hierarchy, or the list cannot be read.
     """
     table = _read_zone_table(answers)
     table = table[[name for name in table.columns if "name" not in name.casefold()]]
@@ -452,7 +456,7 @@ def _suggest_levels(answers: Answers, fields: Fields) -> str:
 
 
 def _suggest_level_names(answers: Answers, fields: Fields) -> str:
-    """Return for each level the first further column that is called a name and has one value an area."""
+    """Return, as ``level=column``, for each level the first unused column that has one name for each of its areas."""
     table = _read_zone_table(answers)
     further = [name for name in list_unused_zone_columns(answers, fields) if "name" in name.casefold()]
     named = []
@@ -465,7 +469,7 @@ def _suggest_level_names(answers: Answers, fields: Fields) -> str:
 
 
 def _suggest_period_length(answers: Answers, _fields: Fields) -> str:
-    """Return the length of the periods in the names of files; that of a single release for one file without dates."""
+    """Return the length of the periods in the names of files; without any, ``single`` for one file without dates."""
     periods = [text for text, _ in _find_period_files(answers["records"]).values() if text]
     if periods:
         return str(Period(periods[-1]).length)
@@ -473,7 +477,7 @@ def _suggest_period_length(answers: Answers, _fields: Fields) -> str:
 
 
 def list_absent_levels(answers: Answers, fields: Fields) -> list[str]:
-    """Return the levels that have no column, and that no other answer or field says how to make."""
+    """Return the levels that have no column in the list of zones, and are not made from other columns."""
     zones = _make_zones_section(answers, fields)
     if zones.parents is not None:
         return []
@@ -501,12 +505,12 @@ def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
 
 
 def can_levels_be_prefixes(answers: Answers, fields: Fields) -> bool:
-    """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
+    """Return whether levels without a column may be prefixes of zone codes: the last level has a column."""
     return _make_zones_section(answers, fields).levels[-1] not in list_absent_levels(answers, fields)
 
 
 def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
-    """Raise OdError if the list of zones has no geography as the answers so far declare it."""
+    """Raise OdError if no geography can be made from the list of zones with the answers so far."""
     _make_zones_section(answers, fields).zone_list.read_geography(find_current_project().root)
 
 
@@ -545,7 +549,7 @@ def _refuse_invalid_bounds(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_cap_without_reason(answers: Answers, _fields: Fields) -> None:
-    """Raise OdError if a cap is given without a reason; one that is computed has its own reason."""
+    """Raise OdError if a cap is given without a reason. A computed cap needs none."""
     if answers["cap"] and not answers["reason"].strip():
         raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
 
@@ -560,7 +564,7 @@ def _refuse_invalid_owner(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_absent_file(flag: str, what: str, answers: Answers, _fields: Fields) -> None:
-    """Raise OdError if the answer to ``flag`` is not the path of a file that can be read; ``what`` says of which."""
+    """Raise OdError if the answer to ``flag`` is not a readable file; ``what`` describes the file in the message."""
     fault = find_file_fault(find_current_project().root / answers[flag]) if answers[flag] else None
     if fault is not None:
         step = f"give --{flag} and the path of a public {what} that can be read"
@@ -611,14 +615,14 @@ FOUND: dict[str, Callable[..., object]] = {
     "length_found": _suggest_period_length,
     "first_found": lambda answers, _fields: min(_find_period_files(answers["records"]).items())[1][0],
 }
-"""Functions of the answers so far that look into the files, by the names that ``questions.toml`` calls them."""
+"""Functions of the answers so far that read the files, by their names in the expressions of ``questions.toml``."""
 
 
 def evaluate_expression(expression: str, answers: Answers, fields: Fields) -> Any:
-    """Return the value of an expression of a question; None if a file does not have what it looks for."""
+    """Return the value of an expression in ``questions.toml``; None if it needs a file that cannot be read."""
     with suppress(OdError, ValueError):  # a file cannot be read, or there is none
-        found = {name: partial(find, answers, fields) for name, find in FOUND.items()}
-        return _EXPRESSIONS.compile_expression(expression)({**answers, **found})
+        functions = {name: partial(find, answers, fields) for name, find in FOUND.items()}
+        return _EXPRESSIONS.compile_expression(expression)({**answers, **functions})
     return None
 
 
@@ -669,7 +673,7 @@ CHECKS_OF_VALUES: dict[str, _Check] = {
 
 
 def refuse_wrong_fields(kind: str, fields: Fields) -> None:
-    """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
+    """Raise OdError if an additional field does not exist or has a wrong value, which no answer can correct."""
     model = MODELS[_KINDS[kind]]
     try:
         model.model_validate(make_release_attributes({}, fields))
@@ -683,16 +687,16 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
 
-_FIRST = ("name", "owners", "trips", "geography", "periods", "domain", "privacy")
+_FIRST_FIELDS = ("name", "owners", "trips", "geography", "periods", "domain", "privacy")
 """Fields that every declaration has, in the order in which they are written, before all others."""
 
-_MANY_ZONES = 100
+_MIN_ZONES_FOR_AREA_TOTALS = 100
 """Smallest number of zones with which area totals pay: sums of as many noisy flows have several times their noise."""
 
-_MOST_LEARNING_PAIRS = 1 << 21
+_MAX_PAIRS_FOR_AUTO = 1 << 21
 """Largest number of pairs of zones for which ``estimate: auto`` is proposed: it then takes a minute and 0.5 GB."""
 
-_NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
+_TEMPORARY_CAP = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the plan of the release is known."""
 
 
@@ -715,7 +719,7 @@ def _make_exists_error(path: Path) -> OdError:
 
 
 def _write_new_file(path: Path, text: str, undo: ExitStack) -> None:
-    """Write a new file, and its folder if needed, until ``undo`` removes both. Raises OdError if it exists."""
+    """Write a new file, and its folder if needed, and add their removal to ``undo``. Raises OdError if it exists."""
     step = "correct the rights or the disk of the folder of the declarations"
     with refuse_unwritable_file(f"{path.parent.name}/{path.name}", step):
         if not path.parent.exists():
@@ -731,7 +735,7 @@ def _write_new_file(path: Path, text: str, undo: ExitStack) -> None:
 
 @contextmanager
 def _remove_files_on_error() -> Iterator[ExitStack]:
-    """Yield a stack of what removes the new files, which is done if the body raises."""
+    """Yield a stack to which the body adds functions that remove the new files; they are called if it raises."""
     with ExitStack() as undo:
         try:
             yield undo
@@ -744,8 +748,8 @@ def _remove_files_on_error() -> Iterator[ExitStack]:
 def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
-    If the project has no warehouse yet, declare it, too. Levels, area totals and noise are those of the least expected
-    error, unless the fields say something of them. Return the written files, and the number of areas by level.
+    If the project has no warehouse yet, declare it, too. Choices that the fields leave open, such as the noise, are
+    those of the least expected error. Return the paths of the written files, and the number of areas by level.
 
     Raises:
         OdError: one of the files exists already, or the declaration or its plan is refused.
@@ -769,15 +773,15 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
             write_text(release_file, with_less_noise.format_file())
             series = read_declared_series(name)
             plan = series.plan_without_cap(geography, period)
-        usual_cap = _suggest_cap(series, plan, answers["epsilon"])
-        if data_set["cap"] == _NOTHING_YET:
-            data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
+        suggested_cap = _suggest_cap(series, plan, answers["epsilon"])
+        if data_set["cap"] == _TEMPORARY_CAP:
+            data_set["cap"] = suggested_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
             write_text(data_set_file, format_yaml_block(data_set))
         series = read_declared_series(name)  # now with its cap
         try:
             series.plan(geography, period)
         except BudgetExceeded as error:
-            measure, amount = next(iter(usual_cap.items()))
+            measure, amount = next(iter(suggested_cap.items()))
             step = f"leave --cap out, for a cap of {measure} {amount}, or give a larger --cap or a smaller --epsilon"
             raise error.with_changes(next_step=step) from None
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
@@ -808,32 +812,34 @@ class _Draft:
         return replace(self, attributes=self.attributes | attributes, comments=comments)
 
     def with_less_noise(self, plan: Any, answers: Answers) -> Self | None:
-        """Return the draft with Laplace noise if its plan is expected to have less error so; otherwise None.
+        """Return the draft with Laplace noise if its plan is expected to have less error with it; otherwise None.
 
-        The budget is then epsilon alone. A cap in rho that is given is for Gaussian noise, so it stays.
+        The budget is then epsilon alone. If the answers or fields state a choice that this changes, or a cap, which
+        is in rho and so for Gaussian noise, return None. ``plan`` is that of this draft.
         """
-        stated = self.attributes.keys() - set(self.comments)
+        stated = self.attributes.keys() - set(self.comments)  # by the answers or fields, rather than proposed
         is_settled = answers["cap"] or stated & {"area_totals", "mechanism", "mechanism_options", "estimate"}
         if is_settled or self.attributes["privacy"].keys() != {"epsilon", "delta"}:
             return None
         found = plan.find_less_error()
         if found is None:
             return None
-        other, ratio = found
+        other, error_ratio = found
         if not other.mechanism.has_laplace_noise or other.tree.order != plan.tree.order:
             return None
-        comment = format_sentence("init.laplace", percent=round(100 * ratio), delta=self.attributes["privacy"]["delta"])
+        privacy = self.attributes["privacy"]
+        comment = format_sentence("init.laplace", percent=round(100 * error_ratio), delta=privacy["delta"])
         changed: dict[str, Any] = {"mechanism_options": {"noise_distribution": "laplace"}}
-        changed["privacy"] = {"epsilon": self.attributes["privacy"]["epsilon"]}
+        changed["privacy"] = {"epsilon": privacy["epsilon"]}
         if other.area_totals is not None:
             changed["area_totals"] = {"share": str(other.area_totals)}
         return self.with_attributes(comment, changed)
 
     def format_file(self) -> str:
-        """Return the text of the file: first the fields that all declarations have; defaults are left out."""
+        """Return the text of the file, without default values. The fields that all declarations have come first."""
         given = self.release.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         text = f"type: {self.component}\n\nattributes:\n"
-        for field in dict.fromkeys((*_FIRST, *given)):
+        for field in dict.fromkeys((*_FIRST_FIELDS, *given)):
             if self.comments.get(field):
                 text += fill(self.comments[field], 110, initial_indent="  # ", subsequent_indent="  # ") + "\n"
             text += format_yaml_block({field: given[field]}, indent=2)
@@ -841,7 +847,7 @@ class _Draft:
 
 
 def _draft_release(name: str, component: str, answers: Answers, fields: Fields) -> _Draft:
-    """Return a release as the answers and fields declare it, with few levels and area totals where they pay."""
+    """Return the draft of a release as the answers and fields declare it, with proposals where they leave it open."""
     attributes = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
     draft = _Draft(component, attributes, {})
     if "detail" not in attributes:
@@ -849,31 +855,34 @@ def _draft_release(name: str, component: str, answers: Answers, fields: Fields) 
     geography = draft.release.read_geography()
     least_zones = min(len(geography.origin.zones), len(geography.destination.zones))
     is_left_open = {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(attributes)
-    if least_zones < _MANY_ZONES or not is_left_open:
+    if least_zones < _MIN_ZONES_FOR_AREA_TOTALS or not is_left_open:
         return draft
     area_totals = {"area_totals": {"share": "1/10"}}
     if {"tree", "segments"}.isdisjoint(attributes):
         draft = draft.with_attributes(format_sentence("init.both"), {"tree": "both"} | area_totals)
         pairs = len(geography.origin.zones) * len(geography.destination.zones)
-        if "estimate" in attributes or pairs > _MOST_LEARNING_PAIRS:
+        if "estimate" in attributes or pairs > _MAX_PAIRS_FOR_AUTO:
             return draft
         return draft.with_attributes(format_sentence("init.auto"), {"estimate": "auto"})
     return draft.with_attributes(format_sentence("init.area_totals"), area_totals)
 
 
 def _draft_data_set(name: str, answers: Answers, periods: Periods) -> dict[str, Any]:
-    """Return the attributes of the data set of a release, with a cap of nothing if the answers give none."""
+    """Return the attributes of a release's data set; without a given cap, with a temporary one. Raises OdError."""
     data_set = {"name": name} | make_file_attributes(answers, "domain")
     given_cap = data_set.pop("cap", {})
     start = periods.first.partition("--")[0]  # of a span
     data_set["elementary_period"] = periods.every if periods.every in LENGTHS else str(Period(start).length)
-    data_set["cap"] = given_cap if "rho" in given_cap else _NOTHING_YET
+    data_set["cap"] = given_cap if "rho" in given_cap else _TEMPORARY_CAP
     parse_declaration(data_set, DomainSection, f"{name}.yaml")  # refused without a line of a file that is not kept
     return data_set
 
 
 def _suggest_cap(series: Series[P, G], plan: Plan, epsilon: str) -> dict[str, str]:
-    """Return a cap for ``ROOM`` such plans, and its reason; under a unit of a year, for as many years of them."""
+    """Return a cap, in epsilon or rho, for :data:`ROOM` such plans, and its reason, as attributes of a data set.
+
+    Under a unit of a year, it is for this number of releases of each period of a year.
+    """
     rho = plan.charge.as_rho
     span = f" per {series.domain.elementary_period}"
     if plan.unit.is_of_year:

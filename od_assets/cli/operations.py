@@ -94,7 +94,7 @@ def copy_ledger(target: str) -> None:
 
 
 def _make_balance_facts(balance: Balance) -> dict[str, object]:
-    """Return a balance as a JSON-ready dictionary, with every amount rounded and exact."""
+    """Return a balance as a JSON-ready dictionary, with every amount as a float and as the text of a fraction."""
 
     def make_amount(amount: Fraction, measure: str = "rho") -> dict[str, object]:
         return {measure: float(amount), f"{measure}_exact": str(amount)}
@@ -155,10 +155,10 @@ def prune(older_than: int = 30, remove: bool = False, as_json: bool = False) -> 
     with lock, ExitStack() as opened:
         has_runs = (locate_dagster_home(folders.var) / "history").is_dir() and prepare_dagster_home()
         instance = opened.enter_context(open_dagster_instance()) if has_runs else None
-        found = pruning.find_removable_paths(folders, instance, older_than)
-        sizes = pruning.sum_sizes_by_folder(found, folders.var)
+        removable = pruning.find_removable_paths(folders, instance, older_than)
+        sizes = pruning.sum_sizes_by_folder(removable, folders.var)
         if remove:
-            for path in chain.from_iterable(found.values()):
+            for path in chain.from_iterable(removable.values()):
                 pruning.remove_path(path)
     total = sum(row["bytes"] for row in sizes)
     if as_json:

@@ -74,7 +74,7 @@ def _print_changed_settings(rows: Sequence[ReleaseStatus]) -> None:
         say("status.stays")
 
 
-_LEFT: tuple[Literal["data_set_rho_left", "data_set_epsilon_left"], ...] = (
+_LEFT_FIELDS: tuple[Literal["data_set_rho_left", "data_set_epsilon_left"], ...] = (
     "data_set_rho_left",
     "data_set_epsilon_left",
 )
@@ -82,7 +82,11 @@ _LEFT: tuple[Literal["data_set_rho_left", "data_set_epsilon_left"], ...] = (
 
 
 def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseStatus]:
-    """Return rows of releases. One row stands for those of a series and revision, without a gap, in the same state."""
+    """Return rows in which one row stands for consecutive periods of a series and revision in the same state.
+
+    The rows must be in the order of their periods. A merged row names the first and the last period, and has the least
+    that the data set has left in any of them.
+    """
     from od_core.ledger.release_key import ReleaseKey  # imports NumPy
 
     ranges: list[ReleaseStatus] = []
@@ -90,13 +94,15 @@ def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseSt
     for row in rows:
         key = ReleaseKey.parse(row["release"])
         period = Period(key.period)
-        may_differ = ("release", *_LEFT, *(["waits_for"] if row["state"] == "waits" else []))
+        may_differ = {"release", *_LEFT_FIELDS}
+        if row["state"] == "waits":
+            may_differ.add("waits_for")
         group = key.release, key.revision, {name: fact for name, fact in row.items() if name not in may_differ}
         if group == group_before and period.first == end_before:
             merged = ranges[-1]
             first = merged["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
             merged["release"] = f"{first} to {key.period}/r{key.revision}"
-            for name in _LEFT:
+            for name in _LEFT_FIELDS:
                 known = [left for left in (merged[name], row[name]) if left is not None]
                 merged[name] = min(known, default=None)
         else:
@@ -107,12 +113,15 @@ def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseSt
 
 @cache
 def make_sentence_templates() -> Environment:
-    """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
+    """Return the environment of Jinja with the sentences of ``texts.toml`` as templates, such as ``plan.spends``.
+
+    Its filters format numbers, and keep a missing value missing.
+    """
     texts: dict[str, str] = {}
     for group, sentences in _TEXTS["sentences"].items():
         texts |= {f"{group}.{name}": text for name, text in sentences.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
-    of_numbers: dict[str, Callable[..., str]] = {
+    number_filters: dict[str, Callable[..., str]] = {
         "above": format_rounded_up,
         "below": format_rounded_down,
         "rounded": format_rounded,
@@ -121,25 +130,25 @@ def make_sentence_templates() -> Environment:
         "percent_at_least": partial(_format_percent, rounding=ROUND_FLOOR),
         "percent_about": partial(_format_percent, rounding=ROUND_HALF_EVEN),
     }
-    environment.filters |= {name: partial(_format_if_known, formatter) for name, formatter in of_numbers.items()}
+    environment.filters |= {name: partial(_format_if_known, formatter) for name, formatter in number_filters.items()}
     environment.filters |= {"quoted": repr, "promise": lambda spent: format_promise(spent.epsilon, spent.delta)}
     return environment
 
 
 def _format_if_known(formatter: Callable[..., str], value: Any, *options: object) -> str | None:
-    """Return a number as a formatter writes it; None if the value is missing, undefined in a template, or NaN."""
+    """Return the text of a formatter for a number; None if the value is None, undefined in a template, or NaN."""
     if value is None or is_undefined(value) or math.isnan(value):
         return None
     return formatter(value, *options)
 
 
 def _format_percent(value: float, rounding: str) -> str:
-    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
+    """Return a probability in percent, rounded to four significant digits in the mode ``rounding``."""
     return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(repr(value))).normalize():f} %"
 
 
 def format_sentence(name: str, /, **values: object) -> str:
-    """Return a sentence of ``texts.toml``, filled in with values, and with the nouns of a ``subject`` among them."""
+    """Return a sentence of ``texts.toml`` with the given values. A ``subject`` also provides its ``nouns``."""
     if "subject" in values:
         values["nouns"] = cast("Subject", values["subject"]).nouns
     return " ".join(make_sentence_templates().get_template(name).render(values).split())
@@ -156,7 +165,10 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def print_rows(title: str, rows: Sequence[Mapping[Any, object]]) -> None:
-    """Print rows with the same columns, but for columns without any value. No word and no number is broken."""
+    """Print rows with the same columns as a table, without columns that have no value.
+
+    If the table is wider than the console, print each row as a line of names and values instead.
+    """
     shown = {}
     for column in rows[0] if rows else ():
         texts = [_format_cell(row[column]) for row in rows]
@@ -169,10 +181,11 @@ def print_rows(title: str, rows: Sequence[Mapping[Any, object]]) -> None:
     lines = list(zip(*shown.values(), strict=True))
     for line in lines:
         table.add_row(*line)
-    if console.measure(table, options=console.options.update(width=9999)).minimum <= console.width:
+    unlimited = console.options.update(width=9999)
+    if console.measure(table, options=unlimited).minimum <= console.width:
         console.print(table)
         return
-    console.print(title)  # words and numbers would be broken: a line of names and values for each row
+    console.print(title)  # the table would break words and numbers
     _, *headings = shown
     for first, *others in lines:
         named = [f"{heading} {text}" for heading, text in zip(headings, others, strict=True)]
@@ -180,7 +193,7 @@ def print_rows(title: str, rows: Sequence[Mapping[Any, object]]) -> None:
 
 
 def print_table(name: str, rows: Iterable[object]) -> None:
-    """Print a table of ``texts.toml``: an expression on a row gives each column. A missing value stays missing."""
+    """Print a table of ``texts.toml``, which has a title, and headings with expressions on ``row``."""
     table = dict(_TEXTS["tables"][name])
     title = table.pop("title")
     columns = {
@@ -198,7 +211,7 @@ def _format_cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-_FEW_PAIRS = 4_000_000
+_MAX_PAIRS_FOR_AUTO = 4_000_000
 """Largest number of pairs of zones for which ``estimate: auto`` is suggested: above it, it takes many seconds."""
 
 
@@ -222,9 +235,8 @@ def print_plan(series: Series[P, G], plan: Plan, *, verbose: bool) -> None:
     if verbose:
         exact = plan.to_frame()
         if not subject.nouns.has_pairs:
-            exact = exact.drop(columns="destination_level", errors="ignore").rename(
-                columns={"origin_level": "area_level"}
-            )
+            exact = exact.drop(columns="destination_level", errors="ignore")
+            exact = exact.rename(columns={"origin_level": "area_level"})
         bounds = {name: exact[name].map(format_rounded_up) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
         say("plan.budget", "\n", spent=plan.spent, plan=plan)
@@ -256,14 +268,23 @@ def describe_cost_of_year(series: Series[P, G], plan: Plan, subject: Subject) ->
 
 
 def name_levels(steps: pd.DataFrame) -> pd.Series:
-    """Return the names of the levels of the steps of a plan, with the breakdowns that they measure."""
-    breakdowns = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
-    destinations = " x " + steps["destination_level"]
-    return steps["origin_level"] + ("" if (destinations == " x all").all() else destinations) + breakdowns
+    """Return the name of what each step of a plan measures, such as ``state x region by mode``.
+
+    ``steps`` is the table of the steps (``plan.to_frame()``).
+    """
+    names = steps["origin_level"]
+    if (steps["destination_level"] != "all").any():
+        names = names + " x " + steps["destination_level"]
+    if "breakdown" in steps:
+        names = names + steps["breakdown"].map(lambda name: f" by {name}" if name else "")
+    return names
 
 
 def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
-    """Print how exactly a number of each level is known; if ``verbose``, also noise and expected errors."""
+    """Print how exactly a number of each level is known, and advice on other choices of a plan.
+
+    If ``verbose``, also print noise and expected errors.
+    """
     nouns = subject.nouns
     steps = plan.to_frame()
     levels = name_levels(steps)
@@ -279,12 +300,12 @@ def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
         say("plan.errors", "\n", subject=subject)
     found = plan.find_less_error()
     if found is not None:
-        other, ratio = found
-        say("plan.choice", "\n", plan=plan, other=other, percent=math.ceil(100 * ratio))
+        other, error_ratio = found
+        say("plan.choice", "\n", plan=plan, other=other, percent=math.ceil(100 * error_ratio))
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.texts["name"]
         say("plan.learns", "\n", subject=subject, stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)
-    elif plan.mechanism.refines and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
+    elif plan.mechanism.refines and plan.tree.cells(plan.tree.depth) <= _MAX_PAIRS_FOR_AUTO:
         say("plan.auto", "\n", subject=subject)
 
 
@@ -305,7 +326,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         return
     levels, plan, spent = kind.make_summary(release), release.plan, release.spent
     subject = Subject.from_plan(plan, facts.get("about", {}))
-    facts = {**facts, "subject": subject}  # that of the certificate is text
+    facts = {**facts, "subject": subject}  # in place of the text of the certificate
     if explain:
         console.rule(facts["release"])
         print_guarantee(facts["guarantee"])
@@ -340,8 +361,8 @@ def print_promise(subject: Subject, spent: Spent) -> None:
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
     """Print each sentence of a guarantee with its name: first what is protected, what is public, and what is not."""
-    first = [name for name in ("protected", "public", "not_protected") if name in guarantee]
-    for name in dict.fromkeys([*first, *guarantee]):
+    first_names = [name for name in ("protected", "public", "not_protected") if name in guarantee]
+    for name in dict.fromkeys([*first_names, *guarantee]):  # each name once
         console.print(f"{name.replace('_', ' ').capitalize()}: {guarantee[name]}")
 
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from od_assets.cli import ExitCode
 
-_POLITE_SECONDS = 30
+_SECONDS_TO_END = 30
 """Time in seconds for a session to end by itself. Dagster needs up to two seconds, and a run keeps its last draw."""
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_in_process_session(command: Sequence[str]) -> int:
@@ -23,7 +23,7 @@ def run_in_process_session(command: Sequence[str]) -> int:
     starts with default signal handlers. Its standard input is a pipe that closes when this process ends. Return the
     exit code of the program; ``DONE`` if this process was told to end.
     """
-    for number in _ENDING:
+    for number in _ENDING_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # set by nohup
             signal.signal(number, _raise_ended_error)
     process = None
@@ -33,7 +33,7 @@ def run_in_process_session(command: Sequence[str]) -> int:
     except _EndedError:
         return ExitCode.DONE
     finally:
-        for number in _ENDING:
+        for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         if process is not None:
             _end_session(process)
@@ -44,13 +44,13 @@ class _EndedError(BaseException):
 
 
 def _raise_ended_error(*_: object) -> None:
-    """Handle a signal that tells this process to end."""
+    """Raise _EndedError, as the handler of the signals that tell this process to end."""
     raise _EndedError
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """Tell all processes of a session to end, and kill those that still run after :data:`_POLITE_SECONDS`."""
-    deadline = time.monotonic() + _POLITE_SECONDS
+    """Tell all processes of a session to end, and kill those that still run after :data:`_SECONDS_TO_END`."""
+    deadline = time.monotonic() + _SECONDS_TO_END
     with suppress(ProcessLookupError):  # as soon as the session has no process any more
         os.killpg(process.pid, signal.SIGTERM)
         while time.monotonic() < deadline:

@@ -63,11 +63,17 @@ def report(release: str | None = None, period: str | None = None) -> None:
 
 
 def find_newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
-    """Return the report of the newest published release, or without a series, of the one that was measured last.
+    """Return the path of the report of the newest published release of a series and period.
 
-    A series has its declared name, or that of its bundles, with the prefix of the project. The release database knows
-    published releases whose bundles are missing. Raises OdError if no such release is published, or its bundle or its
-    report is missing.
+    Args:
+        releases: folder of all bundles.
+        release: name of the series, as declared or with the prefix of the project; None for the release of any series
+            that was measured last.
+        period: period of the release; None for the newest one.
+        database: release database, which also knows published releases whose bundles are missing.
+
+    Raises:
+        OdError: no such release is published, or its bundle or its report is missing.
     """
     from od_assets.series.section import read_key_prefix
     from od_core.publication.bundle_files import REPORT
@@ -109,7 +115,7 @@ def find_newest_report(releases: Path, release: str | None, period: str | None, 
 
 
 def _make_absent_release_error(release: str | None, period: str | None) -> OdError:
-    """Return the error that no such release is published here. Raises OdError if no series has the name."""
+    """Return the error that no such release is published here. Raises another OdError if no series has the name."""
     from od_assets.series.reading import read_declared_series
 
     when = "" if period is None else f" for {period}"
@@ -148,21 +154,22 @@ def compare(
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     level_of_destinations = level if nouns.has_pairs else WHOLE_SPACE
     destination = destination_level or level_of_destinations or old.plan.tree.destination.levels[0]
-    found = check_comparability(old_certificate, new_certificate, [segment] if segment else [])
-    changed = changes(old, new, origin, destination, segment, found.days)
-    if segment and name_breakdown_categories(segment) in found.differing:
+    comparability = check_comparability(old_certificate, new_certificate, [segment] if segment else [])
+    changed = changes(old, new, origin, destination, segment, comparability.days)
+    if segment and name_breakdown_categories(segment) in comparability.differing:
         differs = "in different ways, as their certificates state"
         message = f"the two releases derive the categories of {segment!r} {differs}"
         raise OdError("OD-SEGMENT-OTHER", message, next_step="compare the totals, or releases of one definition")
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        releases = {"before": str(old_key), "after": str(new_key), "days": found.days, "per_day": found.per_day}
+        releases: dict[str, object] = {"before": str(old_key), "after": str(new_key)}
+        releases |= {"days": comparability.days, "per_day": comparability.per_day}
         levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
         caution = {"note": note} if note else {}
         largest = json.loads(changed.head(top).to_json(orient="records"))
         print_json({**releases, **levels, **numbers, **caution, "changes": largest})
         return
-    per_day = ", per day" if found.per_day else ""
+    per_day = ", per day" if comparability.per_day else ""
     title = f"{new_key} against {old_key}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}"
     rows = _label_changes(use_numbers_per_day(changed).head(top), new.plan.tree, origin, destination)
     if not nouns.has_pairs:
@@ -172,7 +179,10 @@ def compare(
 
 
 def _label_changes(changed: pd.DataFrame, tree: FlowTree, origin: str, destination: str) -> pd.DataFrame:
-    """Return a table of changes at two levels for people: with labels of areas, and marks if they are significant."""
+    """Return a table of changes to print: with labels of areas, and ``*`` where a change is significant.
+
+    ``origin`` and ``destination`` are the names of the levels of its areas.
+    """
     from od_core.flows.publishing.flow_tables import label_areas
 
     levels = tree.origin.find_level_number(origin), tree.destination.find_level_number(destination)
@@ -182,7 +192,10 @@ def _label_changes(changed: pd.DataFrame, tree: FlowTree, origin: str, destinati
 
 
 def _open_flows(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    """Return the key, release and certificate of a bundle. Raises OdError if releases of its kind are not compared."""
+    """Return the key, release and certificate of a bundle, given the release's key or the path of the bundle.
+
+    Raises OdError if there is no such bundle, or releases of its kind cannot be compared.
+    """
     from od_core.publication.read_back import read_bundle_certificate
     from od_core.published.opening import find_bundle_kind, open_bundle, open_bundle_folder
 

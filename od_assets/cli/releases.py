@@ -53,7 +53,8 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
         answers = collect_answers(given, fields)
         if at_terminal:
             options = [f"--{flag.replace('_', '-')}={answer}" for flag, answer in answers.items() if answer]
-            command = shlex.join(["od-release", "init", name, *options, *(f"--set={one}" for one in further or [])])
+            field_options = [f"--set={field_value}" for field_value in further or []]
+            command = shlex.join(["od-release", "init", name, *options, *field_options])
             console.print(format_sentence("init.again", command=command), "\n", soft_wrap=True)
         files, area_counts = initialize(name, answers, fields)
     except (Interrupted, typer.Abort) as stopped:
@@ -111,15 +112,18 @@ def _refuse_unfit_options(
     table: str | None,
     to: Path | None,
     page: Path | None,
-    of_bounds: list[str],
+    bounds_options: list[str],
     *,
     bounds: bool,
 ) -> None:
-    """Raise OdError if options of :func:`plan` do not go together: it is for targets, for bounds, or for neither."""
+    """Raise OdError if options of :func:`plan` do not fit each other: it plans for targets, for bounds or for neither.
+
+    ``bounds_options`` are the values of the options that belong to ``--bounds``.
+    """
     if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
-    if (bounds and (target or page is not None)) or (of_bounds and not bounds):
+    if (bounds and (target or page is not None)) or (bounds_options and not bounds):
         message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
         raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
     if target and page is not None:
@@ -131,7 +135,7 @@ def _refuse_unfit_options(
 def _print_declared_plan(
     series: Series[P, G], plan: PrivacyPlan, page: Path | None, *, verbose: bool, explain: bool, as_json: bool
 ) -> None:
-    """Print a plan with the declared budget, and write its planning page if that is asked for."""
+    """Print a plan with the declared budget, and write its planning page to the path ``page`` unless that is None."""
     if page is not None:
         write_planning_page(series, plan, page)
     if as_json:
@@ -151,7 +155,10 @@ def _print_declared_plan(
 
 
 def _plan_series(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
-    """Return a declared series, and its plan for a period; by default, for the newest period."""
+    """Return a declared series and its plan for a period, by default the newest.
+
+    Raises OdError if there is no such series or period, or the declaration or the plan is refused.
+    """
     from od_assets.runs.period_status import choose_period_to_plan
     from od_assets.series.reading import read_declared_series
 
@@ -162,7 +169,7 @@ def _plan_series(release: str, period: str | None) -> tuple[Series[Any, Any], Pr
 
 
 def _describe_guarantee(series: Series[P, G], plan: PrivacyPlan) -> dict[str, str]:
-    """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
+    """Return the sentences on the guarantee of a plan, by name; with ``year`` if a bound of a year is declared."""
     from od_core.meaning.subject import Subject
 
     subject = Subject.from_plan(plan, series.about_facts)
@@ -270,12 +277,12 @@ def decide(
     compared = [*iterate_options(plan, epsilon or (), subject)]
     facts: dict[str, Any] = {"runs": runs, "flows": [], "source": ""}
     if target or table is not None or plan.compared_levels:
-        of_flows = require_flow_plan(series, plan, "targets and tables of flows", "leave out --target and --table")
+        flow_plan = require_flow_plan(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
-            least = plan_for_targets(series, plan, target, table, SIMULATED).plan
-            compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
-        known, facts["source"] = choose_public_table(series, of_flows, table)
-        facts["flows"] = [*select_example_flows(of_flows, known)]
+            least_budget_plan = plan_for_targets(series, plan, target, table, SIMULATED).plan
+            compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least_budget_plan))
+        known, facts["source"] = choose_public_table(series, flow_plan, table)
+        facts["flows"] = [*select_example_flows(flow_plan, known)]
         with console.status("Releases are simulated on a public table."):
             compared = [option.with_simulated_errors(known, runs) for option in compared]
     facts["published"] = folders.find_published_periods(series)
@@ -307,8 +314,11 @@ def run(
 def _load_release_job(
     name: str, period: str | None, *, every: bool
 ) -> tuple[Series[Any, Any], JobDefinition, list[str]]:
-    """Import Dagster, load the project, and return a series, the job that releases it, and the periods to run."""
-    gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
+    """Import Dagster, load the project, and return a series, the job that releases it, and the periods to run.
+
+    Raises OdError if there is no such series or period, or the project cannot be loaded.
+    """
+    gc.disable()  # imported code and definitions stay, and collecting garbage in them took 0.4 of 9.4 s of a small run
     try:
         with console.status("Loading the project"):
             from od_assets.runs.jobs import find_release_job
@@ -330,15 +340,19 @@ def _load_release_job(
 def _run_periods(
     series: Series[P, G], job: JobDefinition, periods: list[str], *, explain: bool, as_json: bool
 ) -> list[Outcome]:
-    """Run a job for each period until an interrupt, and print each outcome, or at the end all as JSON. Return them."""
+    """Run a job for each period, print the outcomes, and return them.
+
+    Each outcome is printed as text after its run or, if ``as_json``, all of them as JSON at the end, also after an
+    interrupt. Raises Interrupted if there was one.
+    """
     from od_assets.runs.jobs import run_period
 
-    left = "period was not run" if len(periods) == 1 else "periods were not run"
+    not_done = "period was not run" if len(periods) == 1 else "periods were not run"
     outcomes: list[Outcome] = []
     try:
-        with iterate_until_interrupt(periods, left) as rest:
-            for one_period in rest:
-                outcome = run_period(series, job, one_period, quiet=as_json)
+        with iterate_until_interrupt(periods, not_done) as remaining_periods:
+            for period in remaining_periods:
+                outcome = run_period(series, job, period, quiet=as_json)
                 outcomes.append(outcome)
                 if not as_json:
                     print_outcome(outcome, explain=explain)
@@ -365,9 +379,9 @@ def status(every: bool = False, as_json: bool = False) -> None:
     with folders.open_ledger_or_empty() as ledger, ledger.one_look():
         states = ledger.read_states()
         rows = list_release_statuses(series, ledger, states)
-    listed = {row["release"] for row in rows}
+    listed_names = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
-    rows += [read_release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
+    rows += [read_release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed_names]
     rows += [  # the ledger does not know them
         read_release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
         for key in list_derived_releases(folders.releases)
@@ -384,7 +398,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
 
 
 def _read_all_series() -> tuple[list[Series[Any, Any]], list[str]]:
-    """Return the declared series, and the different faults of other declarations, each in one text."""
+    """Return the declared series without faults, and the distinct texts of the faults of other declarations."""
     from od_assets.series.reading import list_declared, list_series, read_series, refuse_doubles, refuse_unlisted
     from od_assets.series.section import list_declaration_files
 

@@ -64,7 +64,7 @@ def choose_public_table(series: Series[P, G], plan: ReleasePlan, stated: str | N
             trips are skipped, because they do not show the errors of flows.
 
     Raises:
-        OdError: The file is confidential or cannot be read, or the release is of other areas.
+        OdError: the file is confidential or cannot be read, or no release of that name has the areas of the plan.
     """
     chosen = _choose_release(series, plan, stated)
     if chosen is not None:
@@ -84,21 +84,24 @@ def choose_public_table(series: Series[P, G], plan: ReleasePlan, stated: str | N
 
 
 def _choose_release(series: Series[P, G], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
-    """Return the published release that :func:`choose_public_table` takes, with its folder; None if it takes none."""
+    """Return the key and the folder of the published release that stands for the true flows; None if none does.
+
+    ``stated`` is as in :func:`choose_public_table`.
+    """
     if stated == SYNTHETIC:
         return None
     published = list(_iterate_published_flows(plan))
     if stated is not None:
         return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
-    of_data_set = {
+    data_set_releases = {
         key: folder
         for key, folder, certificate in published
         if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
     }
-    newest = max(
-        of_data_set, key=lambda key: (key.release == series.name, key.period, key.revision, key.release), default=None
-    )
-    return None if newest is None else (newest, of_data_set[newest])
+    if not data_set_releases:
+        return None
+    newest = max(data_set_releases, key=lambda key: (key.release == series.name, key.period, key.revision, key.release))
+    return newest, data_set_releases[newest]
 
 
 def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFlows:
@@ -122,7 +125,8 @@ def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFl
 def refuse_records(path: Path) -> None:
     """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder.
 
-    Raises OdError, too, for a table of series that cannot be read, because its records are then not known.
+    Links to such files are refused, too. Raises OdError also if a table of series cannot be read, because its records
+    are then not known.
     """
     project = find_current_project()
     real_path = path.resolve()
@@ -133,18 +137,18 @@ def refuse_records(path: Path) -> None:
         refuse_unlisted(table)
     for source in list_series():
         for declared in _read_record_paths(source):
-            if _is_declared_as(real_path, project.root / Path(declared)):
+            if _is_among_declared(real_path, project.root / Path(declared)):
                 raise _make_confidential_error(path, f"{source.name} declares it as records")
 
 
-def _is_declared_as(path: Path, declared: Path) -> bool:
+def _is_among_declared(path: Path, declared: Path) -> bool:
     """Return whether a file is among the declared files of records, or below a declared folder.
 
     In a declared path, both a field in braces and * stand for any part of a name.
     """
     fixed_parts = re.split(r"\{.*?\}|\*", os.path.realpath(declared))
     expression = "[^/]*".join(map(re.escape, fixed_parts))
-    if any(re.fullmatch(expression, str(place)) for place in (path, *path.parents)):
+    if any(re.fullmatch(expression, str(candidate)) for candidate in (path, *path.parents)):
         return True
     pattern = "*".join(map(glob.escape, fixed_parts))
     files = [*glob.glob(pattern), *glob.glob(f"{pattern}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
@@ -188,7 +192,7 @@ def _read_record_paths(source: SeriesSource) -> Iterator[str]:
 
 
 def _is_one_of_files(path: Path, files: Iterable[Path]) -> bool:
-    """Return whether a file is one of some files, to which links may lead, or of which it may be another hard link."""
+    """Return whether a path leads to the same file as one of some paths: itself, by a link or as another hard link."""
     return path.is_file() and any(file.is_file() and file.samefile(path) for file in files)
 
 
@@ -199,7 +203,7 @@ def _make_confidential_error(path: Path, why: str) -> OdError:
     return OdError("OD-TABLE-CONFIDENTIAL", message, next_step=step)
 
 
-_PLACE = [*forecast.COLUMNS[:3], "breakdown"]
+_ROW_NAMES = [*forecast.COLUMNS[:3], "breakdown"]
 """Columns that identify a row; the last one is there only if the release has segments."""
 
 
@@ -231,11 +235,11 @@ class Forecast:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
         declared = self.errors["declared"]
         is_total = self.errors["size_class"] == forecast.ALL_SIZES
-        row_names = [name for name in _PLACE if name in self.errors]
+        row_names = [name for name in _ROW_NAMES if name in self.errors]
         by_level = self.errors[declared & is_total][[*row_names, *forecast.COLUMNS[4:]]]
         by_size = _pivot_errors(self.errors[declared & ~is_total], "size_class")
         by_epsilon = _pivot_errors(self.errors[is_total], "epsilon")
-        by_epsilon.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in by_epsilon]
+        by_epsilon.columns = [name if name in _ROW_NAMES else f"epsilon {name:g}" for name in by_epsilon]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
@@ -257,7 +261,10 @@ def make_forecast(
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
-    If ``epsilons`` is None, :data:`od_core.evaluation.forecast.EPSILONS` are used, but for those with too wide noise.
+    Args:
+        epsilons: further values of epsilon; by default, :data:`od_core.evaluation.forecast.EPSILONS`, except for those
+            with too wide noise.
+        runs: number of simulated releases at each epsilon; by default, :data:`od_core.evaluation.forecast.RUNS`.
 
     Raises:
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
@@ -294,15 +301,21 @@ def make_forecast(
 
 
 def require_flow_plan(series: Series[P, G], plan: Plan, what: str, step: str) -> ReleasePlan:
-    """Return a plan if it is one of flows. Raises OdError if it is not, for which ``what`` is not available."""
+    """Return the plan if it is one of flows. Otherwise, raise OdError: ``what`` is available only for flows.
+
+    ``step`` is the next step of the error.
+    """
     message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
-    of_flows: ReleasePlan = plan.require_forecastable(OdError("OD-FORECAST-KIND", message, next_step=step))
-    return of_flows
+    flow_plan: ReleasePlan = plan.require_forecastable(OdError("OD-FORECAST-KIND", message, next_step=step))
+    return flow_plan
 
 
 def _pivot_errors(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a table of mean errors with a row for each place and a column for each value of ``column``."""
-    row_names = [name for name in _PLACE if name in errors]
+    """Return a table of mean absolute errors, with a column for each value of ``column``.
+
+    It has a row for each combination of the columns in :data:`_ROW_NAMES`.
+    """
+    row_names = [name for name in _ROW_NAMES if name in errors]
     wide = errors.pivot_table(index=row_names, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)
 
@@ -324,7 +337,7 @@ class PayablePeriods(NamedTuple):
 def count_payable_periods(series: Series[P, G], plan: Plan, published: Container[str] = ()) -> PayablePeriods:
     """Return for how many periods of a series the remaining cap pays. Nothing is charged or stored.
 
-    The ``published`` periods need no further budget. Raises OdError as
+    ``published`` has the texts of periods that need no further budget. Raises OdError as
     :meth:`od_core.ledger.ledger.Ledger.count_payable_periods` does.
     """
     periods = tuple(series.periods.list_declared_periods()) or (series.periods.first,)
@@ -446,8 +459,8 @@ def plan_for_targets(
 def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     """Print the smallest budget that meets the targets, or how wide they must be for the cap, as text or as JSON.
 
-    The text also has what each target costs, the share and the expected error of each level, on what the simulation
-    rests and, if the cap allows the release, the section ``privacy`` to declare.
+    The text also has the cost of each target, the share and the expected error of each level, the public table that was
+    simulated and, if the cap allows the release, the section ``privacy`` to declare.
     """
     if as_json:
         print_json(planned.facts())
@@ -477,7 +490,7 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     errors = levels["expected_error"].map(format_rounded)
     columns = {"level": name_levels(levels), f"share of {budget.measure}": shares, "expected error": errors}
     print_frame("Levels", pd.DataFrame(columns))
-    if any(0 < share <= 1.001 * MIN_SHARE for share in budget.shares):
+    if any(0 < share <= 1.001 * MIN_SHARE for share in budget.shares):  # the least share, up to rounding
         say("target.least")
     console.print(planned.source, soft_wrap=True)
     say("target.simulated", runs=budget.runs, chance=f"{100 * CHANCE:g}")
@@ -488,9 +501,10 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
 
 
 def write_declaration(planned: TargetPlan, path: Path) -> None:
-    """Write the declaration of the series with the planned budget. All else stays.
+    """Write the declaration of the series to ``path``, with the planned budget and otherwise unchanged.
 
-    Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
+    Raises OdError if the cap does not allow the budget, the declaration has no section ``privacy`` of its own, or the
+    file cannot be written.
     """
     if not planned.fits:
         measure, cap, needed = planned.usage
@@ -512,8 +526,12 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
 def replace_yaml_fields(text: str, fields: Mapping[str, object]) -> str | None:
     """Return a YAML declaration with other values of some fields of its attributes. All else stays, also comments.
 
-    The first field must be there. Another that is not there is written before it. Return None if the first field is not
-    there, or the attributes are not written as a block.
+    Return None if the declaration lacks the first of the fields, or the attributes are not written as a block. Other
+    fields that it lacks are written before the first one.
+
+    Args:
+        text: text of the declaration.
+        fields: new values, by name of the field.
     """
     expected = _parse_yaml(text)
     first_name = next(iter(fields))
@@ -536,7 +554,10 @@ def replace_yaml_fields(text: str, fields: Mapping[str, object]) -> str | None:
 
 
 def _find_yaml_end(node: yaml.Node) -> int:
-    """Return the index of the first character after a node. PyYAML counts the comments after a block as part of it."""
+    """Return the index of the first character after a node, where comments after a block are not part of it.
+
+    PyYAML counts them as part, so the end is that of the last value that is not a block.
+    """
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
     end: int = node.end_mark.index
@@ -559,10 +580,10 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
-    """Return a plan with the found budget in the terms of the declared one, rounded up, and its share for segments.
+    """Return a plan with the found budget, rounded up to :data:`_DIGITS` digits, and its share for segments.
 
-    An epsilon is the found one with Laplace noise. Otherwise, it is the first that spends the found rho, in steps of a
-    thousandth from the epsilon of that rho.
+    The budget is stated as the declared one is, as epsilon or rho. An epsilon of Laplace noise is the found one. An
+    epsilon of Gaussian noise is the first that spends the found rho, in steps of a thousandth from the epsilon of rho.
     """
     with_budget = partial(forecast.with_budget, plan, segments=_choose_segments(found, plan))
     shares = found.shares
@@ -582,7 +603,7 @@ def _plan_with_budget(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
 
 
 def _choose_segments(found: TargetBudget, plan: ReleasePlan) -> Segments | None:
-    """Return the breakdowns of a plan with the share of a found budget; None without any."""
+    """Return the breakdowns of a plan with the share of a found budget; None if the plan has no breakdowns."""
     if plan.segments is None or found.segment_share is None:
         return plan.segments
     return replace(plan.segments, share=found.segment_share)
@@ -594,33 +615,42 @@ def _format_number(number: Fraction) -> str:
     return decimal if Fraction(decimal) == number else str(number)
 
 
+_MAX_CORRECTIONS = 4
+"""Largest number of rounds in which simulations correct the part of the cap that targets may use."""
+
+_MAX_WIDENINGS = 8
+"""Largest number of steps in which the factor of the tolerances is found."""
+
+
 def _find_nearest_targets(
     plan: ReleasePlan, targets: Sequence[Target], known: KnownFlows, runs: int, cap: Cap
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
 
-    They are found without simulations, and then with the correction that simulations of those found before show, until
-    simulated releases need nearly the cap and no more. None is returned if a tolerance would be above 100 %.
+    In each round, targets are found without simulations for an allowed part of the cap. Simulations of ``runs``
+    releases then correct this part, until they need nearly the whole cap and no more. Return None if a relative
+    tolerance would be above 100 %, or no round finds targets within the cap.
     """
 
     def compute_usage(some_targets: Sequence[Target], runs: int = 0) -> Usage:
         distinct = {str(target): target for target in some_targets}  # wide tolerances may be equal after rounding
-        found = find_target_budget(plan, list(distinct.values()), known, runs)
-        return cap.compute_usage(with_amount(plan, found.amount, found.shares, _choose_segments(found, plan)).charges)
+        budget = find_target_budget(plan, list(distinct.values()), known, runs)
+        segments = _choose_segments(budget, plan)
+        return cap.compute_usage(with_amount(plan, budget.amount, budget.shares, segments).charges)
 
     usage_of_targets = compute_usage(targets)
     allowed_part = 1.0
     nearest = None
-    for _ in range(4):
+    for _ in range(_MAX_CORRECTIONS):
         widened = _widen_targets(targets, usage_of_targets, allowed_part, compute_usage)
         if widened is None or runs == 0:
             return widened
-        share = _compute_part(compute_usage(widened, runs)) / 0.999  # the rounded budget is within the cap, too
-        if share <= 1:
+        used_part = _compute_part(compute_usage(widened, runs)) / 0.999  # the rounded budget is within the cap, too
+        if used_part <= 1:
             nearest = widened
-            if share > 0.9:
+            if used_part > 0.9:  # near enough
                 break
-        allowed_part /= share
+        allowed_part /= used_part
     return nearest
 
 
@@ -641,25 +671,28 @@ def _widen_targets(
 
     Args:
         usage: what the targets use of the cap.
-        compute_usage: function that returns what some targets use of it.
+        allowed_part: the part of the cap; 1 for the whole cap.
+        compute_usage: function that returns what some targets use of the cap.
     """
-    most = min((1 / float(target.within) for target in targets if target.is_relative), default=math.inf)
+    # The largest factor, with which the widest relative tolerance is 100 %.
+    max_factor = min((1 / float(target.within) for target in targets if target.is_relative), default=math.inf)
     factor = 1.0
-    smallest = math.inf
+    smallest_sufficient = math.inf
     nearest = None
-    for _ in range(8):
+    for _ in range(_MAX_WIDENINGS):
         # Tolerances are in proportion to 1 / epsilon or 1 / root(rho). A little more, so that the rounded budget is
         # within the cap.
         power = 1 if usage.measure == "epsilon" else 0.5
-        wider_factor = min(factor * (_compute_part(usage) / allowed_part) ** power * 1.001, most)
+        excess = _compute_part(usage) / allowed_part
+        wider_factor = min(factor * excess**power * 1.001, max_factor)
         if wider_factor == factor:
             break
         factor = wider_factor
         widened = tuple(target.with_scaled_tolerance(factor) for target in targets)
         usage = compute_usage(widened)
         part = _compute_part(usage) / allowed_part
-        if part <= 1 and factor < smallest:
-            smallest = factor
+        if part <= 1 and factor < smallest_sufficient:
+            smallest_sufficient = factor
             nearest = widened
             if part > 0.98:  # near enough
                 break
@@ -669,11 +702,15 @@ def _widen_targets(
 def compare_contribution_bounds(
     series: Series[P, G], plan: Plan, users: list[str], table: str | None, bounds: list[str], runs: int | None
 ) -> dict[str, Any]:
-    """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
+    """Return the simulated errors of a series with several bounds of a user's trips, and the best bounds.
+
+    No record is read, and nothing is spent.
 
     Args:
         users: texts on how users travel; see :func:`od_core.evaluation.forecast.parse_users`.
+        table: public table that stands for the true flows; see :func:`choose_public_table`.
         bounds: texts such as ``m=10,c=1``; if there are none, usual bounds around the declared ones are compared.
+        runs: number of simulated releases for each of the bounds; by default, that of forecasts.
 
     Returns:
         A JSON-ready dictionary on what was simulated: ``bounds`` has a row for each of the bounds, ``best`` is the row
@@ -722,12 +759,15 @@ def compare_contribution_bounds(
 def _find_best_bounds(
     rows: Sequence[forecast.ErrorsOfBounds], error: Literal["error", "error_of_counted"]
 ) -> forecast.ErrorsOfBounds | None:
-    """Return the row with the smallest error of leaves, and of rows with about the same one that which cuts least."""
+    """Return the row with the smallest error of leaves; of equal ones, rounded to 0.01, the one that cuts fewest trips.
+
+    Return None if there are no rows. ``error`` is the field with the errors by level, coarse to fine.
+    """
     return min(rows, key=lambda row: (round(row[error][-1], 2), row["cut"]), default=None)
 
 
 def print_contribution_bounds(found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the result of :func:`compare_contribution_bounds`."""
+    """Print the result of :func:`compare_contribution_bounds`, and advice on it, as text or as JSON."""
     advice = format_sentence("bounds.advice", **found)
     if as_json:
         print_json({**found, "advice": advice})
@@ -738,7 +778,11 @@ def print_contribution_bounds(found: Mapping[str, Any], *, as_json: bool) -> Non
 
 
 def _parse_bounds(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
-    """Return a unit with the stated bounds. Without c there is no pair cap; m and M are the declared ones."""
+    """Return a unit with stated bounds such as ``m=10,c=1``. Raises OdError if they are no bounds, or are not valid.
+
+    m is the bound of a user's trips, c of those between a pair of zones, and M of those in a year. Without c, there is
+    no bound of pairs; m and M are the declared ones if they are left out.
+    """
     given = {name: as_number(number) for name, number in as_mapping(stated).items()}
     if not given.keys() <= {"m", "c", "M"}:
         raise OdError("OD-BOUNDS-GRID", f"{stated!r} are no bounds", next_step="give, for example, --bound m=10,c=1")

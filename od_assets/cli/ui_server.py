@@ -50,7 +50,7 @@ from od_core.published.opening import find_bundle_folders
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host names of this machine. Requests with other host names are refused, which stops DNS rebinding."""
 
-_KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
+_ISOLATION_HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers that keep other pages from framing the UI or loading its resources."""
 
 
@@ -68,19 +68,22 @@ def guard_application(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str
             await app(scope, receive, send)
             return
 
-        async def send_apart(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_KEPT_APART)
+                MutableHeaders(scope=message).update(_ISOLATION_HEADERS)
             await send(message)
 
         refusal_or_redirect = _check_request(HTTPConnection(scope), token, cookie)
-        await (refusal_or_redirect or app)(scope, receive, send_apart)
+        await (refusal_or_redirect or app)(scope, receive, send_with_headers)
 
     return TrustedHostMiddleware(guard, [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
 
 def _check_request(request: HTTPConnection, token: str, cookie: str) -> Response | None:
-    """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
+    """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on.
+
+    ``token`` and ``cookie`` are as in :func:`guard_application`.
+    """
 
     def is_the_token(text: str) -> bool:
         return secrets.compare_digest(text.encode(), token.encode())
@@ -112,24 +115,27 @@ def _is_ui_request(request: HTTPConnection) -> bool:
     return request.scope["method"] == "POST" and kind == "application/json"
 
 
-_NOTHING_ELSE = (
+_WITHOUT_SCRIPTS = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 _POLICIES = {
     # A report has inline styles and nothing else: no scripts, and nothing that is loaded.
-    REPORT: _NOTHING_ELSE,
+    REPORT: _WITHOUT_SCRIPTS,
     # An atlas also has one script, whose digest the page states. In a sandbox, it has no access to the UI.
-    ATLAS: f"{_NOTHING_ELSE}; script-src 'unsafe-inline'; worker-src blob:; sandbox allow-scripts allow-downloads",
+    ATLAS: f"{_WITHOUT_SCRIPTS}; script-src 'unsafe-inline'; worker-src blob:; sandbox allow-scripts allow-downloads",
 }
 
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
 
 def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collection[str]]) -> ASGIApp:
-    """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
+    """Return an application that answers requests below ``REPORTS`` itself and passes all others on to ``app``.
 
-    Served are only releases with a key that ``published`` returns, and derived flows of such releases alone.
+    Args:
+        releases: folder of all bundles.
+        published: function that returns the keys of the published releases. Only these, and flows that are derived from
+            these alone, are served.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -231,7 +237,10 @@ def _list_published_releases() -> set[str]:
 
 
 def _lock_ui(home: Path) -> AbstractContextManager[None]:
-    """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
+    """Return a context that only one UI of a Dagster home can enter, because two daemons would launch each run twice.
+
+    Entering it raises OdError if another one is in it.
+    """
     message, step = f"od-release ui runs already for {home.parent}", "open the address that it printed, or end it first"
     refusal = OdError("OD-UI-RUNNING", message, next_step=step)
     return lock_file(home / "ui.lock", refusal, seconds=0)
@@ -272,7 +281,7 @@ def _run_daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _end_with_daemon(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
-    """Let the server end as soon as the daemon has ended, without which no run would start."""
+    """Wait until the daemon has ended, and then tell the server to end, because no run would start without it."""
     daemon.wait()
     server.should_exit = True
 

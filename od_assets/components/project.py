@@ -133,7 +133,10 @@ class OdSite(Declared, DeclaredSite):
     labels: ClassVar[tuple[str, ...]] = ("origin-destination", "site")
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
-        """Build the asset, and the sensor that requests it after each publication, in runs after queued releases."""
+        """Return the asset, and the sensor that requests it after each publication, in runs after queued releases.
+
+        Raises OdError if a text or an address cannot be written on the site.
+        """
         asset = make_site_asset(self.with_project(Project.from_context(context)))
         after_publication = dg.AutomationConditionSensorDefinition(
             "od_site_after_publication",
@@ -150,20 +153,22 @@ class OdSite(Declared, DeclaredSite):
 def list_publishing_asset_keys(project: Project) -> list[list[str]]:
     """Return the keys of the assets that publish bundles, of all declared series of a project.
 
-    Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
+    A declaration that has a fault counts as one without assisted flows. Another check reports the fault.
     """
     declared = list_series(project)
     keys = [(source.graph, "bundle") for source in declared]
     keys += [(source.graph, "assisted") for source in declared if _is_assisted(source)]
-    return [[*read_key_prefix(project), *key] for key in dict.fromkeys(keys)]
+    distinct_keys = dict.fromkeys(keys)  # series that share their assets have the same
+    return [[*read_key_prefix(project), *key] for key in distinct_keys]
 
 
 def _is_assisted(source: SeriesSource) -> bool:
-    """Return whether a declaration asks for assisted flows. One with a fault does not."""
+    """Return whether a declaration asks for assisted flows; False if it has a fault."""
     try:
         [document] = read_yaml_documents(source.path, source.path.name)
         attributes = document["attributes"]
-        return (attributes if source.row is None else attributes["series"]).get("assisted") is True
+        series_attributes = attributes if source.row is None else attributes["series"]
+        return series_attributes.get("assisted") is True
     except (OdError, AttributeError, KeyError, TypeError, ValueError):
         return False
 
@@ -221,7 +226,7 @@ class OdComparison(Declared, Comparison):
     labels: ClassVar[tuple[str, ...]] = ("evaluation", "origin-destination")
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
-        """Build the assets and their jobs."""
+        """Return the assets of the comparison and their jobs. Raises OdError if a value is wrong."""
         return build_comparison_definitions(self.with_project(Project.from_context(context)))
 
 
@@ -249,7 +254,7 @@ def build_comparison_definitions(comparison: Comparison) -> dg.Definitions:
     metadata=make_code_references(__file__),
 )
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Report runs of releases whose process is gone as failed."""
+    """Report runs of releases whose process is gone as failed, and return a message that names them."""
     swept = sweep_dead_runs(context.instance)
     return dg.SkipReason(f"Dead runs reported as failed: {', '.join(swept) or 'none'}.")
 
@@ -262,8 +267,8 @@ class VerificationSection(Section):
 
     @field_validator("cron")
     @classmethod
-    def refuse_no_cron_line(cls, value: str | None) -> str | None:
-        """Return a cron line that Dagster takes, or None."""
+    def require_cron_line(cls, value: str | None) -> str | None:
+        """Return the value if it is None or a cron line that Dagster accepts. Raises ValueError otherwise."""
         if value is not None and not is_cron_line(value):
             raise ValueError("write minute, hour, day, month and day of the week, such as 0 3 * * *; null for never")
         return value
@@ -277,8 +282,11 @@ class NoticesSection(Section):
 
     @field_validator("to")
     @classmethod
-    def refuse_no_address(cls, value: list[SecretStr]) -> list[SecretStr]:
-        """Return addresses that Apprise can send to. The message has the number of another one, which is a secret."""
+    def require_notice_addresses(cls, value: list[SecretStr]) -> list[SecretStr]:
+        """Return the addresses if Apprise can send to all of them. Raises ValueError otherwise.
+
+        The message has the number of the wrong address, because the address itself may contain a secret.
+        """
         for number, address in enumerate(value, 1):
             if not is_notice_address(address.get_secret_value()):
                 raise ValueError(f"Apprise cannot send to address {number}; see its list of services")
@@ -296,12 +304,12 @@ class OdWarehouse(Declared, Prefix):
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
-        """Build the resources, the verification, and the sensors for runs, releases and lineage."""
+        """Return the resources, the verification, and the sensors for dead runs, releases and lineage."""
         project = Project.from_context(context)
         settings = self.model_dump(include={"lock_seconds", "keep_records_days"})
         warehouse = Warehouse.from_project(project, key_prefix=self.key_prefix or "", **settings)
-        own = PublishedTables(folder=str(warehouse.releases))
-        tables = fix_resource_settings(own, own.get_resource_definition())
+        published_tables = PublishedTables(folder=str(warehouse.releases))
+        tables = fix_resource_settings(published_tables, published_tables.get_resource_definition())
         resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
         if self.notices is True:
             resources["od_notices"] = Notices()
@@ -319,8 +327,8 @@ class OdWarehouse(Declared, Prefix):
 def find_broken_declarations() -> dict[Path, OdError]:
     """Return the fault of every broken declaration of the project, by its file, in the order of their paths.
 
-    It cannot be parsed, does not fit its component, or is refused by Dagster. Of the declaration of many series, the
-    rows have faults of their own (:func:`find_broken_rows`).
+    A broken declaration cannot be parsed, does not fit its component, or is refused by Dagster. Of a table of series,
+    only faults of the whole table are here; :func:`find_broken_rows` returns those of its rows.
     """
     faults = {}
     for path in list_declaration_files():
@@ -341,7 +349,7 @@ def find_broken_declarations() -> dict[Path, OdError]:
 
 
 def find_broken_rows(path: Path) -> dict[SeriesSource, OdError]:
-    """Return the fault of every series that a declaration of many series declares in a broken row."""
+    """Return the fault of each broken row of a table of series, whose declaration is the file ``path``."""
     faults, declared = {}, list_declared()
     for source in declared:
         if source.path == path:
@@ -354,13 +362,15 @@ def find_broken_rows(path: Path) -> dict[SeriesSource, OdError]:
 
 
 def list_all_faults() -> list[OdError]:
-    """Return the faults of all broken declarations of the project, and of all broken rows."""
-    rows = [find_broken_rows(path) for path in select_declaration_files(SERIES_TABLE)]
-    return [*find_broken_declarations().values(), *(fault for found in rows for fault in found.values())]
+    """Return the faults of all broken declarations of the project, and then those of all broken rows."""
+    faults = list(find_broken_declarations().values())
+    for path in select_declaration_files(SERIES_TABLE):
+        faults += find_broken_rows(path).values()
+    return faults
 
 
 def refuse_broken_declarations() -> None:
-    """Raise OdError with the first broken declaration of the project, if there is one."""
+    """Raise the OdError of the first broken declaration or row of the project, if there is one."""
     for fault in list_all_faults():
         raise fault
 

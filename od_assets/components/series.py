@@ -38,7 +38,7 @@ from od_core.errors import OdError
 
 
 def _read_example(file: str, name: str) -> str:
-    """Return the text of an example beside this module, with the name of a folder of a declaration."""
+    """Return the text of an example file beside this module, in which ``name`` replaces the word ``NAME``."""
     return Path(__file__).with_name(file).read_text(encoding="utf-8").replace("NAME", name)
 
 
@@ -46,11 +46,13 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
     """A scaffolder that writes the example of a component: with an empty declaration, the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml``; for a release, also a privacy domain that its owner must change, and a warehouse.
+        """Write ``defs.yaml`` with example attributes, into the folder that Dagster requests.
 
-        Files that are there already stay as they are.
+        For a release, also write a privacy domain, which its owner must change, and a warehouse if the project has
+        none. These two never replace a file.
         """
-        name, component = Path(request.target_path).name, request.type_name.rpartition(".")[2]
+        name = Path(request.target_path).name
+        component = request.type_name.rpartition(".")[2]
         attributes = yaml.safe_load(_read_example("examples.yaml", name))[component]
         project = None if request.project_root is None else read_project(request.project_root)
         domains = Path(request.target_path).parent / DOMAINS if project is None else project.domains
@@ -59,8 +61,8 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
             domains.mkdir(exist_ok=True)
             domain.write_text(_read_example("example_domain.yaml", name), encoding="utf-8")
         dg.scaffold_component(request, attributes)
-        missing = draft_missing_warehouse(project) if project and "domain" in attributes else {}
-        for path, text in missing.items():
+        warehouse_files = draft_missing_warehouse(project) if project and "domain" in attributes else {}
+        for path, text in warehouse_files.items():
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
@@ -80,12 +82,12 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """Return the model of the attributes in YAML, which is the component."""
+        """Return the model of the attributes in YAML, which is the class of the component itself."""
         return cls
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003 - Dagster passes it
-        """Load the declared series from the attributes that Dagster has read."""
+        """Return the component with the attributes that Dagster has read; with default values if there are none."""
         return cls() if attributes is None else attributes  # type: ignore[return-value]  # get_model_cls is the class
 
 
@@ -117,9 +119,9 @@ def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 
 
 def build_sound_definitions(series: Series[Any, Any]) -> dg.Definitions:
-    """Return the definitions of a series. Raises OdError if a value is wrong, or Dagster refuses it.
+    """Return the definitions of a series. Raises OdError if a value is wrong, or if Dagster refuses it.
 
-    Dagster refuses owners, cron lines or deadlines, for example.
+    Unlike :func:`build_series_definitions`, it converts the errors of Dagster, as on owners, cron lines and deadlines.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
@@ -142,7 +144,10 @@ class DeclaredSeries(Declared):
     """Base of the components that declare a series, which all are one of a kind."""
 
     def build_defs(self: Any, context: dg.ComponentLoadContext | None) -> dg.Definitions:
-        """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
+        """Return the assets, checks, jobs, schedules and sensors, whose names begin with the name of the series.
+
+        Raises OdError if a value is wrong, or the folder of the declaration has another name than the series.
+        """
         refuse_other_folder(self, None if context is None else context.path)
         return build_series_definitions(self.with_project(Project.from_context(context)))
 
@@ -177,28 +182,22 @@ class OdReleases(Declared, SeriesTable):
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
-        """Build the definitions of all series, and a sensor that fails with the faults of the rows, if there are any.
+        """Return the definitions of all series, and a sensor that fails with the faults of broken rows, if any.
 
         Raises OdError if the table cannot be read.
         """
         table = self.with_project(Project.from_context(context)).require_valid()
         path = None if context is None else context.path / DECLARATION
-        declared = list_declared(table.project)
-        definitions, faults = list[dg.Definitions](), dict[str, OdError]()
-        rows: dict[str, Series[Any, Any]] = {}
-        for number, name in enumerate(table.list_names(), 1):
-            try:
-                refuse_doubles(name, declared, table.project)
-                rows[name] = read_row(table, number, path)
-            except OdError as error:
-                faults[name] = error
-        series: dict[tuple[str, ...], Series[Any, Any]] = {(name,): row for name, row in rows.items()}
+        rows, faults = _read_rows(table, path)
+        # Names of the rows that each series makes releases of: one of its own, or all with shared assets.
+        series_by_names: dict[tuple[str, ...], Series[Any, Any]] = {(name,): row for name, row in rows.items()}
         if rows and table.shares_assets:
             first, *_ = rows.values()
-            series = {tuple(rows): first.with_rows([*rows.values()])}
-        for names, one in series.items():
+            series_by_names = {tuple(rows): first.with_rows([*rows.values()])}
+        definitions: list[dg.Definitions] = []
+        for names, series in series_by_names.items():
             try:
-                definitions.append(build_sound_definitions(one))
+                definitions.append(build_sound_definitions(series))
             except OdError as error:
                 faults |= dict.fromkeys(names, error)
         for name, fault in faults.items():
@@ -207,3 +206,20 @@ class OdReleases(Declared, SeriesTable):
             folder = ROWS if path is None else path.parent.name
             definitions.append(dg.Definitions(sensors=[make_faults_sensor(f"{BROKEN_ROWS}{folder}", faults)]))
         return dg.Definitions.merge(*definitions)
+
+
+def _read_rows(table: SeriesTable, path: Path | None) -> tuple[dict[str, Series[Any, Any]], dict[str, OdError]]:
+    """Return the series of the valid rows of a table, and the faults of the others, both by name of the series.
+
+    ``path`` is that of the declaration; None if it is in no file. Raises OdError if the table cannot be read.
+    """
+    declared = list_declared(table.project)
+    rows: dict[str, Series[Any, Any]] = {}
+    faults: dict[str, OdError] = {}
+    for number, name in enumerate(table.list_names(), 1):
+        try:
+            refuse_doubles(name, declared, table.project)
+            rows[name] = read_row(table, number, path)
+        except OdError as error:
+            faults[name] = error
+    return rows, faults

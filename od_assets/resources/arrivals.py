@@ -36,11 +36,14 @@ class Arrival:
 
 
 def list_record_files(path: Path) -> list[Path]:
-    """Return the files in a folder of records, each once; of what is no folder, itself. Hidden files are left out.
+    """Return the files in and below a folder of records, in the order of their paths.
 
-    Raises OdError if they are of a table whose log is not read (:func:`od_core.records.open_file.refuse_table_log`), or
-    a name begins with an underscore, as in a folder that Spark is writing. Files that describe a Parquet data set are
-    left out.
+    If the path is no folder, or the folder has no file, return the path itself. Hidden files, and files that describe a
+    Parquet data set, are left out. Of several links to one file, only the first is returned.
+
+    Raises OdError if the files are of a table whose log would not be read (see
+    :func:`od_core.records.open_file.refuse_table_log`), or another name begins with an underscore, as in a folder that
+    Spark is writing.
     """
     names = sorted(glob.glob("**/*", root_dir=path, recursive=True))  # noqa: PTH207  # it follows links
     real_paths = {path / name: (path / name).resolve() for name in names}
@@ -65,8 +68,11 @@ def check_arrival(series: Series[P, G], period: Period, moment: datetime.datetim
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
     time; both its modification time and its change time count, because a copy cannot set the change time back. A file
     for all periods contains a period if it was last written on a day after that period. Records that an engine reads
-    elsewhere have always arrived, and so have those of a stored table. ``period`` has ended; ``moment`` is now if it is
-    None.
+    elsewhere have always arrived, and so have those of a stored table.
+
+    Args:
+        period: a period that has ended.
+        moment: time at which the state is checked; None for now.
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
     key, file = series.key(period.text), series.locate_records_file(period.text)
@@ -97,10 +103,14 @@ def check_arrival(series: Series[P, G], period: Period, moment: datetime.datetim
 
 
 def describe_rerelease(series: Series[P, G], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
-    """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
+    """Return a sentence on how to release a published period again, or None if there is no reason to do so.
 
-    There are two: a newer revision is declared, or the file of the period was changed. A new release of a period is
-    charged again, so it is always run by hand. ``published`` is the newest release of the period.
+    The reason is a newer declared revision, or a change of the content of the period's own file.
+    A new release of a period is charged again, so it is always run by hand.
+
+    Args:
+        found: the present state of the period's file.
+        published: key of the newest published release of the period.
     """
     if found.key.revision > published.revision:
         run = f"od-release run {series.stated_name} --period {published.period}"
@@ -116,7 +126,10 @@ def describe_rerelease(series: Series[P, G], found: Arrival, published: ReleaseK
 
 
 def _was_changed_since(file: Path, published: ReleaseKey, folders: Folders) -> bool:
-    """Return whether a file has another content than that of which a published release was made."""
+    """Return whether a file differs from the one from which a published release was made.
+
+    Of a release by an earlier version, which stored no digest, a file differs if it was written after publication.
+    """
     source_file = folders.var / "confidential" / published.folder / _SOURCE
     if source_file.is_file():
         return _has_other_content(file, json.loads(source_file.read_text(encoding="utf-8")))
@@ -126,9 +139,10 @@ def _was_changed_since(file: Path, published: ReleaseKey, folders: Folders) -> b
 
 @contextmanager
 def store_source_state(folder: Path, file: Path) -> Iterator[None]:
-    """Store the state and the digest of a file that the body reads, for :func:`describe_rerelease` to compare.
+    """Store, in ``folder``, the state and the digest of a file after the body of this context has read it.
 
-    Raises OdError if the file was changed while it was read. If there is no file, the body reports it.
+    :func:`describe_rerelease` compares them. If there is no file, the body must raise the error. Raises OdError if the
+    file was changed during the context.
     """
     state = read_file_state(file) if file.is_file() else None
     yield
@@ -145,26 +159,28 @@ def make_changed_file_error(file: Path) -> OdError:
 
 
 def _has_other_content(file: Path, stated: Mapping[str, Any]) -> bool:
-    """Return whether a file has another content than stated. The content is read only if its state has changed.
+    """Return whether the content of a file differs from the stated ``digest`` at the stated ``state``.
 
-    The first number of a state is the size of the file.
+    The content is read only if the state has changed, but not the size, which is its first number.
     """
     state, stated_state = read_file_state(file), stated["state"]
     if state == stated_state:
         return False
-    return state[0] != stated_state[0] or _compute_digest_once(file, *state) != stated["digest"]
+    has_other_size = state[0] != stated_state[0]
+    return has_other_size or _compute_digest_once(file, *state) != stated["digest"]
 
 
 @lru_cache(maxsize=1024)
 def _compute_digest_once(file: Path, *_state: int) -> str:
-    """Return the digest of a file. It is computed once in a process for each state of the file."""
+    """Return the digest of a file. ``_state`` is part of the key of the cache, so a changed file is read again."""
     return compute_file_digest(file)
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
-    """Check a file of records against its marker, whose lines are as ``sha256sum`` writes them, also with ``--tag``.
+    """Check that the marker of a file of records exists, and that the file has the digest that the marker states.
 
-    A marker without a digest of this file states only that the file is complete.
+    The lines of a marker are as ``sha256sum`` writes them, also with ``--tag``. A marker without a digest of this file
+    states only that the file is complete. Without a declared marker (None), nothing is checked.
 
     Raises:
         OdError: the declared marker is missing, or the file has another digest.

@@ -42,11 +42,11 @@ _ELSEWHERE = "elsewhere"
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Tag a run with its process and host, by which dead runs are found, and with its id.
+    """Tag a run with its process, its host and its id, so that :func:`find_dead_runs` can find it.
 
-    A run that executes another one again inherits that run's tags with that run's id; its own charges begin at 0.
+    A run that executes another one again inherits that run's tags, also its id and its charges, which are reset to 0.
     If the executor starts a process for each step, the process of the run is the parent of the step's process. An
-    executor that starts steps elsewhere monitors them itself, so no process is written.
+    executor that starts steps on other hosts monitors them itself, so the tag has no process.
     """
     if "execute_step" in sys.argv:
         process = _ELSEWHERE
@@ -63,7 +63,10 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
 
 @contextmanager
 def run_public_step(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Mark the process of a step that does not use the warehouse, which would do it, and reads no confidential data."""
+    """Mark the run's process, and convert errors to failures, in a step that reads no confidential data.
+
+    Such a step does not use the warehouse, which would mark the process otherwise.
+    """
     mark_process(context.instance, context.run.run_id)
     with convert_errors_to_failures():
         yield
@@ -112,9 +115,10 @@ def _is_gone(run: dg.DagsterRun) -> bool:
 
 
 def _is_self_marking(run: dg.DagsterRun) -> bool:
-    """Return whether a run is of a release, a comparison or the site, which all write their process into their tags.
+    """Return whether a run must have written its process into its tags by now: of a release, comparison or the site.
 
-    Assets of the team may run before, and take long: a run that began with some of them may write its process later.
+    A run of chosen assets counts if they are of declared series. If other assets were chosen, too, it counts only until
+    it has started, because those of the team may run first, and take long.
     """
     if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
@@ -138,9 +142,10 @@ def _name_process(pid: int) -> str:
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str = "") -> None:
-    """Write what is known before a run's first step into its tags: the period of a job, the series of chosen assets.
+    """Add the series, table and period of a release to the tags of its run, as far as they are known before its steps.
 
-    ``prefix`` is that of the asset keys of the project, if it has one.
+    The series is known if the assets of only one are chosen; the table, if its rows share their assets; the period, if
+    the tags state the length of periods. ``prefix`` is that of the project's asset keys; empty if it has none.
     """
     marks = {}
     selected_series = list_selected_series(run, prefix)
@@ -164,7 +169,7 @@ def make_run_tags(series: Series[P, G]) -> dict[str, str]:
 
 
 def find_run_graph(tags: Mapping[str, str]) -> str:
-    """Return the name before those of the assets and the job of a run of a release with these tags."""
+    """Return the graph of a run of a release, given its tags; see :attr:`od_assets.series.series.Series.graph`."""
     return tags.get(TABLE_TAG, tags[RELEASE_TAG])
 
 
@@ -180,7 +185,7 @@ def find_run_period(tags: Mapping[str, str]) -> str | None:
 
 
 def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fraction]) -> None:
-    """Add charges to the tag of a run with all that it charged, as rho; a run that charges nothing has no such tag."""
+    """Add charges, as rho, to the total in the tag of a run. Without charges, the tags of the run stay as they are."""
     run = instance.get_run_by_id(run_id) if charged else None
     if run is not None:
         total = sum(charged, start=Fraction(run.tags.get(RHO_TAG, "0")))
@@ -189,6 +194,8 @@ def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fra
 
 def list_selected_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
     """Return the names of the series whose assets a run selects; empty if the run executes a whole job.
+
+    Of assets of the team, the beginnings of the keys are among the names, since nothing tells them apart here.
 
     The key of a published table is the name of its series with that of the table, such as ``us_flights_flows``.
     """

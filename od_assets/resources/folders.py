@@ -40,7 +40,9 @@ class Folders:
 
     @property
     def ledger_place(self) -> tuple[Path, str | None]:
-        """Arguments of :class:`Ledger`: its SQLite file, and the address of its PostgreSQL database if it is in one.
+        """Arguments of :class:`Ledger`: the path of its SQLite file, and the address of a PostgreSQL database or None.
+
+        With an address, the ledger is in that database.
 
         The address is not a setting of the warehouse, because Dagster's UI shows settings, and it may have a password.
         """
@@ -83,7 +85,7 @@ class Folders:
         return self.ledger
 
     def find_usable_ledger(self) -> Ledger | None:
-        """Return the ledger, or None if there is none, or if this process cannot use it, for example read its head."""
+        """Return the ledger; None if there is none, or if this process has no access to it."""
         try:
             return self.ledger if self.ledger_chain.exists() else None
         except OdError as error:
@@ -92,7 +94,7 @@ class Folders:
             return None
 
     def hold_to_declared(self, domain: PrivacyDomain) -> None:
-        """Raise OdError if the ledger would refuse a data set and its cap as they are declared now, or the environment.
+        """Raise OdError if the ledger is of another environment, or would refuse the present declaration of a data set.
 
         No entry is added, and no ledger is created.
         """
@@ -107,11 +109,10 @@ class Folders:
             self.ledger.hold_to_environment(self.environment)
 
     def find_published_periods(self, series: Series[P, G]) -> dict[str, ReleaseKey]:
-        """Return the key of the newest revision of each period of a series that was published, and perhaps withdrawn.
+        """Return the newest published revision of each period of a series, by period; also if it was withdrawn since.
 
-        No ledger is created.
-
-        Raises OdError if the ledger has releases of another project's series of this name.
+        Periods that were never published have none. No ledger is created. Raises OdError if the ledger has releases of
+        another project's series of this name.
         """
         if not self.ledger_chain.exists():
             return {}
@@ -119,13 +120,13 @@ class Folders:
             self.ledger.hold_to_domain(series.name, series.domain.name)
             self.refuse_drawn_elsewhere(series)
             published = self.ledger.list_published_releases(series=series.name, withdrawn_until=0)
-        return {key.period: key for key in sorted(published)}
+        return {key.period: key for key in sorted(published)}  # the newest revision of a period replaces the others
 
     def explain_wait_for_first_run(self, series: Series[P, G], period: Period) -> str | None:
-        """Return why a schedule or sensor may not release a series yet: noise was never drawn for its data set here.
+        """Return why a schedule or sensor may not release a series yet; None if it may.
 
-        Return None if it was. A second environment would otherwise spend the caps of a data set again, in a new ledger.
-        So the first release of a data set is run by hand.
+        It may not while the ledger has no draw for its data set, so the first release of a data set is run by hand.
+        Otherwise, a second environment with a new ledger could spend the caps of a data set again unnoticed.
         """
         if self.ledger_chain.exists() and self.ledger.list_drawn_periods(series.domain.name):
             return None
@@ -133,17 +134,17 @@ class Folders:
         return f"this ledger has no release of data set {series.domain.name!r} yet, so run the first by hand: {by_hand}"
 
     def refuse_drawn_elsewhere(self, series: Series[P, G], key: ReleaseKey | None = None) -> None:
-        """Raise OdError if the draws of a series in the ledger are not those of this project and its key prefix.
+        """Raise OdError if the ledger has draws of a series that another project, or another key prefix, made.
 
-        Either none of them is in the confidential folder or published here, so another project drew them; or the
-        project drew the period of the release ``key`` with another prefix, and would draw it again.
+        Another project drew them if none of them is in the confidential folder or published here. If ``key`` is given,
+        its period must not have been drawn under another prefix of this project, since it would be charged again.
         """
         drawn = self.ledger.list_drawn_periods(series.domain.name)
-        own = [other for other in drawn if other.release == series.name]
-        if own and not any(map(self._has_traces, own)):
+        own_draws = [other for other in drawn if other.release == series.name]
+        if own_draws and not any(map(self._has_traces, own_draws)):
             raise OdError(
                 "OD-IDENTITY-MISSING",
-                f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",
+                f"the ledger has {own_draws[-1]}, but the confidential folder has no release of {series.name}",
                 next_step="restore the confidential folder; if another project with this ledger has a series of this"
                 " name, rename it, or give one of them a key_prefix",
                 spent=STAYS_CHARGED,
@@ -161,13 +162,13 @@ class Folders:
         # With pandas, which most commands do not need.
         from od_assets.series.reading import list_series_names
 
-        others = {*list_series_names(series.project)} - {series.stated_name}
-        others.add(series.name)  # a revision under the same name is another charge
+        names_of_others = {*list_series_names(series.project)} - {series.stated_name}
+        names_of_others.add(series.name)  # a revision under the same name is meant to be charged
         with_any_prefix = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
-            has_name = with_any_prefix.fullmatch(other.release) and other.release not in others
-            is_same = other.period == key.period and has_name
-            if is_same and read_stored_identity(self.confidential, other):
+            may_be_same = with_any_prefix.fullmatch(other.release) and other.release not in names_of_others
+            is_same_period = other.period == key.period and may_be_same
+            if is_same_period and read_stored_identity(self.confidential, other):
                 message = f"{key.period} of {series.stated_name} was drawn as {other}, and {key} would be charged again"
                 step = "restore the key_prefix of the warehouse, or release only periods that were not drawn"
                 raise OdError("OD-PREFIX-CHANGED", message, next_step=step)
@@ -175,13 +176,16 @@ class Folders:
     def refuse_renamed(self, series: Series[P, G], key: ReleaseKey, counted: Counted) -> None:
         """Raise OdError if a series that the project no longer declares has drawn the period from the same input.
 
-        A renamed series would be charged for the same records again. A higher revision states that this is meant. Of
-        other projects, only those with the same ``var`` and key prefix are taken for this one.
+        A renamed series would be charged for the same records again. A higher revision states that this is meant. Draws
+        of other projects do not count, unless they share ``var`` and the key prefix with this one.
+
+        Args:
+            counted: the counted input of the release ``key``.
         """
         prefix = "".join(f"{part}_" for part in series.prefix)
         drawn = self.ledger.list_drawn_periods(series.domain.name)
-        of_period = [other for other in drawn if other.period == key.period and other.release.startswith(prefix)]
-        others = [other for other in of_period if read_stored_identity(self.confidential, other)]
+        same_period = [other for other in drawn if other.period == key.period and other.release.startswith(prefix)]
+        others = [other for other in same_period if read_stored_identity(self.confidential, other)]
         if key in drawn or all(other.release == key.release for other in others):
             return
         # With pandas, which most commands do not need.
@@ -219,7 +223,7 @@ class Folders:
         return self.ledger_chain.exists() and self.ledger.has_drawn()
 
     def find_kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
-        """Return the copies of records of releases that were published at least some days ago, by release."""
+        """Return the paths of the kept copies of records of releases that were published at least ``days`` ago."""
         files = {
             key: StagedFiles(self.locate_confidential_folder(key)).records
             for key in self.list_releases_older_than(days)
@@ -227,7 +231,7 @@ class Folders:
         return {key: file for key, file in files.items() if file.exists()}
 
     def list_releases_older_than(self, days: int) -> list[ReleaseKey]:
-        """Return the releases that were published at least some days ago."""
+        """Return the releases that were published at least ``days`` ago; those that were withdrawn since, too."""
         if not self.ledger_chain.exists():
             return []
         latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
@@ -238,7 +242,10 @@ class Folders:
         return self.var / "confidential" / key.folder
 
     def purge(self, days: int = 0, in_use: Container[ReleaseKey] = ()) -> None:
-        """Remove the files of :meth:`find_kept_records` durably, while no release runs; keep those in use."""
+        """Remove the files of :meth:`find_kept_records` durably, except those of the releases ``in_use``.
+
+        No other release may run meanwhile.
+        """
         for key, file in self.find_kept_records(days).items():
             if key not in in_use:
                 file.unlink()
@@ -255,7 +262,7 @@ class Folders:
         return self.var / "releases"
 
     def _has_traces(self, key: ReleaseKey) -> bool:
-        """Return whether a release has a bundle, or an input that is held, in the folders of this project."""
+        """Return whether the folders of this project have a bundle of a release, or the identity of its input."""
         return self.locate_bundle(key).is_dir() or bool(read_stored_identity(self.confidential, key))
 
     def locate_bundle(self, key: ReleaseKey) -> Path:
@@ -263,11 +270,14 @@ class Folders:
         return self.releases / key.folder
 
     def locate_data_docs(self, key: ReleaseKey) -> Path:
-        """Return the folder of the page about a release's flows: which expectations they meet. It has no values."""
+        """Return the public folder of the page that states which expectations a release's flows meet."""
         return self.var / "data_docs" / key.folder
 
     def find_bundle(self, name: str) -> Path:
-        """Return the place of a bundle, given the key of a release or a path. Raises OdError if it is not here."""
+        """Return the path of a bundle, given that path or the key of a release.
+
+        Raises OdError if ``name`` is neither an existing path nor the key of a release that is published here.
+        """
         from od_core.published.opening import find_bundle_folders
 
         if Path(name).exists():
@@ -281,9 +291,10 @@ class Folders:
         return self.locate_bundle(key)
 
     def refuse_lost_or_withdrawn(self, *keys: ReleaseKey) -> None:
-        """Raise OdError if a release was withdrawn, or is published, as its zip file or the database shows, and lost.
+        """Raise OdError if a release was withdrawn, or was published but its bundle is lost.
 
-        The database is read only if there is no bundle, because another program may be writing to it.
+        The zip file or the database shows that it was published. The database is read only if there is no bundle,
+        because another program may be writing to it.
         """
         from od_core.publication.read_back import make_missing_bundles_error, refuse_withdrawn
         from od_core.published.opening import find_missing_bundles

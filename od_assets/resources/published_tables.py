@@ -20,7 +20,7 @@ from od_core.registry import refuse_unknown
 TABLES_KEY = "od_tables"
 """Key of the resource, an IO manager, that loads published tables."""
 
-_AS: dict[str, Callable[[duckdb.DuckDBPyRelation], object]] = {
+_CONVERTERS: dict[str, Callable[[duckdb.DuckDBPyRelation], object]] = {
     "pandas.DataFrame": lambda rows: rows.to_arrow_table().to_pandas(),
     "polars.DataFrame": lambda rows: rows.pl(),
     "polars.LazyFrame": lambda rows: rows.pl().lazy(),
@@ -47,7 +47,10 @@ class PublishedTables(dg.ConfigurableIOManager):
             raise OdError("OD-TABLE-PUBLISHED", f"{TABLES_KEY} loads tables and stores none", next_step=step)
 
     def load_input(self, context: dg.InputContext) -> object:
-        """Return the published rows of partitions as the type of the consumer's argument; see :meth:`load`."""
+        """Return the published rows of the requested partitions, as the annotated type of the consumer's argument.
+
+        Raises dg.Failure with the text of an OdError of :meth:`load`.
+        """
         partitions = context.asset_partition_keys if context.has_asset_partitions else None
         every = _find_period_length(context.asset_partitions_def, partitions[0]) if partitions else None
         with convert_errors_to_failures():
@@ -56,12 +59,17 @@ class PublishedTables(dg.ConfigurableIOManager):
     def load(
         self, key: dg.AssetKey, partitions: Sequence[str] | None = None, kind: Any = Any, every: str | None = None
     ) -> Any:
-        """Return the published rows of a table as a type, or a pandas data frame: the file after a column ``period``.
+        """Return the published rows of a table: a column ``period``, then the columns of its file.
 
-        If several series share the asset, a column ``series`` follows. Each partition is read from its newest revision.
-        Of several, those that are not published are left out; without ``partitions``, all published periods are read.
-        ``every`` is the length of the series' periods, as in its declaration; a series that had another length before
-        has periods that begin with the same partition.
+        If several series share the asset, a column ``series`` follows the period. Each period is read from its newest
+        revision. Partitions that are not published are left out.
+
+        Args:
+            key: asset key of the table.
+            partitions: partition keys of the periods; None for all published periods.
+            kind: type of the result; by default, a pandas data frame.
+            every: length of the series' periods, as in its declaration. It is needed if the series had another length
+                before, because periods of both begin with the same partition.
 
         Raises:
             OdError: no bundle of any of the partitions has such a table, no table can be loaded as that type, or the
@@ -70,7 +78,7 @@ class PublishedTables(dg.ConfigurableIOManager):
         name = "_".join(key.path)
         type_name = _name_type(kind)
         step = "annotate the argument so"
-        refuse_unknown("type of tables", type_name, tuple(_AS), code="OD-TABLE-TYPE", next_step=step)
+        refuse_unknown("type of tables", type_name, tuple(_CONVERTERS), code="OD-TABLE-TYPE", next_step=step)
         files = self._find_files(_group_partitions(key, partitions), every)
         if not files:
             which = f" of {', '.join(sorted(partitions)[:3])}" if partitions else ""
@@ -87,12 +95,15 @@ class PublishedTables(dg.ConfigurableIOManager):
             + f"* FROM {make_parquet_sql(file)}"
             for (series, period), file in files.items()
         )
-        return _AS[type_name](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
+        return _CONVERTERS[type_name](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
 
     def _find_files(
         self, asked: Mapping[tuple[str, str], Set[str] | None], every: str | None
     ) -> dict[tuple[str, str], Path]:
-        """Return the files of published tables by the name of their series, as asked, and their period."""
+        """Return the file of the newest revision of each published table, by its series and period.
+
+        ``asked`` is as :func:`_group_partitions` returns it, and the series is the one that it names.
+        """
         files: dict[tuple[str, str], Path] = {}
         # The newest revision of a period is last.
         for release, folder in find_bundle_folders(Path(self.folder)).items():
@@ -107,10 +118,9 @@ class PublishedTables(dg.ConfigurableIOManager):
 
 
 def _group_partitions(key: dg.AssetKey, partitions: Sequence[str] | None) -> dict[tuple[str, str], set[str] | None]:
-    """Return the partition keys of the periods by the names of the tables of a key; None stands for all periods.
+    """Return the partition keys of periods, by a table's name and the stated name of its series; None for all periods.
 
-    Of an asset that several series share, each has a table, and its stated name follows that of the table. For other
-    assets, no name follows.
+    An asset that several series share has a table for each of them. For other assets, the name of the series is empty.
     """
     if partitions is None:
         return {("_".join(key.path), ""): None}
@@ -118,12 +128,13 @@ def _group_partitions(key: dg.AssetKey, partitions: Sequence[str] | None) -> dic
     for partition in partitions:
         period, series = split_partition_key(partition)
         path = [*key.path[:-1], f"{series}_{key.path[-1].rpartition('_')[2]}"] if series else key.path
-        asked["_".join(path), series] = (asked.get(("_".join(path), series)) or set()) | {period}
+        table = "_".join(path), series
+        asked[table] = (asked.get(table) or set()) | {period}
     return asked
 
 
 def _name_type(annotation: Any) -> str:
-    """Return the package and the name of a type, such as ``polars.DataFrame``; without one, a pandas data frame."""
+    """Return the package and the name of a type, such as ``polars.DataFrame``; ``pandas.DataFrame`` for Any or None."""
     if annotation in (Any, None):
         return "pandas.DataFrame"
     package = getattr(annotation, "__module__", "").partition(".")[0].lstrip("_")  # of DuckDB, it is _duckdb
@@ -131,7 +142,10 @@ def _name_type(annotation: Any) -> str:
 
 
 def _find_period_length(definition: dg.PartitionsDefinition, partition: str) -> str | None:
-    """Return the length of the periods of a table's partitions, as in a declaration; None if no series has it."""
+    """Return the length of the periods of a table's partitions, as in a declaration; None if it is no known length.
+
+    ``partition`` is any partition key of the definition.
+    """
     if isinstance(definition, dg.MultiPartitionsDefinition):
         definition = next(part.partitions_def for part in definition.partitions_defs if part.name == PERIODS)
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):

@@ -45,7 +45,10 @@ C = TypeVar("C", bound=Counted)
 
 
 class ReleaseWork(Generic[P, G]):
-    """The work on one release of any kind, in a run that has locked the warehouse."""
+    """The work on one release of any kind, in a run that has locked the warehouse.
+
+    Raises OdError if the warehouse writes to another folder than ``var`` of the series' project.
+    """
 
     def __init__(self, warehouse: Warehouse, series: Series[P, G], key: ReleaseKey) -> None:
         if warehouse.var != series.project.var:
@@ -70,9 +73,11 @@ class ReleaseWork(Generic[P, G]):
         """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
 
         A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
-        run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file. A run that
-        nobody started is refused while the ledger has no release of the data set, and any run if the ledger is that of
-        another environment.
+        run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file. A step
+        that fails for a passing reason is tried again; see :mod:`od_assets.resources.retries`.
+
+        Raises OdError, as a failure of Dagster, if the release was withdrawn; if the ledger is of another environment;
+        or if a schedule, a sensor or a condition started the run, and the ledger has no release of the data set yet.
         """
         warehouse.drawing.clear()
         retries = request_retry(context, lambda: bool(warehouse.drawing))
@@ -139,7 +144,9 @@ class ReleaseWork(Generic[P, G]):
         return plan
 
     def make_plan(self, geography: G) -> P:
-        """Return the plan over a geography, with what earlier releases of the series showed of its rule, if it has one.
+        """Return the plan over a geography, with the evidence of earlier releases if it chooses a rule of estimation.
+
+        A reserved release keeps the evidence of its reservation, and what an earlier version planned otherwise.
 
         Raises:
             OdError: as in :meth:`od_assets.series.series.Series.plan`; or an earlier bundle is missing or changed.
@@ -149,23 +156,18 @@ class ReleaseWork(Generic[P, G]):
         if reserved is not None:
             plan = plan.as_reserved(reserved)
         return plan.with_earlier_evidence(
-            # only plans of flows call this
+            # Only plans of flows call this function.
             lambda: (
                 self._find_earlier_evidence(cast("ReleasePlan", plan)) if reserved is None else reserved.get(EARLIER)
             )
         )
 
     def _find_earlier_evidence(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
-        """Return what the newest comparable release of an earlier period showed of the rules of estimation.
+        """Return the newest comparable evidence on the rules of estimation from earlier periods; None if there is none.
 
         See :func:`od_core.flows.estimation.rule_choice.read_earlier_evidence`. Releases with another plan, or without
-        this evidence, are passed over. So are other revisions of this period, which are about the same records.
-
-        Returns:
-            The evidence; None if there is none.
-
-        Raises:
-            OdError: an earlier bundle is missing or changed.
+        this evidence, are passed over, and so are other revisions of this period, which have the same records. Raises
+        OdError if an earlier bundle is missing or changed.
         """
         ledger = self.warehouse.ledger
         for key in select_earlier_releases(self.key, ledger.list_published_releases(series=self.key.release)):
@@ -178,7 +180,10 @@ class ReleaseWork(Generic[P, G]):
         return None
 
     def repair_if_settings_changed(self) -> bool:
-        """Repair the release if it was published with other settings than are declared now; return whether it was."""
+        """Repair the release if it was published with other settings than are declared now, and return whether it was.
+
+        Raises OdError if the declared settings are not valid, or the published release cannot be repaired.
+        """
         ledger = self.warehouse.ledger
         if not ledger.is_published(self.key):
             return False
@@ -199,9 +204,10 @@ class ReleaseWork(Generic[P, G]):
 
     @contextmanager
     def stage_records(self, files: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Yield the path to which the body copies the records, and then store what was read, and with which settings.
+        """Yield the path to which the body copies the records, and the settings of reading, and store these afterwards.
 
-        The settings are yielded, too, so that the body can add the state of a table that it reads.
+        The body may add settings, such as the snapshot of a table that it reads. Of each file, the state and the digest
+        are stored. If noise was drawn already, nothing is stored.
 
         Args:
             files: the files of records that the body reads.
@@ -304,7 +310,7 @@ class ReleaseWork(Generic[P, G]):
 
     @property
     def facts_of_draws(self) -> Mapping[str, Any]:
-        """Spent budget and names of the noise backends of the release, as the ledger records them."""
+        """Spent budget (``spent``) and names of the noise backends (``noise``) of the release, from the ledger."""
         ledger = self.warehouse.ledger
         return {
             "spent": ledger.compute_spent_budget(self.key, self.plan),
@@ -324,7 +330,10 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @property
     def store(self) -> Store:
-        """Store of the counts and of all files that the engine processes in parts. Raises OdError if unsuitable."""
+        """Store of the counts and of files processed in parts: this folder, or the store that the engine declares.
+
+        Raises OdError if the declared store cannot be used.
+        """
         engine = self.series.engine
         if engine is None or engine.store is None:
             return LocalStore(self.folder)
@@ -350,12 +359,13 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @cached_property
     def _begun(self) -> DurableMeasurements:
+        """Measurements of the release, which is reserved once in a run."""
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
     def read_measurements(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
-        """Return the stored measurements of steps, each with the nodes above it, coarse to fine.
+        """Return the stored measurements of the given steps, in their order, each with the nodes above it.
 
-        By default, these are all steps: those of the flow tree, and then those of area totals.
+        By default, these are the steps of the flow tree, coarse to fine, and then those of area totals.
         """
         staged, measurements = self.staged, self.measurements
         selected = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps

@@ -23,12 +23,16 @@ _BACKFILL = "dagster/backfill"
 """Tag of the runs of a backfill."""
 
 
-def _announce_retry(
+def _plan_retry(
     error: OdError, number: int, tags: Mapping[str, str], log: Callable[[str], None], what: str
 ) -> float | None:
-    """Return the seconds after which to try again, which the run's log then says; None if the error stands.
+    """Return the seconds after which to try again, and write them to a log; None if the attempt is not to be repeated.
 
-    ``number`` is that of the failed attempt, from 0. ``what`` was attempted.
+    Args:
+        number: number of the failed attempt, from 0.
+        tags: tags of the run.
+        log: function that writes a message to the log of the run.
+        what: name of what was attempted, ``step`` or ``run``.
     """
     is_unwatched = bool((UNATTENDED | {_BACKFILL}) & tags.keys())
     if number >= len(WAITS) or error.code not in _PASSING or not is_unwatched:
@@ -47,7 +51,7 @@ def request_retry(context: dg.AssetExecutionContext, may_have_drawn: Callable[[]
         number = context.op_execution_context.retry_number
         seconds = None
         if not may_have_drawn():
-            seconds = _announce_retry(error, number, context.run.tags, context.log.warning, "step")
+            seconds = _plan_retry(error, number, context.run.tags, context.log.warning, "step")
         if seconds is None:
             raise
         raise dg.RetryRequested(max_retries=len(WAITS), seconds_to_wait=seconds) from None
@@ -57,7 +61,10 @@ def request_retry(context: dg.AssetExecutionContext, may_have_drawn: Callable[[]
 def enter_with_retries(
     make: Callable[[], AbstractContextManager[None]], context: dg.InitResourceContext
 ) -> Iterator[None]:
-    """Enter a context at the beginning of a run, and try again if that fails for a passing reason."""
+    """Enter the context that ``make`` returns at the beginning of a run, and try again if that fails temporarily.
+
+    An OdError of another kind, or of the last attempt, is raised.
+    """
     tags = {} if context.run is None else context.run.tags
     with ExitStack() as stack:
         for number in range(len(WAITS) + 1):
@@ -66,7 +73,7 @@ def enter_with_retries(
                 break
             except OdError as error:
                 log = _ignore if context.log is None else context.log.warning
-                seconds = _announce_retry(error, number, tags, log, "run")
+                seconds = _plan_retry(error, number, tags, log, "run")
                 if seconds is None:
                     raise
                 time.sleep(seconds)
@@ -74,4 +81,4 @@ def enter_with_retries(
 
 
 def _ignore(_message: str) -> None:
-    """Take a message for which a run has no log."""
+    """Do nothing with a message, in place of the log that a run lacks."""

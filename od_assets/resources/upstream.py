@@ -19,7 +19,7 @@ from od_core.periods import Length, Period
 if TYPE_CHECKING:
     from od_assets.compatibility import AssetGraph
 
-_WITHIN: dict[str, tuple[Length, ...]] = {
+_LENGTHS_BY_CRON: dict[str, tuple[Length, ...]] = {
     "0 * * * *": ("day", "week", "month", "quarter", "year"),
     CRON["day"]: ("day", "week", "month", "quarter", "year"),
     CRON["month"]: ("month", "quarter", "year"),
@@ -41,8 +41,11 @@ def make_automation_condition(series: Series[P, G], asset: str) -> dg.Automation
 
     It never does for a series whose records are in declared files, not in an asset, nor for ``assisted``, the flows
     that are assisted by earlier releases. The geography is requested if it is missing. All other assets are requested
-    together, for each period that is not published and whose upstream partitions are all there and have passed their
-    blocking checks; once for each update of these. A new geography is no such update, because a release is charged.
+    together, for each unpublished period whose upstream partitions are all materialized and have passed their blocking
+    checks, once for each update of these. A new geography is no such update, because a release is charged.
+
+    Args:
+        asset: name of the asset, as in ``assets.yaml``.
     """
     condition = dg.AutomationCondition
     if series.trips.asset is None or asset == "assisted":
@@ -61,7 +64,10 @@ def make_automation_condition(series: Series[P, G], asset: str) -> dg.Automation
 
 
 def refuse_wrong_upstream(series: Series[P, G], graph: "AssetGraph") -> None:
-    """Raise OdError if an asset that a series declares upstream is not in an asset graph, or its partitions misfit."""
+    """Raise OdError if an upstream asset of a series is not in the graph, or its partitions do not fit the periods.
+
+    Only the partitions of the asset of the records must fit.
+    """
     known = {node.key.to_user_string(): node for node in graph.asset_nodes if not node.assets_def.is_auto_created_stub}
     for asset in series.upstream:
         if asset not in known:
@@ -76,26 +82,27 @@ def refuse_wrong_upstream(series: Series[P, G], graph: "AssetGraph") -> None:
 
 
 def _find_partitions_fault(series: Series[P, G], partitions: dg.PartitionsDefinition | None) -> tuple[str, str] | None:
-    """Return why the periods of a series do not consist of whole partitions of an upstream asset, and the next step.
+    """Return why the periods of a series do not consist of whole upstream partitions, and the next step to correct it.
 
-    Return None if they do.
+    Return None if they do. ``partitions`` are those of the upstream asset; None if it has none.
     """
-    every, own = series.periods.every, series.periods.make_partitions_definition()
+    every, own_partitions = series.periods.every, series.periods.make_partitions_definition()
     if partitions is None:
-        if series.columns.date is None and isinstance(own, dg.TimeWindowPartitionsDefinition):
+        if series.columns.date is None and isinstance(own_partitions, dg.TimeWindowPartitionsDefinition):
             return "there are none, and the records have no dates", "name the date column, or partition the asset"
         return None
     which = f"name an asset with a partition for each {every} or for shorter parts of it, or without partitions"
-    if not isinstance(own, dg.TimeWindowPartitionsDefinition):
+    if not isinstance(own_partitions, dg.TimeWindowPartitionsDefinition):
         return f"a series of a {every} release reads only an asset without partitions", "name such an asset"
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return "they are not of time", which
-    if every not in _WITHIN.get(partitions.cron_schedule, ()):
+    if every not in _LENGTHS_BY_CRON.get(partitions.cron_schedule, ()):
         return f"a {every} does not consist of whole partitions that begin at {partitions.cron_schedule!r}", which
-    if partitions.timezone != own.timezone:
-        zones = f"their days begin in {partitions.timezone}, and those of the series in {own.timezone}"
+    if partitions.timezone != own_partitions.timezone:
+        zones = f"their days begin in {partitions.timezone}, and those of the series in {own_partitions.timezone}"
         return zones, "give both the same time zone; that of the series is in the file of its domain"
-    if partitions.start > own.start or (partitions.end and (own.end is None or partitions.end < own.end)):
+    ends_early = partitions.end and (own_partitions.end is None or partitions.end < own_partitions.end)
+    if partitions.start > own_partitions.start or ends_early:
         return "they do not cover all periods of the series", "change the first or the last period of either"
     return None
 
@@ -103,13 +110,13 @@ def _find_partitions_fault(series: Series[P, G], partitions: dg.PartitionsDefini
 def list_period_files(
     context: dg.AssetExecutionContext, series: Series[P, G], period: Period
 ) -> list[tuple[Path, str | None]]:
-    """Return the files with the records of a period, each with the name of a table in place of the declared one.
+    """Return the files with the records of a period, each with the table in it, or None for the declared table.
 
-    They are those that the newest materialization of each partition states. Without an asset upstream, or if it states
-    none on this machine, they are those declared.
+    They are the files that the newest materialization of each upstream partition states; if none states a file, or no
+    asset is upstream, they are the declared ones. For a stored table, they are its name with each stated table.
 
-    Raises OdError if the asset is wrong, has not completely materialized all of the period, has not passed its blocking
-    checks (:func:`refuse_unchecked`), or states no file, and the declared one does not exist.
+    Raises OdError if the asset does not fit, has not materialized the whole period, has not passed its blocking checks
+    (:func:`refuse_unchecked`), states files for some partitions only, or states none while there is no declared file.
     """
     key = find_trips_asset(series)
     declared = series.locate_records_file(period.text)
@@ -117,16 +124,16 @@ def list_period_files(
         return [(file, None) for file in list_record_files(declared)]
     refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
     made: list[dg.EventLogRecord | None] = []
-    stated: list[tuple[Path | None, str | None]] = []
+    files_and_tables: list[tuple[Path | None, str | None]] = []
     for partition in _find_partitions(context, key):
         materialization = _find_finished_materialization(context.instance, series, period, key, partition)
         made.append(materialization)
-        stated.append(_read_file_and_table(materialization, series))
+        files_and_tables.append(_read_file_and_table(materialization, series))
     refuse_unchecked(context, series, key, made)
     if series.stored_table is not None:
-        return [(declared, table) for table in dict.fromkeys(table for _, table in stated)]
-    unstated = [file for file, _ in stated if file is None]
-    if unstated and len(unstated) < len(stated):
+        return [(declared, table) for table in dict.fromkeys(table for _, table in files_and_tables)]
+    unstated = [file for file, _ in files_and_tables if file is None]
+    if unstated and len(unstated) < len(files_and_tables):
         step = "materialize the others again, with the metadata path"
         message = f"only some partitions of {key.to_user_string()} state the file that they wrote"
         raise _make_upstream_error(series, message, step)
@@ -134,7 +141,7 @@ def list_period_files(
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
         step = "state the file in its metadata as path: its IO manager is not asked for records"
         raise _make_upstream_error(series, message, step)
-    files = dict.fromkeys(stated)  # several partitions may state the same file
+    files = dict.fromkeys(files_and_tables)  # several partitions may state the same file
     return [*dict.fromkeys((part, table) for file, table in files for part in list_record_files(file or declared))]
 
 
@@ -149,9 +156,10 @@ def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> lis
 def _find_finished_materialization(
     instance: dg.DagsterInstance, series: Series[P, G], period: Period, key: dg.AssetKey, partition: str | None
 ) -> dg.EventLogRecord | None:
-    """Return the record of the newest materialization of what a period reads of an asset; None if none is known.
+    """Return the record of the newest materialization of an asset, or of one partition of it, that a period reads.
 
-    Raises OdError if a newer one was planned, only other partitions were made, or it was made before the period ended.
+    Return None if Dagster knows of no materialization of the asset. Raises OdError if a newer one is planned or failed,
+    only other partitions were materialized, or an asset without partitions was materialized before the period ended.
     """
     newest = find_newest_materialization(instance, key, partition)
     planned = instance.get_latest_planned_materialization_info(key, partition)
@@ -169,7 +177,7 @@ def _find_finished_materialization(
 
 
 def _describe_partition(key: dg.AssetKey, partition: str | None) -> str:
-    """Return a partition of an asset in words, or the asset if it has no partitions."""
+    """Return the name of an asset for messages, after the name of its partition if one is given."""
     return key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
 
 
@@ -190,7 +198,11 @@ def refuse_unchecked(
     """Raise OdError unless the newest materializations of a team's asset have passed the asset's blocking checks.
 
     As in Dagster, a failure of severity WARN blocks nothing. A check that another code location defines is known only
-    by its records in the instance: if it has none of a materialization, it is not missed.
+    by its records in the instance, so a materialization without such a record counts as passed.
+
+    Args:
+        key: key of the asset.
+        newest: record of the newest materialization of each partition that is read; None where there is none.
     """
     storage, graph = context.instance.event_log_storage, context.job_def.asset_layer.asset_graph
     graph = getattr(graph, "source_asset_graph", graph)  # that of a job lacks the checks that the job does not run
@@ -213,23 +225,28 @@ def refuse_unchecked(
 
 
 def _find_check_fault(history: Sequence[Any], made: dg.EventLogRecord | None) -> str | None:
-    """Return why a materialization has not passed a check, from all records of the check, newest first; None if it has.
+    """Return why a materialization has not passed a check; None if it has.
 
-    The newest result of its run or of itself counts, or else the newest since: a check without partitions may have run
-    after a later partition. If the newest of all has not finished, that one counts.
+    The newest result of the materialization's own run, or on this materialization, counts; without one, the newest
+    later result, because a check without partitions may have run after a later partition. If the newest later run of
+    the check has not finished, that counts.
+
+    Args:
+        history: all records of the check, newest first.
+        made: record of the materialization; None if it is not known, so that all of ``history`` is later.
     """
-    own: Sequence[Any] = []
-    since = history
+    own_results: Sequence[Any] = []
+    later = history
     if made is not None:
-        of_partition = [record for record in history if record.partition in (None, made.partition_key)]
-        since = [record for record in of_partition if record.event.timestamp > made.timestamp]
-        own = [
+        same_partition = [record for record in history if record.partition in (None, made.partition_key)]
+        later = [record for record in same_partition if record.event.timestamp > made.timestamp]
+        own_results = [
             record
-            for record in of_partition
+            for record in same_partition
             if (made.run_id != "" and record.run_id == made.run_id) or _find_target_id(record) == made.storage_id
         ]
-    unfinished = [record for record in since[:1] if record.status == CheckStatus.PLANNED]  # the newest of all, if it is
-    result = next(iter([*unfinished, *own, *since]), None)
+    unfinished = [record for record in later[:1] if record.status == CheckStatus.PLANNED]
+    result = next(iter([*unfinished, *own_results, *later]), None)
     if result is None:
         return _NOT_RUN
     if result.status == CheckStatus.PLANNED:
@@ -239,38 +256,39 @@ def _find_check_fault(history: Sequence[Any], made: dg.EventLogRecord | None) ->
 
 
 def _find_target_id(record: AssetCheckExecutionRecord) -> int | None:
-    """Return the number of the materialization that was checked; None if the record of a check names none."""
+    """Return the storage id of the materialization that a check evaluated; None if its record names none."""
     return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):(?=/|[^/]*$)(//(?!localhost/|/)[^/])?", re.IGNORECASE)
 """Beginning of an address. A drive of Windows has one letter, and the name of a folder may have a colon."""
 
-_PLACE = re.compile("path|ur[il]|location", re.IGNORECASE)
-"""Part of names of metadata that say where something is."""
+_LOCATION_NAME = re.compile("path|ur[il]|location", re.IGNORECASE)
+"""Part of the names of metadata that state a location."""
 
-_ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-"""Beginning of an address of records on another machine. Others, under any name, may be of pages for readers."""
+_OTHER_MACHINE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+"""Beginning of an address of records on another machine. An address of the web may be that of a page for readers."""
 
 
 def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, str | None]:
-    """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
+    """Return the file on this machine, and the table, that a materialization states; None for each that it does not.
 
-    The file is that of the first of ``dagster/uri``, ``path`` and ``uri`` in the metadata that is not empty. The table
-    is ``dagster/table_name``, else ``dagster/relation_identifier``, and only if a table is declared; no file is taken
-    if that is a table of a store.
+    The file is the first of ``dagster/uri``, ``path`` and ``uri`` in the metadata that is not empty; None if the series
+    declares a stored table. The table is ``dagster/table_name`` or else ``dagster/relation_identifier``; None if the
+    series declares no table.
 
-    Raises OdError if the address, or another one in the metadata, is of records that are not on this machine.
+    Raises OdError if the first address is of another machine or, where there is none of these three, another location
+    in the metadata is.
     """
-    stated = {} if made is None else made.asset_materialization.metadata
-    texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
+    metadata = {} if made is None else made.asset_materialization.metadata
+    texts = {name: str(getattr(value, "value", "")) for name, value in metadata.items()}
     stated_table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
     table = None
     if stated_table is not None and (series.trips.table or series.stored_table):
         table = ".".join(stated_table.split(".")[-2:]).removeprefix("main.")  # it may begin with that of the database
     if series.stored_table is not None:
         return None, table
-    elsewhere = (name for name in texts if _PLACE.search(name) and _ELSEWHERE.match(texts[name].strip()))
+    elsewhere = (name for name in texts if _LOCATION_NAME.search(name) and _OTHER_MACHINE.match(texts[name].strip()))
     for name in ("dagster/uri", "path", "uri", *sorted(elsewhere)):
         text = texts.get(name, "").strip()
         scheme = _SCHEME.match(text)

@@ -41,6 +41,7 @@ class Warehouse(dg.ConfigurableResource, Folders):
     """Folder of the project, as :attr:`Folders.project_folder`; by default, that of the current one."""
 
     lock_seconds: float = LOCK_SECONDS
+    """Seconds for which a run waits for the lock."""
 
     keep_records_days: int | None = None
     """Days after publication for which the copy of a release's records is kept; None for as long as nobody purges."""
@@ -89,21 +90,21 @@ class Warehouse(dg.ConfigurableResource, Folders):
         return set()
 
     def count_once(self, key: tuple[str, ...], count: Callable[[], int]) -> int:
-        """Return the number of violations that ``count`` returns, which is called once in a run for each key.
+        """Return the number of violations that ``count`` returns; it is called once in a run for each key.
 
-        A check runs after its asset and again before publication. Its result is the same as long as its input is, whose
-        digest or state must be in the key.
+        A check runs after its asset and again before publication, with the same result if its input is the same. So the
+        key must have the digest or the state of the input.
         """
         if key not in self._violations:
             self._violations[key] = count()
         return self._violations[key]
 
     def refuse_other_ledger(self, data_set: str) -> None:
-        """Raise OdError if releases of this Dagster instance charged a declared data set to another ledger before.
+        """Raise OdError if the ledger is of another environment, or not the one that this Dagster instance charged.
 
         Two projects of one instance with a data set of the same name would otherwise spend its budget twice. The
-        instance stores the newest entry of the data set, which the ledger must have. Copies of a project with copies of
-        its instance do not know of each other. Also raise OdError if the ledger is that of another environment.
+        instance stores the newest entry of each declared data set, which the ledger must have; this call stores it
+        anew. Copies of a project with copies of its instance do not know of each other.
         """
         self.ledger.hold_to_environment(self.environment, data_set)
         if self._instance is None:
@@ -138,7 +139,11 @@ class Warehouse(dg.ConfigurableResource, Folders):
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:
-        """Lock the warehouse for the whole run, after other runs whose process has ended are reported as failed."""
+        """Yield the warehouse, which is locked for the whole run.
+
+        Under the lock, runs whose process has ended are reported as failed. Afterwards, records that are no longer kept
+        are removed, and old logs compressed.
+        """
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run, self.key_prefix)
@@ -177,9 +182,9 @@ def verify_published_releases(release: str | None = None, warehouse: Warehouse |
     """Verify published releases, and return one row per release.
 
     Args:
-        release: a key such as ``us_flights/2001-06/r1``, the name of a series, whose assisted flows are verified, too,
-            or None for all releases; of a project with a prefix, all but those that only other projects with the same
-            ledger have.
+        release: a key such as ``us_flights/2001-06/r1``; the name of a series, whose assisted flows are included; or
+            None for all releases of the project. They are those that are public here, and others in the ledger whose
+            names begin with the prefix of the project.
         warehouse: warehouse of the releases; by default that of the current project.
 
     Raises:
@@ -192,9 +197,10 @@ def verify_published_releases(release: str | None = None, warehouse: Warehouse |
 
 
 def find_published_releases(warehouse: Warehouse, release: str | None = None) -> list[ReleaseKey]:
-    """Return the published releases that a name of :func:`verify_published_releases` stands for, oldest first.
+    """Return the published releases that the argument of :func:`verify_published_releases` selects, oldest first.
 
-    Raises OdError if there are none with a given name, or the ledger is missing or cannot be used.
+    Those that are public but not in the ledger come last. Raises OdError if a name is given and selects none, or the
+    ledger is missing or cannot be used.
     """
     # Opened once, since each opening checks the whole chain.
     published = warehouse.open_existing_ledger().list_published_releases()
@@ -215,7 +221,10 @@ def find_published_releases(warehouse: Warehouse, release: str | None = None) ->
 
 
 def verify_published_release(published: Published) -> Verification:
-    """Verify a published release, and return its faults; one that was withdrawn must not be public any more."""
+    """Verify a published release, and return the result.
+
+    A withdrawn release always has a fault, because only what is still public of it is listed for verification.
+    """
     if published.ledger.find_withdrawal(published.key) is not None:
         fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
         return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}

@@ -48,12 +48,14 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
 
 
 def _refuse_unready(folders: Folders, key: ReleaseKey) -> None:
-    """Raise OdError for a release that is not public, or of a series with a publication that was not entered yet."""
-    ledger, public = folders.ledger, find_bundle_folders(folders.releases).keys()
+    """Raise OdError if a release is not public, or if another one of its series is public but not in the ledger yet."""
+    ledger = folders.ledger
+    public = find_bundle_folders(folders.releases).keys()
     if key not in public and not ledger.is_published(key):
         raise make_absent_release_error(f"{key} is not published here")
     for other in public - {key}:
-        if other.release == key.release and ledger.list_charges(other) and not ledger.read_publication(other):
+        is_unfinished = ledger.list_charges(other) and not ledger.read_publication(other)
+        if other.release == key.release and is_unfinished:
             message, step = f"{other} is public, but not in the ledger yet", f"run {other} again, then withdraw {key}"
             raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
 
@@ -61,7 +63,8 @@ def _refuse_unready(folders: Folders, key: ReleaseKey) -> None:
 def _replace_by_notice(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
     """Replace a bundle by a notice of its withdrawal, and remove the rows of its release.
 
-    A copy that only the owner can read stays, with which the report of the period after it is verified.
+    A copy that only the owner can read is kept, because the report of the next period is verified with it. Each step
+    can be repeated after an interruption.
     """
     folder = folders.locate_bundle(key)
     kept = folders.var / WITHDRAWN_COPIES / key.folder
@@ -78,7 +81,7 @@ def _replace_by_notice(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal
     )
     remove_release(folders.database, key)
     locate_zip(folder).unlink(missing_ok=True)
-    for place in (folder, folders.var / "replicates" / key.folder):
-        if place.is_dir():
-            shutil.rmtree(place)
+    for public_folder in (folder, folders.var / "replicates" / key.folder):
+        if public_folder.is_dir():
+            shutil.rmtree(public_folder)
     sync(notice.parent)

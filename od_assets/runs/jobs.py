@@ -42,15 +42,19 @@ UpdateBar = Callable[[Progress, TaskID, EventLogEntry], None]
 def show_progress(
     instance: dg.DagsterInstance, run_id: str, title: str, update_bar: UpdateBar, total: int, *, transient: bool
 ) -> Iterator[None]:
-    """Show a progress bar during this context, of ``total`` steps or parts of a run, which need not have started.
+    """Show a progress bar on standard error during this context, in which a run is executed.
 
-    For each entry of its log, ``update_bar`` is called. If ``transient``, the bar is removed afterwards, and nothing is
-    written unless standard error is a terminal.
+    Args:
+        run_id: id of the run, which need not have started.
+        title: text beside the bar before the run starts and after it ends.
+        update_bar: function that is called for each entry of the run's log.
+        total: number of steps or parts of the run.
+        transient: whether the bar is removed afterwards, and nothing is written unless standard error is a terminal.
     """
     console = PlainConsole(stderr=True)
     description = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
     columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    if transient and not console.is_terminal:  # to follow the log for nothing would take a tenth of a small run's time
+    if transient and not console.is_terminal:  # following the log takes a tenth of a small run's time
         yield
         return
     with Progress(*columns, console=console, transient=transient) as progress:
@@ -68,9 +72,10 @@ def show_progress(
 
 
 def make_step_updater(title: str, series: str) -> UpdateBar:
-    """Return a function that updates the bar with the current step and the completed steps and parts of steps.
+    """Return a function that updates a progress bar with the current step and the number of completed steps.
 
-    ``series`` is the name of the series or comparison, as in :func:`od_assets.failures.name_asset_of_step`.
+    A step that reports its progress is completed in part. The text beside the bar is ``title`` and the name of the
+    step; ``series`` is the series or comparison, as in :func:`od_assets.failures.name_asset_of_step`.
     """
     completed = 0
 
@@ -97,22 +102,21 @@ def make_step_updater(title: str, series: str) -> UpdateBar:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run for one period.
-
-    The facts are public and JSON-ready: the certificate and the balance, or the failures. There is no release and no
-    kind if it is not published.
-    """
+    """The outcome of a run for one period."""
 
     facts: dict[str, Any]
+    """Public and JSON-ready facts: the certificate and the balance, or the failures."""
     release: Any = None
+    """The published release; None if the run failed."""
     kind: Kind[Any] | None = None
+    """Kind of the published release; None if the run failed."""
 
 
 def find_release_job(series: Series[P, G]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
-    Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses. A
-    fault of the series itself, for which it was left out, is named.
+    Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses. If
+    the series has a fault of its own, for which it was left out, the error names that fault.
     """
     definitions = load_definitions()
     if "od_warehouse" not in (definitions.resources or {}):
@@ -151,17 +155,18 @@ def execute_job(
 
 
 def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
-    """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
+    """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``.
+
+    A failed run is an outcome, too. Raises Interrupted if the run was interrupted.
+    """
     key = series.key(period)
     warehouse = Warehouse()
     ledger = warehouse.ledger
     measured_before = ledger.list_level_kinds(key).count(MEASURED)
     with open_dagster_instance() as instance:
         run_id = str(uuid.uuid4())
-        name = str(key)
-        bar = show_progress(
-            instance, run_id, name, make_step_updater(name, series.graph), len(job.nodes), transient=True
-        )
+        update_bar = make_step_updater(str(key), series.graph)
+        bar = show_progress(instance, run_id, str(key), update_bar, len(job.nodes), transient=True)
         with nullcontext() if quiet else bar:
             result = execute_job(job, instance, run_id, series.format_partition(Period(period)))
         failures = [] if result.success else describe_failures(result.all_events, series.graph)
@@ -186,11 +191,10 @@ def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quie
 def _describe_spending(
     ledger: Ledger, data_set: str, key: ReleaseKey, plan: Plan, measured_before: int
 ) -> dict[str, object]:
-    """Return what a run has drawn, what its data set has left, and what was spent on what nobody sees.
+    """Return JSON-ready facts: what a run has drawn, what its data set has left, and what was spent without a result.
 
-    That is, lost draws of the release, and releases of its period that are not published. All is JSON-ready. Amounts
-    have the name of their measure, rho or epsilon.
-    ``measured_before`` is the number of steps that were measured before the run.
+    The latter are lost draws of the release, and releases of its period that are not published. Amounts have the name
+    of their measure, rho or epsilon. ``measured_before`` is the number of steps that were measured before the run.
     """
     with ledger.one_look():
         balance = ledger.balance(data_set, key.period)
@@ -215,7 +219,7 @@ def _describe_spending(
 
 
 def _describe_step(step: Step) -> str:
-    """Return what a step measures, in a few words."""
+    """Return what a step measures in words, such as ``level 3 by mode``."""
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
     side = step.noise_facts.get("area_totals")
@@ -226,9 +230,10 @@ def _describe_step(step: Step) -> str:
 
 
 def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
-    """Make the missing runs of a comparison, then its tables and figures, and show progress on standard error.
+    """Make the missing runs of a comparison, then its tables and figures, and return one line for each failed step.
 
-    If all steps succeed, copy tables and figures to a folder. Return one line for each failed step.
+    Progress is shown on standard error. If all steps succeed, tables and figures are copied to the folder ``to``, if
+    given. Raises OdError if the declaration is wrong, and Interrupted if a run was interrupted.
     """
     definitions = build_comparison_definitions(comparison)
     failures: list[str] = []
@@ -254,5 +259,5 @@ def _update_run_progress(progress: Progress, task: TaskID, entry: EventLogEntry)
     """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
     run_progress = parse_progress_message(entry)
     if run_progress is not None:
-        done, _, release = run_progress
-        progress.update(task, completed=done, description=escape_unprintable(release))
+        done, _, case = run_progress
+        progress.update(task, completed=done, description=escape_unprintable(case))

@@ -30,7 +30,7 @@ class ReleaseStatus(TypedDict):
 
 
 def choose_periods(series: Series[P, G], period: str | None, *, every: bool) -> list[str]:
-    """Return the ended periods to release: the given period, or all if ``every``, or by default the newest.
+    """Return the ended periods to release: all if ``every``, otherwise the given period, by default the newest.
 
     Raises OdError if the given period is not an ended period of the series, or no period has ended.
     """
@@ -45,9 +45,9 @@ def choose_periods(series: Series[P, G], period: str | None, *, every: bool) -> 
 
 
 def refuse_without_file(series: Series[P, G], period: str) -> None:
-    """Raise OdError if the newest period has no file yet; name the newest period that has one.
+    """Raise OdError if the newest ended period, ``period``, has no file yet; name the newest period that has one.
 
-    A release that has begun needs its file no more.
+    Nothing is raised if the release has begun, since its records are copied already.
     """
     folders = Folders()
     if (folders.confidential.path / series.key(period).folder).exists():
@@ -55,10 +55,10 @@ def refuse_without_file(series: Series[P, G], period: str) -> None:
     arrivals = [check_arrival(series, ended) for ended in reversed(series.periods.list_ended_periods())]
     if arrivals[0].waits is None or arrivals[0].changed is not None:
         return
-    newest = next((ended.key.period for ended in arrivals if ended.changed is not None), None)
+    newest = next((arrival.key.period for arrival in arrivals if arrival.changed is not None), None)
     step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
-    has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
-    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {has}", next_step=step)
+    others = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
+    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {others}", next_step=step)
 
 
 def choose_period_to_plan(series: Series[P, G], period: str | None) -> str:
@@ -79,23 +79,14 @@ def list_release_statuses(
 ) -> list[ReleaseStatus]:
     """Return the :func:`read_release_status` of every ended period of some series.
 
-    The field ``settings_changed`` has the names of the settings that were changed since the release was begun. What
-    each data set has left is read once, whatever the number of its series.
+    The state ``waits`` is that of a release whose file has not arrived. The field ``settings_changed`` has the names of
+    the settings that were changed since the release was begun; None if its plan cannot be made any more.
+
+    Args:
+        states: what the ledger knows of each release that has begun, by its key as text.
     """
     ended = {series.name: series.periods.list_ended_periods() for series in declared}
-    domains = {series.domain.name: series.domain for series in declared}
-    left: dict[str, Mapping[str, Remaining]] = {}
-    for name, domain in domains.items():
-        periods: set[str] = set()
-        for series in declared:
-            if series.domain.name == name:
-                periods |= {period.text for period in ended[series.name]}
-        try:
-            balances = ledger.find_balances(name, periods)
-            left[name] = {period: (balance.measure, balance.left) for period, balance in balances.items()}
-        except OdError:  # the first release declares the domain in the ledger
-            unused = domain.cap.compute_usage([])
-            left[name] = dict.fromkeys(periods, (unused.measure, unused.cap))
+    left = _read_remaining_budgets(declared, ended, ledger)
     rows = []
     for series in declared:
         plan_period = _make_planner(series)
@@ -115,11 +106,34 @@ def list_release_statuses(
 
 
 Remaining = tuple[Measure, Fraction]
-"""What a data set has left of its cap, and whether that is rho or epsilon."""
+"""The measure of a data set's cap, rho or epsilon, and how much of the cap is left."""
+
+
+def _read_remaining_budgets(
+    declared: Sequence[Series[P, G]], ended: Mapping[str, Sequence[Period]], ledger: Ledger
+) -> dict[str, dict[str, Remaining]]:
+    """Return what the data sets of some series have left, by name of the data set and period.
+
+    ``ended`` has the ended periods by name of the series. Each data set is read once for all of its series.
+    """
+    domains = {series.domain.name: series.domain for series in declared}
+    left: dict[str, dict[str, Remaining]] = {}
+    for name, domain in domains.items():
+        periods: set[str] = set()
+        for series in declared:
+            if series.domain.name == name:
+                periods |= {period.text for period in ended[series.name]}
+        try:
+            balances = ledger.find_balances(name, periods)
+            left[name] = {period: (balance.measure, balance.left) for period, balance in balances.items()}
+        except OdError:  # the ledger does not know the data set before its first release
+            unused = domain.cap.compute_usage([])
+            left[name] = dict.fromkeys(periods, (unused.measure, unused.cap))
+    return left
 
 
 def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Remaining | None = None) -> ReleaseStatus:
-    """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
+    """Return the state of a release: ``not begun``, ``begun``, ``published`` or ``withdrawn``, and its spending.
 
     Args:
         state: what the ledger knows of the release; None if it is not begun.
@@ -146,21 +160,21 @@ def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Remai
 
 
 def _make_planner(series: Series[P, G]) -> Callable[[Period], Plan | None]:
-    """Return a function that plans periods; it returns None if they cannot be planned.
+    """Return a function that returns the plan of a period; None if the period cannot be planned.
 
-    Periods with as many days and the same public files share a plan.
+    Periods with the same number of days and the same public files share a plan.
     """
     read_geography_once = cache(series.read_geography)
     plans: dict[tuple[int, tuple[str, ...]], Plan | None] = {}  # by number of days and files
 
     def plan_period(period: Period) -> Plan | None:
-        shared = period.days, series.name_plan_files(period.text)
-        if shared not in plans:
+        days_and_files = period.days, series.name_plan_files(period.text)
+        if days_and_files not in plans:
             try:
-                plans[shared] = series.plan_without_cap(read_geography_once(), period.text)
+                plans[days_and_files] = series.plan_without_cap(read_geography_once(), period.text)
             except OdError:  # doctor states the fault; what was released is listed all the same
-                plans[shared] = None
-        return plans[shared]
+                plans[days_and_files] = None
+        return plans[days_and_files]
 
     return plan_period
 

@@ -14,12 +14,12 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import G, P, Series
 from od_core.periods import Period
 
-_MOST = 12
-"""Maximum number of runs that one evaluation of the sensor requests, and of periods, the newest, that it reports."""
+_MAX_PERIODS = 12
+"""Largest number of runs that one evaluation of the sensor requests, and of the newest periods that it reports."""
 
 
 def make_release_schedule(series: Series[P, G], job: UnresolvedJob) -> dg.ScheduleDefinition:
-    """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
+    """Return a schedule that, at each tick, requests the release of the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives or the next month ends, and a
     monthly one only once.
@@ -37,9 +37,10 @@ def make_release_schedule(series: Series[P, G], job: UnresolvedJob) -> dg.Schedu
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         warehouse = Warehouse.from_project(series.project)
-        found = [_find_request_at_tick(row, context.scheduled_execution_time, warehouse) for row in series.rows]
-        requests = [request for request in found if isinstance(request, dg.RunRequest)]
-        reason = " ".join(obstacle for obstacle in found if isinstance(obstacle, str))
+        tick = context.scheduled_execution_time
+        requests_and_reasons = [_find_request_at_tick(row, tick, warehouse) for row in series.rows]
+        requests = [request for request in requests_and_reasons if isinstance(request, dg.RunRequest)]
+        reason = " ".join(obstacle for obstacle in requests_and_reasons if isinstance(obstacle, str))
         if requests and reason:
             context.log.info(reason)
         return requests or dg.SkipReason(reason)
@@ -87,16 +88,16 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDe
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
         for row in series.rows:
-            for found in _iterate_arrivals(row, now, warehouse):
-                if isinstance(found, str):
-                    messages.append(found)
+            for request_or_reason in _iterate_arrivals(row, now, warehouse):
+                if isinstance(request_or_reason, str):
+                    messages.append(request_or_reason)
                     continue
-                ready[str(found.run_key)] = found
-                if found.run_key in requested:
+                ready[str(request_or_reason.run_key)] = request_or_reason
+                if request_or_reason.run_key in requested:
                     advice = "if its run failed, correct its file or run it by hand"
-                    messages.append(f"{str(found.run_key).partition('@')[0]} was requested; {advice}")
-        run_keys = [key for key in ready if key not in requested][:_MOST]
-        reason = "; ".join(messages[-_MOST:]) or f"Every ended period of {series.name} is published."
+                    messages.append(f"{str(request_or_reason.run_key).partition('@')[0]} was requested; {advice}")
+        run_keys = [key for key in ready if key not in requested][:_MAX_PERIODS]
+        reason = "; ".join(messages[-_MAX_PERIODS:]) or f"Every ended period of {series.name} is published."
         if run_keys and messages:
             context.log.info(reason)
         return dg.SensorResult(
@@ -111,7 +112,10 @@ def make_arrival_sensor(series: Series[P, G], job: UnresolvedJob) -> dg.SensorDe
 def _iterate_arrivals(
     series: Series[P, G], now: datetime.datetime, warehouse: Warehouse
 ) -> Iterator[dg.RunRequest | str]:
-    """Yield the request of a run for each period that can be released, and for others why they cannot, oldest first."""
+    """Yield, oldest first, the request of a run for each period that can be released, and why others cannot.
+
+    A published period is yielded only if there is a reason to release it again, as that reason.
+    """
     published = warehouse.find_published_periods(series)
     for period in series.periods.list_ended_periods(now):
         arrival = check_arrival(series, period, now)
@@ -135,7 +139,10 @@ def _find_obstacle(series: Series[P, G], period: Period, arrival: Arrival, wareh
 def _make_run_request(
     series: Series[P, G], period: Period, arrival: Arrival, since: datetime.datetime | None
 ) -> dg.RunRequest:
-    """Return the request of a run for a period, with a key that is the same until the file is changed again."""
+    """Return the request of a run for a period. Dagster starts one run for each key of requests.
+
+    ``since`` is part of the key: the time of the file's last change, or of a schedule's tick; None without a file.
+    """
     stamp = "" if since is None else since.isoformat()
     partition, tags = series.format_partition(period), make_run_tags(series)
     return dg.RunRequest(run_key=f"{arrival.key}@{stamp}", partition_key=partition, tags=tags)

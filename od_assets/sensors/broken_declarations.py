@@ -15,7 +15,7 @@ BROKEN_ROWS = "broken_rows_of_"
 
 
 def make_faults_sensor(name: str, faults: Mapping[str, OdError]) -> dg.SensorDefinition:
-    """Return a sensor that fails with the faults of what is left out, by its name."""
+    """Return a sensor that fails at each evaluation with the given faults, by name of the declaration or the series."""
 
     @dg.sensor(
         name=name,
@@ -31,6 +31,6 @@ def make_faults_sensor(name: str, faults: Mapping[str, OdError]) -> dg.SensorDef
 
 
 def merge_faults(faults: Iterable[OdError]) -> OdError:
-    """Return the first of some errors, with the messages of all."""
+    """Return the first of some errors with the messages of all of them; equal messages appear once."""
     first, *further = faults
     return first.with_changes(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))

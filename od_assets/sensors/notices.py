@@ -77,13 +77,17 @@ class Notices:
 class SentNotices(Notices):
     """A channel that also sends notices to addresses of Apprise, such as those of Slack and e-mail.
 
-    Addresses contain passwords, so no configuration, log or message has them. One that does not take a notice receives
-    it again later, and while this process runs, the others do not.
+    Addresses contain passwords, so no configuration, log or message has them. An address that does not take a notice
+    receives it again later; the other addresses do not, as long as this process runs.
+
+    Args:
+        to: addresses of Apprise.
+        of: kinds of notices that are sent: ``published``, ``failed`` or both.
     """
 
     def __init__(self, to: Sequence[str], of: Collection[str]) -> None:
         self._to, self._of = to, of
-        self._taken = set[tuple[int, str]]()
+        self._taken = set[tuple[int, str]]()  # numbers of addresses, each with the text of a notice that it took
 
     def published(self, notice: Published, log: logging.Logger) -> None:
         """Send the notice of a published release, if those are asked for."""
@@ -96,7 +100,10 @@ class SentNotices(Notices):
         self._send("failed", notice)
 
     def _send(self, kind: str, notice: Published | Failed) -> None:
-        """Send a notice to each address that has not taken it. Raises OdError with the numbers of those that do not."""
+        """Send a notice, if its kind is asked for, to each address that has not taken it.
+
+        Raises OdError with the numbers of the addresses that do not take it.
+        """
         numbers = range(len(self._to)) if kind in self._of else ()
         text = str(notice)
         for number in numbers:
@@ -111,7 +118,10 @@ class SentNotices(Notices):
 
 
 def _deliver(address: str, text: str, kind: str) -> bool:
-    """Send a text, whose first line is the subject, to an address of Apprise, and return whether it was taken."""
+    """Send a text, whose first line is the subject, to an address of Apprise, and return whether it was taken.
+
+    ``kind`` is ``published`` or ``failed``.
+    """
     import apprise  # which an extra installs
 
     subject, _, body = text.partition("\n")
@@ -158,9 +168,10 @@ _DATA_VERSION = "dagster/data_version"
     metadata=make_code_references(__file__),
 )
 def release_failed(context: dg.SensorEvaluationContext, od_notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
-    """Give one notice per failed run of a release after the first evaluation; ignore other runs in the instance.
+    """Deliver a notice of each run of a release that failed since the last evaluation; the first one delivers none.
 
-    Dagster's own sensor of failed runs would pass on to the next run if a notice is not taken.
+    If the channel raises an error, the same notice is delivered again at the next evaluation. Dagster's own sensor of
+    failed runs would go on with the next run instead.
     """
     cursor = context.cursor or ""
     if not cursor.isdecimal():  # there is none yet, or it is that of Dagster's own sensor, from an earlier version
@@ -199,9 +210,9 @@ def _make_failed_notice(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Fai
     metadata=make_code_references(__file__),
 )
 def release_published(context: dg.SensorEvaluationContext, od_notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
-    """Give one notice per release that was published after the first evaluation.
+    """Deliver a notice of each release that was published since the last evaluation; the first one delivers none.
 
-    A run that publishes the same bytes again gives no notice. An ``asset_sensor`` would receive only the newest event,
+    A run that publishes the same bytes again causes no notice. An ``asset_sensor`` would receive only the newest event,
     but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
@@ -228,7 +239,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
 
 @contextmanager
 def _wrap_channel_errors() -> Iterator[None]:
-    """Raise OdError for an exception of a channel of notices, whose text may hold the address of a webhook."""
+    """Raise OdError in place of any other exception of a channel, whose text may contain the address of a webhook."""
     try:
         yield
     except OdError:
@@ -240,9 +251,9 @@ def _wrap_channel_errors() -> Iterator[None]:
 
 
 def is_declared_here(repository: dg.RepositoryDefinition | None, tags: Mapping[str, str]) -> bool:
-    """Return whether the project of the sensor declares what a run with these tags releases, or has its verification.
+    """Return whether the project of the sensor has the job of a run with these tags: of a release or a verification.
 
-    Several projects may share a Dagster instance.
+    Several projects may share a Dagster instance. Without definitions (None), the answer is yes.
     """
     graph = find_run_graph(tags)
     return repository is None or repository.has_job(f"{graph}_release") or repository.has_job(graph)
@@ -265,14 +276,14 @@ def _is_made_by_series(instance: dg.DagsterInstance, record: Any) -> bool:
     key = materialization.asset_key
     if run is None:
         return False
-    of_job = find_run_graph(run.tags) if RELEASE_TAG in run.tags else None
-    is_of_series = key in (run.asset_selection or ()) or of_job == "_".join(key.path[:-1])
+    graph = find_run_graph(run.tags) if RELEASE_TAG in run.tags else None
+    is_of_series = key in (run.asset_selection or ()) or graph == "_".join(key.path[:-1])
     is_stated_as_ours = "release" in materialization.metadata and _DATA_VERSION in (materialization.tags or {})
     return is_of_series and is_stated_as_ours and materialization.partition is not None
 
 
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
-    """Return whether the period had no bundle before, or a different one."""
+    """Return whether the materialization of a bundle in a record is the first of its period, or has other content."""
     materialization = record.asset_materialization
     earlier = dg.AssetRecordsFilter(
         materialization.asset_key,
@@ -286,7 +297,7 @@ def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     return True
 
 
-_SECONDS = 20.0
+_MAX_SECONDS = 20.0
 """Time after which an evaluation sends no further event, because other sensors may wait for it."""
 
 _FINISHED = (dg.DagsterEventType.RUN_SUCCESS, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED)
@@ -310,20 +321,20 @@ def is_lineage_configured() -> bool:
     metadata=make_code_references(__file__),
 )
 def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Send the events of each run that finished after the first evaluation.
+    """Send the events of each run that finished since the last evaluation; the first one sends none.
 
-    The events are made from the event log of the run. So a run never waits for the lineage backend. What the backend
+    The events are made from the event log of the run, so a run never waits for the lineage backend. What the backend
     does not take is sent again at the next evaluation, and later events wait, so that they arrive in order.
 
     Raises:
-        OdError: the client is not installed or refuses its configuration; or the backend refused the first event.
+        OdError: the client is not installed or refuses its configuration; or no event could be sent.
     """
     require("openlineage")
     from od_assets.sensors.open_lineage import Sender  # imports the client, which an extra installs
 
     seen: dict[str, list[int]] = json.loads(context.cursor or "{}")
     sender = Sender()
-    until = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _MAX_SECONDS
     fault = ""
     try:
         for kind in _FINISHED:
@@ -331,7 +342,7 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
                 newest = context.instance.fetch_run_status_changes(kind, limit=1).records
                 seen[kind.value] = [newest[0].storage_id if newest else 0, 0]
             if not fault:
-                fault = _send_events(context, sender, kind, seen[kind.value], until)
+                fault = _send_events(context, sender, kind, seen[kind.value], deadline)
     finally:
         sender.close()
     if fault and not sender.sent:
@@ -342,12 +353,17 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{sender.sent} events sent{f', then stopped: {fault}' if fault else ''}.")
 
 
-def _send_events(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: list[int], until: float) -> str:
-    """Send the events of runs that finished in one way, and return why it stopped; empty if all events are sent.
+def _send_events(
+    context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: list[int], deadline: float
+) -> str:
+    """Send the events of runs that finished in one way, and return why the sending stopped; empty if all are sent.
 
     Args:
-        cursor: the last run whose events are all sent, and the number of sent events of the next run. It is changed.
-        until: monotonic time after which no further event is sent.
+        sender: the client (:class:`od_assets.sensors.open_lineage.Sender`).
+        kind: type of the event that ends these runs.
+        cursor: storage id of the last run whose events are all sent, and the number of sent events of the next run.
+            It is updated in place.
+        deadline: monotonic time in seconds after which no further event is sent.
     """
     repository = context.repository_def
     if repository is None:
@@ -357,7 +373,7 @@ def _send_events(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cu
         run = context.instance.get_run_by_id(record.run_id)
         if run is not None and RELEASE_TAG in run.tags and is_declared_here(repository, run.tags):
             for event in sender.make_events(context.instance, run, repository.asset_graph)[cursor[1] :]:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     return "the evaluation took too long"
                 fault: str = sender.send(event)
                 if fault:

@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from od_assets.compatibility import AssetGraph
 
 _TYPES = dg.DagsterEventType
-_TOLD = {
+_READ_TYPES = {
     *(_TYPES.RUN_START, _TYPES.RUN_SUCCESS, _TYPES.RUN_FAILURE, _TYPES.RUN_CANCELED),
     _TYPES.STEP_START,
     *(_TYPES.ASSET_MATERIALIZATION_PLANNED, _TYPES.ASSET_MATERIALIZATION),
     _TYPES.ASSET_CHECK_EVALUATION,
 }
-_ENDS = {_TYPES.RUN_SUCCESS: RunState.COMPLETE, _TYPES.RUN_FAILURE: RunState.FAIL, _TYPES.RUN_CANCELED: RunState.ABORT}
+_END_STATES = {
+    _TYPES.RUN_SUCCESS: RunState.COMPLETE,
+    _TYPES.RUN_FAILURE: RunState.FAIL,
+    _TYPES.RUN_CANCELED: RunState.ABORT,
+}
 _NOISE = facets.column_lineage_dataset.Transformation(
     "DIRECT", "TRANSFORMATION", "Noise of a differentially private mechanism is added.", masking=True
 )
@@ -61,10 +65,13 @@ class Sender:
 
     def make_events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: "AssetGraph") -> list[RunEvent]:
         """Return the events of a finished run of a release, in order. They are the same at every call."""
-        return _Translation(run, instance.all_logs(run.run_id, of_type=_TOLD), graph).make_events()
+        return _Translation(run, instance.all_logs(run.run_id, of_type=_READ_TYPES), graph).make_events()
 
     def send(self, event: RunEvent) -> str:
-        """Send an event, and return why it was not taken; empty if it was. Texts of errors may contain passwords."""
+        """Send an event, and return why it was not taken; empty if it was.
+
+        The reason has no text of the error, which may contain a password.
+        """
         try:
             self._client.emit(event)
         except Exception as error:  # noqa: BLE001  # a transport may raise anything
@@ -98,7 +105,7 @@ class _Translation:
         self.made = {event.asset_key: event for event in chain.from_iterable(materializations.values())}
 
     def _group_by_step(self, kind: dg.DagsterEventType, field: str | None = None) -> defaultdict[str, list[Any]]:
-        """Return the contents of the events of a kind, or a field of them, by step."""
+        """Return the data of the logged events of a kind, or one field of the data, by key of the step."""
         by_step = defaultdict[str, list[Any]](list)
         for event in self.logged:
             if event.event_type == kind:
@@ -107,18 +114,20 @@ class _Translation:
         return by_step
 
     def make_events(self) -> list[RunEvent]:
-        """Return one event per start and per end of the run and, if it was completed, of each of its steps.
+        """Return one event for the start and one for the end of the run and, if it was completed, of each of its steps.
 
-        All have the day on which the run ended as their time, and steps stand in the order of their names, because how
-        long a step took depends on the records. So does which step failed: a failed run is told without its steps.
+        The time of all events is the day on which the run ended, and steps are in the order of their names, because the
+        duration of a step depends on the records. So does which step failed, so a failed run has no events of steps.
         """
-        state = [_ENDS[event.event_type] for event in self.logged if event.event_type in _ENDS][-1]
+        state = [_END_STATES[event.event_type] for event in self.logged if event.event_type in _END_STATES][-1]
         steps = list[str]()
         if state is RunState.COMPLETE:
             started = {event.step_key or "" for event in self.logged if event.event_type == _TYPES.STEP_START}
             steps = sorted(started.intersection((*self.written, *self.checked)))
-        of_steps = [self._make_event(event, step) for step in steps for event in (RunState.START, RunState.COMPLETE)]
-        return [self._make_event(RunState.START), *of_steps, self._make_event(state)]
+        events = [self._make_event(RunState.START)]
+        for step in steps:
+            events += [self._make_event(RunState.START, step), self._make_event(RunState.COMPLETE, step)]
+        return [*events, self._make_event(state)]
 
     def _make_event(self, state: RunState, step: str = "") -> RunEvent:
         """Return the event of a start or an end: of the whole run, or of a step with what it reads and writes."""
@@ -156,7 +165,10 @@ class _Translation:
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 
     def _make_inputs(self, step: str, written: Iterable[dg.AssetKey], *, done: bool) -> list[InputDataset]:
-        """Return the datasets that a step reads: upstream assets, declared files, and the assets that it checks."""
+        """Return the datasets that a step reads: upstream assets, declared files, and the assets that it checks.
+
+        ``written`` has the keys of the assets that it writes. If ``done``, public assets have their check results.
+        """
         inputs = set(self.checked[step])
         for key in written:
             sources = chain.from_iterable(self._read_column_sources(key).values())
@@ -171,9 +183,9 @@ class _Translation:
             )
             for key in sorted(inputs.difference(written))
         ]
-        # Assets that several series share state the files of all.
-        stating = () if TABLE_TAG in self.run.tags else written
-        declared = [source for key in stating for source in self._read_metadata(key).get(SOURCES, [])]
+        if TABLE_TAG in self.run.tags:  # the metadata of shared assets has the files of all series, not of this one
+            return assets
+        declared = [source for key in written for source in self._read_metadata(key).get(SOURCES, [])]
         return [*assets, *(self._make_file_dataset(source) for source in declared)]
 
     def _make_assertions(self, step: str, key: dg.AssetKey) -> dict[str, facets.InputDatasetFacet]:
@@ -184,7 +196,7 @@ class _Translation:
         return {"dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(outcomes)} if results else {}
 
     def _make_file_dataset(self, source: str) -> InputDataset:
-        """Return a declared file or address of records or zones; of the run's period if there is a file of each."""
+        """Return the dataset of a declared file or address, in which the period of the run replaces ``{period}``."""
         address = source.replace("{period}", self.run.tags.get(PERIOD_TAG, "{period}"))
         parts = urlsplit(address)
         if parts.scheme:
@@ -192,7 +204,7 @@ class _Translation:
         return InputDataset("file" if address.startswith("/") else self.namespace, address)
 
     def _make_output(self, key: dg.AssetKey) -> OutputDataset:
-        """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""
+        """Return the dataset of an asset that the run made: its version, the sources of its columns, and its rows."""
         materialization, lineage = self.made[key], facets.column_lineage_dataset
         asset_facets = self._make_facets(key)
         output_facets: dict[str, facets.OutputDatasetFacet] = {}
@@ -212,15 +224,21 @@ class _Translation:
         return OutputDataset(self.namespace, key.to_user_string(), facets=asset_facets, outputFacets=output_facets)
 
     def _make_facets(self, key: dg.AssetKey) -> dict[str, facets.DatasetFacet]:
-        """Return the facets of an asset's definition; none if the present declaration has no such asset."""
+        """Return the facets of an asset's definition: its columns, description, owners and tags, by name of the facet.
+
+        Return none if the project does not define the asset any more.
+        """
         if not self.graph.has(key):
             return {}
         node, schema, tags = self.graph.get(key), facets.schema_dataset, facets.tags_dataset
         described = self._read_metadata(key).get("dagster/column_schema")  # an asset of the team may have none
         columns = () if described is None else described.columns
         fields = [schema.SchemaDatasetFacetFields(column.name, column.type, column.description) for column in columns]
-        own = ((tag, value) for tag, value in sorted(node.tags.items()) if tag.startswith("od/"))
-        own_tags = [tags.TagsDatasetFacetFields(tag, value, "DAGSTER") for tag, value in own]
+        own_tags = [
+            tags.TagsDatasetFacetFields(tag, value, "DAGSTER")
+            for tag, value in sorted(node.tags.items())
+            if tag.startswith("od/")
+        ]
         owners = [facets.ownership_dataset.Owner(owner, "OWNER") for owner in node.owners]
         return {
             "schema": schema.SchemaDatasetFacet(fields),
@@ -237,7 +255,10 @@ class _Translation:
     def _make_input_field(
         self, key: dg.AssetKey, source: dg.TableColumnDep
     ) -> facets.column_lineage_dataset.InputField:
-        """Return an upstream column; its values are masked if they are confidential and those of the asset are not."""
+        """Return the field of an upstream column of an asset.
+
+        If only the upstream asset is confidential, the field states that noise masks its values.
+        """
         masked = self._is_confidential(source.asset_key) and not self._is_confidential(key)
         upstream, noise = source.asset_key.to_user_string(), [_NOISE] if masked else []
         return facets.column_lineage_dataset.InputField(self.namespace, upstream, source.column_name, noise)

@@ -95,7 +95,7 @@ class Comparison(Named):
         return self.project.var / "evaluation" / self.name
 
     def list_runs(self, data_set: str) -> list[Run]:
-        """Return the planned runs on one data set."""
-        wanted = {*(MECHANISMS if self.mechanisms is None else self.mechanisms)}
+        """Return the planned runs on one data set: of each wanted mechanism, with each epsilon."""
+        wanted = {*(MECHANISMS if self.mechanisms is None else self.mechanisms)}  # labels, or names of mechanisms
         contenders = [rival for rival in CONTENDERS if wanted & {rival.label, MECHANISMS.make(rival.mechanism).name}]
         return list_runs([data_set], contenders, epsilons=tuple(map(str, self.epsilons)), number=self.runs)

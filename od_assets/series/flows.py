@@ -57,12 +57,15 @@ class Spark(Section):
     store: str | None = None
 
     def find_or_open_spark_session(self, confidential: ConfidentialFolder) -> SparkSession:
-        """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
+        """Return the Spark session for this section, which the first call in a process opens.
+
+        Its files are below the folder ``confidential``. See ``open_session`` in ``od_core.spark.session``.
+        """
         from od_core.spark.session import open_session
 
         if repr(self) not in _SESSIONS:
             folder = confidential.make_subfolder("spark")
-            session = _CLOSING.enter_context(open_session(self.address or "", folder, self.settings))
+            session = _OPENED_SESSIONS.enter_context(open_session(self.address or "", folder, self.settings))
             use_spark_session(self, session)
         return _SESSIONS[repr(self)]
 
@@ -70,8 +73,8 @@ class Spark(Section):
 _SESSIONS: dict[str, SparkSession] = {}
 """Sessions of this process, by the text of their section."""
 
-_CLOSING = ExitStack()
-"""Sessions that this process opened, and so closes."""
+_OPENED_SESSIONS = ExitStack()
+"""Sessions that this process opened and must close, unlike those that it was given."""
 
 
 def use_spark_session(engine: Spark, session: SparkSession) -> None:
@@ -81,12 +84,12 @@ def use_spark_session(engine: Spark, session: SparkSession) -> None:
 
 @contextmanager
 def close_spark_sessions_on_exit() -> Iterator[None]:
-    """Close all Spark sessions of this process when this context ends."""
+    """Forget all Spark sessions when this context ends, and close those that this process opened."""
     try:
         yield
     finally:
         _SESSIONS.clear()
-        _CLOSING.close()
+        _OPENED_SESSIONS.close()
 
 
 class SegmentSection(Section):
@@ -101,13 +104,20 @@ class SegmentSection(Section):
     unknown: str | None = None
 
     def to_segment_source(self, name: str) -> SegmentSource:
-        """Return where the categories are read from. Raises OdError if the options do not fit."""
+        """Return the source of the categories of the breakdown ``name``, which is also its column unless one is stated.
+
+        Raises OdError if the options of the section do not fit each other.
+        """
         column = name if self.column is None else self.column
-        derive = cast(Derivation, self.derive)  # it is checked
+        derive = cast(Derivation, self.derive)  # SegmentSource checks it
         return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
     def list_categories(self, name: str) -> tuple[str, ...]:
-        """Return the declared categories; by default, those of the source and that of unlisted records."""
+        """Return the declared categories of the breakdown ``name``.
+
+        By default, they are those that its source gives, if any, and the category of unlisted records. Raises OdError
+        as :meth:`to_segment_source` does.
+        """
         if self.categories is not None:
             return tuple(self.categories)
         categories = self.to_segment_source(name).given or ()
@@ -136,7 +146,10 @@ class Columns(Section):
 
 
 def parse_place(stated: str | list[str] | None) -> str | PointColumns | None:
-    """Return the declared column of a place's codes, or the columns of its coordinates. Raises OdError if unfit."""
+    """Return the column of a place's codes or, for a list, the columns of its coordinates; None if none is stated.
+
+    Raises OdError if a list has not one or two columns.
+    """
     return PointColumns(tuple(stated)) if isinstance(stated, list) else stated
 
 
@@ -207,18 +220,21 @@ class PossibleSection(Section):
     distance_km: list[int | float] | None = None
 
     def read_pairs(self, origins: Geography, destinations: Geography, folder: Path) -> PossiblePairs:
-        """Return the pairs. ``pairs`` is a path relative to ``folder``. Raises OdError as :class:`PossiblePairs`."""
+        """Return the pairs that meet all declared conditions. The path ``pairs`` is relative to ``folder``.
+
+        Raises OdError if the file cannot be read, or the pairs or the distances do not fit the zones.
+        """
         if self.distance_km is not None and len(self.distance_km) != 2:
             message = "possible.distance_km is not two distances"
             raise OdError("OD-POSSIBLE-PAIRS", message, next_step="give the least and the largest one, as [1, 300]")
         distances = None if self.distance_km is None else (self.distance_km[0], self.distance_km[1])
-        stated = []
+        conditions = []
         if self.pairs is not None:
-            stated.append(PossiblePairs.from_frame(read_zones(folder / self.pairs), origins, destinations))
-        if distances is not None or not self.within_zone or not stated:
+            conditions.append(PossiblePairs.from_frame(read_zones(folder / self.pairs), origins, destinations))
+        if distances is not None or not self.within_zone or not conditions:
             rule = PossiblePairs.from_rule(origins, destinations, within_zone=self.within_zone, distance_km=distances)
-            stated.append(rule)
-        return reduce(PossiblePairs.intersect, stated)
+            conditions.append(rule)
+        return reduce(PossiblePairs.intersect, conditions)
 
 
 class KnownTotalsSection(Section):
@@ -236,7 +252,7 @@ class KnownTotalsSection(Section):
         return self.file.replace("{period}", period)
 
     def read_totals(self, sides: Sides, folder: Path, period: str) -> KnownTotals:
-        """Return the totals of a period. ``file`` is a path relative to ``folder``; its name is the usual source.
+        """Return the totals of a period. ``file`` is a path relative to ``folder``; its name is the default source.
 
         Raises OdError as :meth:`od_core.KnownTotals.from_frame` does, or if the file cannot be read.
         """
@@ -333,7 +349,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """Columns of the files of records. Raises OdError if they do not fit what a row is declared to be."""
+        """Columns of the files of records. Raises OdError if other declarations do not fit them.
+
+        Such a declaration is that a row is one trip, the largest weight, or the lack of boundaries in which to locate
+        points.
+        """
         columns = self.trips.columns.to_record_columns(self.record_format)
         if self.trips.one_row_a_trip and not columns.counts_rows:
             message = f"one_row_a_trip: true is declared, but {columns.row}"
@@ -405,7 +425,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def mechanism(self) -> Mechanism:
         """Mechanism of the releases. Raises OdError if it lacks the estimate or an option that is declared."""
         options = dict(self.mechanism_options)
-        unread = sorted(options.keys() & {"estimate", "leaves", "u"})
+        unread = sorted(options.keys() & {"estimate", "leaves", "u"})  # options of the class that no declaration sets
         if unread:
             message = f"mechanism_options.{unread[0]} is not declared: auto chooses among the rules of estimation"
             step = "declare estimate: auto or estimate: least_squares beside mechanism"
@@ -419,7 +439,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @property
     def features(self) -> frozenset[str]:
         """Names of the declared options; of flows, also those of the mechanism, breakdowns, bands and the engine."""
-        stated = list_given_options(
+        declared = list_given_options(
             segments=self.segments,
             uncounted=self.uncounted,
             bands=self.bands,
@@ -427,7 +447,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             assisted=self.assisted,
             spark=self.engine,
         )
-        return super().features | self.mechanism.features | stated
+        return super().features | self.mechanism.features | declared
 
     @property
     def measured_levels(self) -> list[int]:
@@ -644,12 +664,13 @@ class TripSeries(FlowSeries):
         if self.possible is not None:
             options["possible"] = self.possible.read_pairs(geography.origin, geography.destination, self.project.root)
         if self.known is not None:
-            options["known"] = [one.read_totals(geography, self.project.root, period) for one in self._known_totals]
+            sections = self._known_totals
+            options["known"] = [section.read_totals(geography, self.project.root, period) for section in sections]
         return options
 
     def name_plan_files(self, period: str) -> tuple[str, ...]:
         """Return the names of the files of the known totals of a period."""
-        return tuple(one.name_file(period) for one in self._known_totals)
+        return tuple(section.name_file(period) for section in self._known_totals)
 
     @property
     def _known_totals(self) -> list[KnownTotalsSection]:

@@ -29,11 +29,18 @@ CRON: dict[Length, str] = {
 }
 """Cron lines of the times at which periods of each length begin."""
 
-_KEYS: dict[Length, str] = {"day": "%Y-%m-%d", "week": "%G-W%V-%u", "month": "%Y-%m", "quarter": "%Y-%m", "year": "%Y"}
+_KEY_FORMATS: dict[Length, str] = {
+    "day": "%Y-%m-%d",
+    "week": "%G-W%V-%u",
+    "month": "%Y-%m",
+    "quarter": "%Y-%m",
+    "year": "%Y",
+}
 """Formats of partition keys, applied to the first day of a period. Dagster must be able to parse that day from the key.
 """
 
 _YEARS = range(1900, 2200)
+"""Years in which periods may begin: a year far outside them is a misprint, and would make thousands of partitions."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +100,19 @@ class SeriesPeriods:
         if length is None:
             return dg.StaticPartitionsDefinition([self.first.text])
         return dg.TimeWindowPartitionsDefinition(
-            start=self.first.first.strftime(_KEYS[length]),
-            end=None if self.last is None else self.last.end.strftime(_KEYS[length]),
-            fmt=_KEYS[length],
+            start=self.first.first.strftime(_KEY_FORMATS[length]),
+            end=None if self.last is None else self.last.end.strftime(_KEY_FORMATS[length]),
+            fmt=_KEY_FORMATS[length],
             cron_schedule=CRON[length],
             timezone=self.dagster_time_zone,
         )
 
     def format_partition(self, period: Period, series: str | None = None) -> str:
-        """Return Dagster's partition key of a period, and of a series that shares its assets with others."""
-        key = period.text if self._length is None else period.first.strftime(_KEYS[self._length])
+        """Return Dagster's partition key of a period, combined with the name of a series if one is given.
+
+        Only a series that shares its assets with others has its name in the key.
+        """
+        key = period.text if self._length is None else period.first.strftime(_KEY_FORMATS[self._length])
         if series is None:
             return key
         import dagster as dg
@@ -136,14 +146,16 @@ class SeriesPeriods:
         return list(make_periods(range(first, end), self._length))
 
     def find_last_ended_period(self, moment: datetime.datetime) -> Period | None:
-        """Return the last period that ended before a moment; None if that period does not belong to the series.
+        """Return the period that ended last before a moment; None if the series has not begun or is over by then.
 
         For a series with a single period, that period is returned at any moment after its end.
         """
         newest = next(reversed(self.list_ended_periods(moment)), None)
         if newest is None or self._length is None:
             return newest
-        return None if Period.from_day(newest.end, self._length).end <= self.convert_to_day(moment) else newest
+        following = Period.from_day(newest.end, self._length)  # not in the series if it has ended, too
+        is_over = following.end <= self.convert_to_day(moment)
+        return None if is_over else newest
 
     def convert_to_day(self, moment: datetime.datetime) -> datetime.date:
         """Return the day of a moment in the time zone of the series."""
@@ -161,30 +173,30 @@ def parse_partition_key(partition: str, every: str) -> Period:
     length = _find_length(every)
     if length is None:
         return Period(partition)
-    day = datetime.datetime.strptime(partition, _KEYS[length])  # dates only, without a time zone
+    day = datetime.datetime.strptime(partition, _KEY_FORMATS[length])  # dates only, without a time zone
     return Period.from_day(day.date(), length)
 
 
 def split_partition_key(partition: str) -> tuple[str, str]:
-    """Return the key of the period in Dagster's partition key, and the name of the series; empty if there is none."""
+    """Return the two parts of Dagster's partition key: the key of the period, and the name of the series or ``""``."""
     period, _, series = partition.partition("|")  # Dagster joins the keys in the order of the names of the dimensions
     return period, series
 
 
 def list_partition_keys(period: str, every: str | None = None) -> set[str]:
-    """Return all keys that Dagster partitions of a period may have: of a series of its length, and a single release.
+    """Return the partition keys that Dagster may have for a period: one of a single release, one of its length.
 
     With the length ``every`` of a series, as in its declaration, they are one key or none.
     """
-    key_of = {SINGLE: period}
+    keys_by_length = {SINGLE: period}
     parsed = Period(period)
     if parsed.length is not None:
-        key_of[parsed.length] = parsed.first.strftime(_KEYS[parsed.length])
-    return {key for length, key in key_of.items() if every in (None, length)}
+        keys_by_length[parsed.length] = parsed.first.strftime(_KEY_FORMATS[parsed.length])
+    return {key for length, key in keys_by_length.items() if every in (None, length)}
 
 
 def _find_length(every: str) -> Length | None:
-    """Return a text as a length of periods; None for ``single``."""
+    """Return the length of periods that a text names; None for ``single`` and other texts."""
     return next((length for length in LENGTHS if length == every), None)
 
 

@@ -62,20 +62,23 @@ class SeriesSource(NamedTuple):
 
     @property
     def graph(self) -> str:
-        """Stated name before those of the assets and the job that make the releases; see :attr:`Series.graph`."""
+        """First part of the names of the assets and the job, without the prefix; see :attr:`Series.graph`."""
         return self.path.parent.name if self.shares_assets else self.name
 
     def describe(self) -> str:
-        """Return the file in words, with the row."""
+        """Return the folder and the name of the file, and the row if there is one, for messages."""
         return f"{self.path.parent.name}/{self.path.name}" + ("" if self.row is None else f", row {self.row}")
 
 
 def list_series(project: Project | None = None, named: str | None = None) -> list[SeriesSource]:
     """Return where the release series of a project are declared, in the order of their files and rows.
 
-    By default, the project is the current one. If a name is asked for, files of other names are not read, and what is
-    listed has that name, or shares assets that do. A table or a module that cannot be read has no series here; Dagster
-    and :func:`find_series` state its fault.
+    A table of series, or a module, that cannot be read is left out; Dagster and :func:`find_series` state its fault.
+
+    Args:
+        project: the project, by default the current one.
+        named: stated name of the only series to list, or of a table, all of whose rows are listed if they share their
+            assets. Other files are then not read, except for tables.
     """
     found: list[SeriesSource] = []
     for path in list_declaration_files(project):
@@ -84,7 +87,7 @@ def list_series(project: Project | None = None, named: str | None = None) -> lis
             if component == SERIES_TABLE:
                 table = read_series_table(path, project)
                 names = enumerate(table.list_names(), 1)
-                found += [SeriesSource(own, path, number, table.shares_assets) for number, own in names]
+                found += [SeriesSource(series_name, path, number, table.shares_assets) for number, series_name in names]
             elif named in (None, name) and find_series_model(component, name, project) is not None:
                 found.append(SeriesSource(name, path))
     return [source for source in found if named in (None, source.name, source.graph)]
@@ -106,7 +109,7 @@ def select_declaration_files(*components: str, project: Project | None = None) -
 
 
 def draft_missing_warehouse(project: Project) -> dict[Path, str]:
-    """Return the file of the warehouse that a project lacks, and its text; nothing if the project declares one."""
+    """Return the text of the declaration of a warehouse, by its path; empty if the project has such a declaration."""
     if select_declaration_files(WAREHOUSE, project=project):
         return {}
     return {project.defs / "warehouse" / DECLARATION: f"type: {WAREHOUSE}\n\nattributes: {{}}\n"}
@@ -124,8 +127,8 @@ MODELS: dict[str, type[Series[Any, Any]]] = dict(
 def find_series_model(component: str, where: str, project: Project | None = None) -> type[Series[Any, Any]] | None:
     """Return the model of the series that a type of component declares; None if it declares none.
 
-    Of other packages, only that of the project is imported: its components may be subclasses of ours. Raises OdError,
-    which names the declaration ``where``, if that fails.
+    Of the project's own package, the module is imported, because its components may be subclasses of ours; modules of
+    other packages are not. Raises OdError, which names the declaration ``where``, if the import fails.
     """
     module, _, name = component.rpartition(".")
     own_package = (project or find_current_project()).module.partition(".")[0]
@@ -157,7 +160,7 @@ def find_series(name: str) -> SeriesSource:
 
 
 def list_declared(project: Project | None = None) -> list[SeriesSource]:
-    """Return where the series and the comparisons of a project are declared, no two of which may have the same name."""
+    """Return where the series and the comparisons of a project are declared. :func:`refuse_doubles` compares names."""
     return [*list_series(project), *_list_comparisons(project)]
 
 
@@ -167,13 +170,18 @@ def _list_comparisons(project: Project | None = None) -> list[SeriesSource]:
 
 
 def refuse_doubles(name: str, declared: Sequence[SeriesSource], project: Project | None = None) -> None:
-    """Raise OdError if several of the declarations of a project have a name."""
-    named = (source for source in declared if name in (source.name, source.graph))
-    sources = dict.fromkeys(source if source.name == name else SeriesSource(name, source.path) for source in named)
+    """Raise OdError if several declarations of a project have the same name, which may be that of a shared table."""
+    having_name = (source for source in declared if name in (source.name, source.graph))
+    # All rows of a table that is called by the name are one declaration.
+    sources = dict.fromkeys(
+        source if source.name == name else SeriesSource(name, source.path) for source in having_name
+    )
     if len(sources) > 1:
         defs = (project or find_current_project()).defs
-        rows = ("" if source.row is None else f" (row {source.row})" for source in sources)
-        folders = [str(source.path.parent.relative_to(defs)) + row for source, row in zip(sources, rows, strict=True)]
+        folders = []
+        for source in sources:
+            row = "" if source.row is None else f" (row {source.row})"
+            folders.append(f"{source.path.parent.relative_to(defs)}{row}")
         message = f"{name} is declared twice: in {' and '.join(folders)}"
         raise OdError("OD-CONFIG", message, next_step="rename or remove one of them")
 
@@ -189,7 +197,7 @@ def read_declared_series(name: str) -> Series[Any, Any]:
 
 
 def read_series(source: SeriesSource) -> Series[Any, Any]:
-    """Return the release series that is declared in one place; see :func:`read_declared_series`."""
+    """Return the release series of a declaration or of a row. Raises OdError as :func:`read_declared_series` does."""
     if source.row is not None:
         return read_row(read_series_table(source.path), source.row, source.path)
     model = find_series_model(read_component_type(source.path), source.describe())
@@ -201,9 +209,10 @@ def read_series(source: SeriesSource) -> Series[Any, Any]:
 
 
 def read_unchecked_attributes(source: SeriesSource) -> list[Any]:
-    """Return what a declaration says of a series, with any fault: documents, or the attributes of a row.
+    """Return what a declaration states of a series, without a check of its values.
 
-    Raises OdError if it is not valid YAML, or the table of the row has a fault.
+    For a row of a table, the one item is its attributes; otherwise, the items are the YAML documents of the file.
+    Raises OdError if the file is not valid YAML, or the table has a fault.
     """
     if source.row is not None:
         return [read_series_table(source.path).fill_row(source.row)]
@@ -217,10 +226,14 @@ def read_series_table(path: Path, project: Project | None = None) -> SeriesTable
 
 
 def read_row(table: SeriesTable, number: int, path: Path | None) -> Series[Any, Any]:
-    """Return the series of a row of a table, of which the first has the number 1, whose values are valid.
+    """Return the series of a row of a table, whose values are valid.
 
-    Raises OdError, which names the file and the row, if a value is wrong. The path is that of the file; None if the
-    declaration is in none.
+    Args:
+        number: number of the row, from 1.
+        path: path of the declaration of the table; None if it is in no file.
+
+    Raises:
+        OdError: a value is wrong, or the table cannot be read; the message names the file and the row.
     """
     place = "a table of series" if path is None else f"{path.parent.name}/{path.name}"
     where = f"{place}, row {number}"
@@ -241,25 +254,30 @@ def read_row(table: SeriesTable, number: int, path: Path | None) -> Series[Any, 
 
 
 def _refuse_other_assets(series: Series[Any, Any], table: SeriesTable, number: int, where: str) -> None:
-    """Raise OdError if the data set of a row needs other assets than that of the first row whose file can be read."""
+    """Raise OdError if the data set of a row needs other assets than the data set of the rows before it.
+
+    It is compared with that of the first earlier row whose data set can be read. Without one, nothing is compared.
+    """
     for earlier in range(1, number):
         with suppress(OdError):
-            first = read_domain(table.project, table.fill_row(earlier)["domain"])
+            first_domain = read_domain(table.project, table.fill_row(earlier)["domain"])
             break
     else:
         return
-    own = read_domain(table.project, series.stated_domain)
+    own_domain = read_domain(table.project, series.stated_domain)
     for name in ("unit", "column", "neighbours", "time_zone"):
-        if getattr(own, name) != getattr(first, name):
+        if getattr(own_domain, name) != getattr(first_domain, name):
             raise _make_declaration_error(
-                f"{where}: data sets {first.name} and {own.name} differ in {name}, but rows share their assets", where
+                f"{where}: data sets {first_domain.name} and {own_domain.name} differ in {name}, but rows share their"
+                " assets",
+                where,
             )
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
-    """Raise OdError if a folder with a declaration in YAML has another name than the series. No command would find it.
+    """Raise OdError if the folder of a declaration in YAML has another name than its series: no command would find it.
 
-    The folder is None if it is not known.
+    Nothing is checked if the folder is None, which is not known, or has no declaration in YAML.
     """
     name = series.stated_name
     if folder is not None and folder.name != name and (folder / DECLARATION).is_file():
@@ -305,7 +323,7 @@ class DeclaredSite(Declaration):
 
     @property
     def place(self) -> Path:
-        """Folder of the site."""
+        """Folder of the site: by default ``site`` in ``var``, otherwise as declared, relative to the project's root."""
         return self.project.var / "site" if self.folder is None else self.project.root / self.folder
 
 
@@ -357,9 +375,11 @@ def _refuse_declaration_above(path: Path) -> None:
 def parse_declaration(
     attributes: Any, model: type[S], where: str, line: Callable[[list[str]], int | None] | None = None
 ) -> S:
-    """Return a declaration with the given attributes.
+    """Return a declaration with the given attributes, of which only the types are checked.
 
     Args:
+        attributes: content of the YAML mapping ``attributes``; anything but a mapping with texts as names is refused.
+        model: class of the declaration.
         where: name of the file in messages.
         line: function that returns the line of a field in the file; None if there is no file yet.
 

@@ -27,7 +27,7 @@ class PostgresSection(Section):
     table: str = Field(min_length=1)
 
     def to_stored_table(self, _folder: Path) -> StoredTable:
-        """Return the table."""
+        """Return the table in the terms of od_core. The folder is not used, because the address names a server."""
         return PostgresTable(self.address, self.table)
 
 
@@ -38,7 +38,7 @@ class DeltaSection(Section):
     version: StrictInt | None = None
 
     def to_stored_table(self, folder: Path) -> StoredTable:
-        """Return the table. A path without a scheme, such as ``s3://``, is relative to a folder."""
+        """Return the table in the terms of od_core. A path without a scheme, such as ``s3://``, is below ``folder``."""
         path = self.path if "://" in self.path else str(folder / self.path)
         return DeltaTable(path, self.version)
 
@@ -52,7 +52,7 @@ class IcebergSection(Section):
     properties: dict[str, str] = Field(default_factory=dict, repr=False)
 
     def to_stored_table(self, _folder: Path) -> StoredTable:
-        """Return the table."""
+        """Return the table in the terms of od_core. The folder is not used, because a catalog locates the table."""
         return IcebergTable(self.catalog, self.table, self.snapshot, self.properties)
 
 
@@ -63,7 +63,7 @@ class SqliteSection(Section):
     table: str = Field(min_length=1)
 
     def to_stored_table(self, folder: Path) -> StoredTable:
-        """Return the table, whose path is relative to a folder."""
+        """Return the table in the terms of od_core. The path of its file is relative to ``folder``."""
         return SqliteTable(str(folder / self.path), self.table)
 
 
@@ -91,20 +91,21 @@ class Records(Section):
     accept_empty: bool = False
 
     @model_validator(mode="after")
-    def refuse_several_places(self) -> Self:
-        """Refuse records without a place, or with several."""
-        if sum(map(bool, (self.files, self.postgres, self.delta, self.iceberg, self.sqlite))) != 1:
+    def require_one_location(self) -> Self:
+        """Return the section. Raises ValueError if it locates the records nowhere, or in several places."""
+        locations = (self.files, self.postgres, self.delta, self.iceberg, self.sqlite)
+        if sum(map(bool, locations)) != 1:
             raise ValueError("name one of files, postgres, delta, iceberg and sqlite")
         return self
 
     def find_stored_table(self, folder: Path) -> StoredTable | None:
-        """Return the declared table, whose path may be relative to a folder; None if the records are in files."""
+        """Return the declared table; None if the records are in files. A path of a table is relative to ``folder``."""
         section = self.postgres or self.delta or self.iceberg or self.sqlite
         return None if section is None else section.to_stored_table(folder)
 
     def to_record_format(self) -> RecordFormat:
         """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
-        has_several_periods = "{period" not in self.files
+        may_have_other_periods = "{period" not in self.files
         form = find_format(self.reader)
         if not self.files:
             if form != TABLE:
@@ -114,7 +115,7 @@ class Records(Section):
         form = form.with_options(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
             nowhere=tuple(self.nowhere),
-            outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
+            outside_period=self.outside_period or ("drop" if may_have_other_periods else "refuse"),
             **self.model_dump(include={"one_row_a_trip", "delimiter", "encoding", "table", "timestamps"}),
         )
         form.refuse_options_of_text(Path(self.files))

@@ -27,21 +27,21 @@ from od_assets.project import Project, find_current_project
 from od_core.errors import OdError, hide_in_errors, suggest_known_names
 from od_core.files.durable import read_file_state
 
-_MOST_NODES = 100_000
+_MAX_VALUES = 100_000
 """Largest number of values, names included, in a document. A large declaration has some hundred."""
 
 
 class _Loader(yaml.SafeLoader):
     """A safe loader that refuses a mapping in which a name is written twice. YAML would keep the last value.
 
-    It also refuses aliases that stand for more than :data:`_MOST_NODES` values: a few lines can stand for billions.
+    It also refuses aliases that stand for more than :data:`_MAX_VALUES` values: a few lines can stand for billions.
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
         """Return the value of a document. Raises ConstructorError if it stands for too many values."""
-        if _count_nodes(node, {}) > _MOST_NODES:
+        if _count_nodes(node, {}) > _MAX_VALUES:
             raise yaml.constructor.ConstructorError(
-                None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
+                None, None, f"its aliases (*) stand for more than {_MAX_VALUES:,} values", node.start_mark
             )
         return super().construct_document(node)
 
@@ -55,26 +55,32 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return the number of nodes that a node stands for. ``known`` has those of nodes that were counted before."""
-    if id(node) not in known:
-        known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
-        inner: list[yaml.Node] = []
+def _count_nodes(node: yaml.Node, known_counts: dict[int, int]) -> int:
+    """Return the number of nodes in a node and below it, where each alias counts as all that it stands for.
+
+    ``known_counts`` has the numbers of the nodes that were counted before, by ``id``, and is extended. A node that
+    contains itself counts as more than :data:`_MAX_VALUES`.
+    """
+    if id(node) not in known_counts:
+        known_counts[id(node)] = _MAX_VALUES + 1  # found only if the node is reached again from within itself
+        children: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):
-            inner = list(chain.from_iterable(node.value))  # pairs of a key and a value
+            children = list(chain.from_iterable(node.value))  # pairs of a key and a value
         elif isinstance(node, yaml.SequenceNode):
-            inner = node.value
-        known[id(node)] = 1 + sum(_count_nodes(part, known) for part in inner)
-    return known[id(node)]
+            children = node.value
+        known_counts[id(node)] = 1 + sum(_count_nodes(child, known_counts) for child in children)
+    return known_counts[id(node)]
 
 
 def read_yaml_documents(path: Path, where: str) -> list[Any]:
-    """Return the YAML documents of a file, which messages name ``where``.
+    """Return the YAML documents of a file, as values that the caller may change. Messages name the file ``where``.
 
-    Raises OdError if the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
+    Raises OdError if the file cannot be opened, is not UTF-8 text or is not valid YAML. Of a fault in the YAML, the
+    message names the line if the parser knows it.
     """
     try:
-        return deepcopy(_parse_documents(read_declaration_content(path).decode()))  # those are cached for all callers
+        text = read_declaration_content(path).decode()
+        return deepcopy(_parse_documents(text))  # a copy, because the parsed documents are cached for all callers
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         raise _make_file_error(where, f"is not valid YAML{line}: {error.problem}") from None
@@ -91,13 +97,16 @@ def read_yaml_documents(path: Path, where: str) -> list[Any]:
 
 
 def read_declaration_content(path: Path) -> bytes:
-    """Return the content of a declaration, which is read again once the file has changed. Raises OSError."""
+    """Return the content of a declaration, from the cache if the file has not changed since it was read.
+
+    Raises OSError if the file cannot be read.
+    """
     return _read_content(path, *read_file_state(path))
 
 
 @lru_cache(maxsize=64)
 def _read_content(path: Path, *_state: int) -> bytes:
-    """Return the content of a file. It is read once in a process for each state of the file."""
+    """Return the content of a file. ``_state`` is part of the key of the cache, so a changed file is read again."""
     return path.read_bytes()
 
 
@@ -108,12 +117,12 @@ def _parse_documents(text: str) -> list[Any]:
 
 
 def find_field_line(path: Path, field: Sequence[str]) -> int | None:
-    """Return the number of the line of a field in a YAML file; of its section if the field is not written.
+    """Return the line number of a field in a YAML file, from 1; of the innermost section that is written without it.
 
-    Return None if the section is the whole file.
+    Return None if not even the outermost section is written. :func:`read_yaml_documents` must be able to read the file.
 
     Args:
-        field: names of the sections and of the field; a place in a list is its number.
+        field: names of the sections, from the outermost one, and of the field; for an item of a list, its index from 0.
     """
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
     line = None
@@ -203,7 +212,10 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def with_variables(cls, value: Any, field: ValidationInfo) -> Any:
-        """Return a value with its environment variables. Refuse true and false for a field that is not a switch."""
+        """Return the value of a field with its environment variables; a section's own fields replace theirs.
+
+        Raises ValueError for true and false in a field that is not a switch, and for a variable that is not set.
+        """
         annotation = cls.model_fields[str(field.field_name)].annotation
         if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
             raise ValueError("true and false are not valid here")
@@ -228,14 +240,17 @@ def list_declaration_files(project: Project | None = None) -> list[Path]:
 
 
 def read_component_type(path: Path) -> str:
-    """Return the component type that a declaration names; that of flows if it names none."""
+    """Return the component type that a declaration names; that of flows if it names none.
+
+    The line is found without a parser, so that a declaration that is not valid YAML has a type, too.
+    """
     lines = read_declaration_content(path).decode(errors="replace").splitlines()
     type_line = next((line for line in lines if line.startswith("type:")), "type: od_assets.components.OdRelease")
     return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
 
 class Prefix(Section):
-    """What the warehouse of a project declares of the names of its releases."""
+    """The part of the warehouse's declaration that decides the names of releases."""
 
     key_prefix: str | None = Field(None, pattern="^[a-z][a-z0-9]{0,30}$")
 
@@ -388,14 +403,21 @@ def describe_first_fault(
 
 
 def _choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
-    """Return the first unknown field; without one, the fault of the first field that is deepest in its alternatives."""
+    """Return the fault of an unknown field if there is one; otherwise the most deeply nested fault of the first field.
+
+    The alternative that fits best has the fault that is nested most deeply.
+    """
     unknown = next((fault for fault in faults if fault["type"] == "extra_forbidden"), None)
-    same_field = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
-    return unknown or max(same_field, key=lambda fault: len(fault["loc"]))
+    first_field = faults[0]["loc"][:1]
+    of_first_field = [fault for fault in faults if fault["loc"][:1] == first_field]
+    return unknown or max(of_first_field, key=lambda fault: len(fault["loc"]))
 
 
 def _locate_fault(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
-    """Return the path of a fault in a section, without what pydantic adds, and the known names beside the last one."""
+    """Return the names of the fields that lead to a fault, and all field names of the innermost section among them.
+
+    Names of classes and types, which pydantic adds to the path, are left out.
+    """
     path: list[str] = []
     annotations: dict[str, Any] = {}
     for name in map(str, fault["loc"] or [""]):  # "" for the whole document

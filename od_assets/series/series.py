@@ -117,8 +117,8 @@ class Zones(Section):
 
     @field_validator("coordinates")
     @classmethod
-    def refuse_coordinates_but_two(cls, value: list[str] | None) -> list[str] | None:
-        """Refuse coordinates that are not two columns."""
+    def require_two_coordinates(cls, value: list[str] | None) -> list[str] | None:
+        """Return the names of the coordinates' columns. Raises ValueError if they are not two."""
         if value is not None and len(value) != 2:
             raise ValueError("name two columns: of latitude and of longitude")
         return value
@@ -126,7 +126,7 @@ class Zones(Section):
     @field_validator("prefixes", mode="before")
     @classmethod
     def refuse_truth_values(cls, value: Any) -> Any:
-        """Refuse true and false as lengths of prefixes."""
+        """Return the lengths of prefixes. Raises ValueError if one is true or false."""
         if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
             raise ValueError("true and false are not valid here")
         return value
@@ -134,28 +134,33 @@ class Zones(Section):
     @field_validator("boundaries", mode="before")
     @classmethod
     def map_boundaries_by_level(cls, value: Any, field: ValidationInfo) -> Any:
-        """Return boundaries by level: those of the zones alone may be written without the name of their level.
+        """Return the sections of boundaries by level. What is no mapping is returned as it is, for pydantic to refuse.
 
-        A file without ``code`` has codes in a property that is called as the level.
+        The boundaries of the zones alone may be written without the name of their level. A file without ``code`` has
+        the codes in a property with the name of the level.
         """
         if not isinstance(value, dict):
             return value
-        levels = field.data.get("levels")
-        if levels and "file" in value and {*value} <= {*ZoneBoundaries.model_fields} - {*levels}:
+        levels = field.data.get("levels") or []
+        section_keys = set(ZoneBoundaries.model_fields) - set(levels)
+        if levels and "file" in value and set(value) <= section_keys:
             value = {levels[-1]: value if "code" in value else value["file"]}
         return {name: {"file": part, "code": name} if isinstance(part, str) else part for name, part in value.items()}
 
     @model_validator(mode="after")
     def require_one_list(self) -> Self:
-        """Refuse zones from nowhere or from two sources, and options of a file beside cells of a grid."""
-        given = [self.file, self.hexagons, self.squares]
-        if given.count(None) == 3 or (self.file is not None and not self.levels):
+        """Return the section. Raises ValueError if it has no source of zones or several, or options of another source.
+
+        The sources are a file, which needs levels, and two grids, which have none of the options of a file.
+        """
+        sources = [source for source in (self.file, self.hexagons, self.squares) if source is not None]
+        if not sources or (self.file is not None and not self.levels):
             message = "declare one of file, with levels, hexagons and squares"
             raise PydanticCustomError("missing", message)  # as for a field that is required
-        if given.count(None) < 2:
+        if len(sources) > 1:
             raise ValueError("declare only one of file, hexagons and squares")
-        of_files = ("levels", "prefixes", "joined", "parents", "coordinates", "names", "boundaries")
-        stated = [name for name in of_files if getattr(self, name)]
+        file_options = ("levels", "prefixes", "joined", "parents", "coordinates", "names", "boundaries")
+        stated = [name for name in file_options if getattr(self, name)]
         if self.file is None and stated:
             raise ValueError(f"cells of a grid have no {stated[0]} of a file")
         return self
@@ -174,9 +179,9 @@ class Zones(Section):
             parents=None if self.parents is None else (self.parents.area, self.parents.parent),
             coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
             boundaries={
-                level: (of_level.file, of_level.code)
-                for level, of_level in self.boundaries.items()
-                if isinstance(of_level, ZoneBoundaries)
+                level: (section.file, section.code)
+                for level, section in self.boundaries.items()
+                if isinstance(section, ZoneBoundaries)  # always, after validation
             },
             **self.model_dump(include={"prefixes", "names"}),
             **options,
@@ -231,18 +236,19 @@ class DomainSection(Section):
     time_zone: str | None = None
     cap: CapSection
 
-    def to_privacy_domain(self, of_release: ReleaseBounds = _NO_BOUNDS) -> PrivacyDomain:
-        """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
+    def to_privacy_domain(self, release_bounds: ReleaseBounds = _NO_BOUNDS) -> PrivacyDomain:
+        """Return the privacy domain of od_core for this section, with the bounds that a release declares.
 
         Raises:
             OdError: the unit, the cap or the periods are invalid, or a bound is declared in the wrong file. The error
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
-        bounds, records = self.bounds, RECORDS_OF.get(self.unit)
+        bounds = self.bounds
         max_trips = bounds.max_trips
+        records = RECORDS_OF.get(self.unit)  # None for an unknown unit, which PrivacyUnit refuses
         if records is not None and records.is_of_users and not records.is_of_year:
             self._refuse_bounds_of_releases()
-            max_trips = 1  # in place of that of the release
+            max_trips = 1  # a valid number, so that the file can be checked before the bound of a release is known
         try:
             unit = PrivacyUnit(
                 self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
@@ -264,10 +270,11 @@ class DomainSection(Section):
             )
         except OdError as error:
             raise error.with_file(self._file) from None
-        declared_bounds = of_release.model_dump(exclude_none=True)
+        declared_bounds = release_bounds.model_dump(exclude_none=True)
         if unit.is_of_year:
             self._refuse_bounds_of_data_set(declared_bounds)
-        return replace(domain, unit=replace(unit, **({"max_trips": bounds.max_trips} | declared_bounds)))
+        all_bounds = {"max_trips": bounds.max_trips} | declared_bounds
+        return replace(domain, unit=replace(unit, **all_bounds))
 
     def _refuse_bounds_of_releases(self) -> None:
         """Raise OdError if the data set declares bounds that each of its releases declares itself."""
@@ -351,15 +358,17 @@ class Freshness(Section):
     within_days: int
 
     def check(self) -> None:
-        """Raise OdError if the deadlines are no cron line, or the days are not within those between two deadlines."""
+        """Raise OdError if the deadline is no cron line, or ``within_days`` exceeds the days between two deadlines."""
         from od_assets.compatibility import find_shortest_cron_interval  # imports Dagster, which few series need here
 
         try:
-            apart = find_shortest_cron_interval(self.deadline).days
+            days_between = find_shortest_cron_interval(self.deadline).days
         except ValueError:
             raise _make_cron_error("freshness.deadline", self.deadline) from None
-        if not 1 <= self.within_days <= apart:
-            message = f"freshness.within_days is {self.within_days}, not from 1 to the {apart} between two deadlines"
+        if not 1 <= self.within_days <= days_between:
+            message = (
+                f"freshness.within_days is {self.within_days}, not from 1 to the {days_between} between two deadlines"
+            )
             raise OdError("OD-FRESHNESS", message, next_step="correct within_days, or choose rarer deadlines")
 
 
@@ -380,7 +389,11 @@ class PureEpsilon(Section):
         return Budget(self.epsilon)
 
 
-_LONGEST_WORDS = {"title": 120, "counted": 40, "groups": 40}
+_MAX_CHARACTERS = {"title": 120, "counted": 40, "groups": 40}
+"""Largest number of characters of a text about a series, by name: those that are shown in headings are short."""
+
+_MAX_CHARACTERS_OF_OTHERS = 1000
+"""Largest number of characters of the other texts about a series."""
 
 
 class About(Section):
@@ -397,13 +410,13 @@ class About(Section):
     contact: str | None = None
 
     def to_texts(self) -> dict[str, str]:
-        """Return the stated texts by name. Raises OdError if one is not a line of a fitting length."""
+        """Return the stated texts by name. Raises OdError if one is blank, too long or not a single printable line."""
         texts = self.model_dump(exclude_none=True)
         for name, text in texts.items():
-            most = _LONGEST_WORDS.get(name, 1000)
-            if not text.strip() or not text.isprintable() or len(text) > most:
+            maximum = _MAX_CHARACTERS.get(name, _MAX_CHARACTERS_OF_OTHERS)
+            if not text.strip() or not text.isprintable() or len(text) > maximum:
                 message = (
-                    f"about.{name} is blank, longer than {most} characters, or has characters that are not printable"
+                    f"about.{name} is blank, longer than {maximum} characters, or has characters that are not printable"
                 )
                 raise OdError("OD-CONFIG", message, next_step=f"give a {name} of one line")
         return texts
@@ -438,6 +451,7 @@ class TeamCheck(Section):
             raise self._make_error("sql is not a single SELECT, whose rows are violations")
 
     def _make_error(self, fault: str) -> OdError:
+        """Return the error for a fault in this check."""
         return OdError("OD-CONFIG", f"checks: {self.name}: {fault}", next_step="correct the declaration")
 
 
@@ -586,11 +600,15 @@ class Series(Named, Generic[P, G]):
     @property
     def acceptance(self) -> Acceptance:
         """Rules on which records are counted and which inputs are refused."""
-        return Acceptance(self.fault_threshold, bool(self.record_format.categories), not self.trips.accept_empty)
+        return Acceptance(
+            self.fault_threshold,
+            has_categories=bool(self.record_format.categories),
+            refuses_empty=not self.trips.accept_empty,
+        )
 
     @property
     def graph(self) -> str:
-        """Name before those of the assets and the job that make the releases: of the series, or of its table."""
+        """First part of the names of the assets and the job: the name of the series, or of the table that it is in."""
         return "_".join([*self.prefix, self._table or self.stated_name])
 
     @property
@@ -610,10 +628,10 @@ class Series(Named, Generic[P, G]):
         return series
 
     def with_rows(self, rows: Sequence[Self]) -> Self:
-        """Return the series whose assets make the releases of all rows of a table, each of which is a partition.
+        """Return a series that stands for all rows of a table: its assets make the releases of each of them.
 
-        It has the name of the table, and the earliest period of all. What its assets show is otherwise the same for all
-        rows, of which this series is one.
+        It has the name of the table and the periods of the row that begins first. In all else, it is this series, which
+        is one of ``rows``.
         """
         earliest = min(rows, key=lambda row: row.periods.first.first)
         changes = {"stated_name": self._table, "stated_periods": earliest.stated_periods}
@@ -636,10 +654,10 @@ class Series(Named, Generic[P, G]):
     def find_release(self, partition: str) -> tuple[Self, ReleaseKey]:
         """Return the series of a Dagster partition, which is one of :attr:`rows`, and the key of its release.
 
-        Raises OdError if the series begins later than others with which it shares its assets.
+        Raises OdError if the period is before the first one of that series, which may begin later than other rows.
         """
         _, name = split_partition_key(partition)
-        [row] = [row for row in self.rows if row.stated_name == name or not self._rows]
+        [row] = [row for row in self.rows if row.stated_name == name] if self.shares_assets else [self]
         period = row.periods.parse_partition(partition)
         if period.first < row.periods.first.first:
             message = f"{period} is before {row.periods.first}, the first period of {row.name}"
@@ -648,7 +666,10 @@ class Series(Named, Generic[P, G]):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Settings with which the records are read, as a JSON-ready dictionary for the certificate."""
+        """Settings with which the records are read, as a JSON-ready dictionary for the certificate.
+
+        Raises OSError if a file of boundaries, in which points are located, cannot be read.
+        """
         facts = self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
         if self.columns.has_points:
             files = sorted({zones.boundary_file for zones in self.zone_lists.values()})
@@ -700,7 +721,7 @@ class Series(Named, Generic[P, G]):
         return True
 
     def locate_records_file(self, period: str) -> Path:
-        """Return the path of the file with the records of a period. Only the name is that of a stored table."""
+        """Return the path of the file with the records of a period. Of a stored table, it has only the name."""
         if self.stored_table is not None:
             return self.project.root / self.stored_table.name
         return self.project.root / self.trips.files.format(period=period)
@@ -723,9 +744,15 @@ class Series(Named, Generic[P, G]):
 
     @abstractmethod
     def count(self, records: Path, geography: G, period: str, *of_users: Any) -> Counted:
-        """Confidential: count the staged records. Raises OdError if they are unreadable or too many are faulty.
+        """Confidential: return the counts of the staged records of a period, in the terms of the kind.
 
-        ``of_users`` are the confidential folder, with the key by which users are counted, and the counters of users.
+        Args:
+            records: path of the staged records.
+            of_users: the confidential folder, which has the key by which users are counted, and the counters of users
+                or None. Kinds that do not count users ignore both.
+
+        Raises:
+            OdError: the records are unreadable, or too many are faulty.
         """
 
     @property

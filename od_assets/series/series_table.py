@@ -15,18 +15,21 @@ from od_core.errors import OdError, suggest_known_names
 _CELL = re.compile(r"\{\{ *row\.(\w+) *\}\}")
 """Pattern of a template that stands for the value of a column in the row of a series."""
 
-_OF_A_ROW = frozenset(
+_ATTRIBUTES_THAT_MAY_DIFFER = frozenset(
     {"name", "domain", "privacy", "about", "bounds", "revision", "first", "file", "files", "version", "complete"}
 )
-"""Sections, or ends of names, of attributes that do not decide which assets make a release and what these show."""
+"""Attributes that may differ between rows with the same assets: they do not decide which assets there are.
 
-_OF_A_SERIES = frozenset({"freshness", "asset"})
-"""Sections, or ends of names, of attributes that only a series with assets of its own can have.
+Each is the outermost section of an attribute, or the last part of its path.
+"""
+
+_ATTRIBUTES_OF_OWN_ASSETS = frozenset({"freshness", "asset"})
+"""Attributes, in the same form, that only a series with assets of its own can have.
 
 One row that is published in time would meet the deadline of all.
 """
 
-_MOST_ROWS = 1000
+_MAX_ROWS = 1000
 """Largest number of rows. Dagster loads the assets of all series together."""
 
 
@@ -40,13 +43,18 @@ class SeriesTable(Declaration):
 
     def require_valid(self) -> Self:
         """Return the declaration. Raises OdError if rows that share their assets may differ in what these show."""
-        texts = [*_iterate_texts(self.series)] if self.shares_assets else []
-        own = _OF_A_ROW - ({"first"} if (("periods", "every"), SINGLE) in texts else set())
+        if not self.shares_assets:
+            return self
+        texts = list(_iterate_texts(self.series))
+        may_differ = _ATTRIBUTES_THAT_MAY_DIFFER
+        if (("periods", "every"), SINGLE) in texts:
+            may_differ = may_differ - {"first"}  # the period of a single release is the partition of the assets
         for path, text in texts:
+            section_and_end = {path[0], path[-1]}
             fault = None
-            if _CELL.search(text) and not ({path[0], path[-1]} & own):
+            if _CELL.search(text) and not section_and_end & may_differ:
                 fault = "is a value of the row"
-            if {path[0], path[-1]} & _OF_A_SERIES:
+            if section_and_end & _ATTRIBUTES_OF_OWN_ASSETS:
                 fault = "needs assets of each row"
             if fault is not None:
                 raise _make_table_error(f"series.{'.'.join(path)} {fault}, but rows share their assets")
@@ -60,18 +68,22 @@ class SeriesTable(Declaration):
     @field_validator("series", mode="before")
     @classmethod
     def with_variables(cls, value: Any, _field: ValidationInfo) -> Any:
-        """Return the attributes of the series as they are: the variables of the environment follow with the rows."""
+        """Return the attributes of the series unchanged. Environment variables are replaced when each row is read."""
         return value
 
     @field_validator("for_each", "component", mode="before")
     @classmethod
     def with_variables_of_texts(cls, value: Any) -> Any:
-        """Return a text with its environment variables."""
+        """Return a text with the values of its environment variables. Raises ValueError if one is not set."""
         return substitute_environment_variables(value)
 
     @cached_property
     def rows(self) -> list[dict[str, str]]:
-        """The rows of the table, by column. Raises OdError if it cannot be read, or a row has another length."""
+        """The rows of the table, each as its texts by column.
+
+        Raises OdError if the file is no CSV table in UTF-8 with 1 to 1000 rows of the same length, or if two columns
+        have the same name.
+        """
         try:
             with (self.project.root / self.for_each).open(encoding="utf-8-sig", newline="") as file:
                 header, *rows = [row for row in csv.reader(file, strict=True) if row] or [[]]
@@ -81,8 +93,8 @@ class SeriesTable(Declaration):
             raise _make_table_error(f"{self.for_each} is not a CSV file in UTF-8") from None
         if len(set(header)) < len(header):
             raise _make_table_error(f"{self.for_each} has two columns of one name")
-        if not 0 < len(rows) <= _MOST_ROWS:
-            raise _make_table_error(f"{self.for_each} has {len(rows)} rows, and 1 to {_MOST_ROWS} are possible")
+        if not 0 < len(rows) <= _MAX_ROWS:
+            raise _make_table_error(f"{self.for_each} has {len(rows)} rows, and 1 to {_MAX_ROWS} are possible")
         for number, row in enumerate(rows, 1):
             if len(row) != len(header):
                 raise _make_table_error(
@@ -91,7 +103,10 @@ class SeriesTable(Declaration):
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def list_names(self) -> list[str]:
-        """Return the stated names of the series, in the order of the rows. Raises OdError if a row has none."""
+        """Return the stated names of the series, in the order of the rows; empty if no name is declared.
+
+        Raises OdError if the table cannot be read, or lacks a value of a name.
+        """
         return [str(self._fill(self.series.get("name", ""), number)) for number in range(1, len(self.rows) + 1)]
 
     def fill_row(self, number: int) -> dict[str, Any]:
@@ -103,7 +118,7 @@ class SeriesTable(Declaration):
         return filled
 
     def _fill(self, value: Any, number: int) -> Any:
-        """Return a value in which the templates of cells are replaced by those of a row."""
+        """Return a value in which the cells of a row replace their templates. Raises OdError if a cell is missing."""
         if isinstance(value, dict):
             return {name: self._fill(part, number) for name, part in value.items()}
         if isinstance(value, list):
@@ -122,7 +137,7 @@ class SeriesTable(Declaration):
 
 
 def _iterate_texts(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the texts in a value of a declaration, each with the names of its attribute and of those it is within."""
+    """Yield each text in a value of a declaration after its path: the names of attributes, from the outermost one."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _iterate_texts(part, (*path, str(name)))

@@ -32,7 +32,7 @@ from od_core.meaning.features import list_given_options
 from od_core.periods import Period
 from od_core.privacy.accounting import parse_exact_fraction
 from od_core.publication.columns import Column
-from od_core.records.formats import PlaceColumn, RecordColumns
+from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList, read_zones
 from od_core.stops.geometry import MapGrid
 from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
@@ -98,7 +98,10 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     @property
     def features(self) -> frozenset[str]:
-        """Names of the declared options; of group sizes, also those of the mechanism and of the sizes."""
+        """Names of the declared options; of group sizes, also those of the mechanism and of the sizes.
+
+        Raises OdError if one of these options is not valid.
+        """
         queries = () if self.mechanism is None else self.mechanism.list_level_queries(len(self.geography.levels))
         return super().features | list_given_options(
             named_mechanism=self.mechanism,
@@ -113,7 +116,10 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     @property
     def top_code(self) -> int | TopCodeEstimate | None:
-        """Largest size that is distinguished, or the settings of its estimate; None if there are brackets of sizes."""
+        """Largest size that is distinguished, or the settings of its estimate; None if brackets are declared instead.
+
+        Raises OdError if neither is declared, or the share of the estimate is not a number.
+        """
         section = self.stated_top_code
         if section is None and self.stated_brackets is None:
             message = "neither a top code nor brackets of sizes are declared"
@@ -134,18 +140,15 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """Columns of codes (as origin and destination) and dates. Raises OdError if a column is missing.
+        """Columns of the codes, as both origin and destination, and of dates. Raises OdError if they do not fit.
 
-        A group that no list has is read as the id of a user is: any text, that is confidential.
+        If the groups are in no list, their column is read as that of users is: its values are any texts, and
+        confidential.
         """
-        form, declared = self.record_format, self.trips.columns
-        date = declared.date or form.columns.date
+        declared = self.trips.columns
+        date = declared.date or self.record_format.columns.date
         if self.groups_share is not None and self.groups is None:
-            if declared.area is None or declared.group is None or declared.size or declared.groups:
-                needed = "the records need the columns area and group, and cannot have size and groups"
-                raise _make_columns_error(f"to measure the numbers of groups, {needed}")
-            return RecordColumns(declared.area, declared.area, date=date, user=declared.group)
-        code: PlaceColumn | None = declared.group
+            return self._columns_of_measured_groups(date)
         if self.groups is not None and self.groups.groups is not None:
             return self._columns_of_counts
         if declared.size is not None or declared.groups is not None:
@@ -153,16 +156,30 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
                 "records with the columns size and groups need a list of groups with its own column groups"
             )
         if self.groups is None:
-            # In a format without fixed columns, there is no default for the column of areas.
-            code = declared.area or (None if form.container == "named" else form.columns.origin)
-            if code is None or date is None or declared.group is not None:
-                needed = "the records need the columns area and date"
-                raise _make_columns_error(f"without a list of groups, the groups are the days of areas, and {needed}")
-        elif code is None or declared.area is not None:
+            return self._columns_of_days(date)
+        if declared.group is None or declared.area is not None:
             raise _make_columns_error(
                 "with a list of groups, the records need the column group, and cannot have the column area"
             )
-        return RecordColumns(code, code, date=date)
+        return RecordColumns(declared.group, declared.group, date=date)
+
+    def _columns_of_measured_groups(self, date: ColumnName | None) -> RecordColumns:
+        """Return the columns of records whose groups are in no list. Raises OdError if a column is missing."""
+        declared = self.trips.columns
+        if declared.area is None or declared.group is None or declared.size or declared.groups:
+            needed = "the records need the columns area and group, and cannot have size and groups"
+            raise _make_columns_error(f"to measure the numbers of groups, {needed}")
+        return RecordColumns(declared.area, declared.area, date=date, user=declared.group)
+
+    def _columns_of_days(self, date: ColumnName | None) -> RecordColumns:
+        """Return the columns of records whose groups are the days of areas. Raises OdError if a column is missing."""
+        declared, form = self.trips.columns, self.record_format
+        # In a format without fixed columns, there is no default for the column of areas.
+        area = declared.area or (None if form.container == "named" else form.columns.origin)
+        if area is None or date is None or declared.group is not None:
+            needed = "the records need the columns area and date"
+            raise _make_columns_error(f"without a list of groups, the groups are the days of areas, and {needed}")
+        return RecordColumns(area, area, date=date)
 
     @property
     def _columns_of_counts(self) -> RecordColumns:
@@ -176,7 +193,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     @cached_property
     def grouping(self) -> Grouping:
-        """Definition of the groups."""
+        """Definition of the groups: of a public list, numbered in each area, the days of areas, or in no list."""
         if self.groups is None:
             return AreasByDay() if self.groups_share is None else SeenGroups()
         if self.groups.groups is not None:
@@ -237,7 +254,7 @@ class PlacesOfTrips(Section):
 
     @property
     def in_order(self) -> tuple[list[str] | None, list[list[str]] | None]:
-        """Columns of the codes and of the points of a trip, in order; None for those that are not stated.
+        """Columns of the codes, and of the points, of a trip from origin to destination; None for what is not stated.
 
         Raises OdError if origin, stops and destination are not all codes or all points.
         """
@@ -286,16 +303,20 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @cached_property
     def mechanism(self) -> StopsMechanism:
-        """Mechanism of the releases."""
+        """Mechanism of the releases. Raises OdError if it is unknown, or lacks a declared option."""
         return STOPS_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place."""
+        """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place.
+
+        Of points, the longitude and the latitude are columns of their own, which alternate; ``axes`` divides their
+        ranges into cells.
+        """
         declared = self.trips.columns
         columns = self.record_format.rename_columns(date=declared.date)
         names, points = declared.in_order
-        axes: tuple[tuple[float, float, int], ...] = ()
+        axes: tuple[tuple[float, float, int], ...] = ()  # least value, largest value, number of cells
         if points is not None:
             are_pairs = all(len(point) == 2 for point in points)
             if names is not None or self.map.file is not None or self.edges is None or not are_pairs:
@@ -320,7 +341,7 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of a trip's places, in order."""
+        """Names of a trip's places, in order: the columns of their codes, or numbered stops for points."""
         codes, points = self.trips.columns.in_order
         if points is None:
             return tuple(codes or ("origin", "destination"))
@@ -335,7 +356,10 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @property
     def edges(self) -> tuple[float, float, float, float] | None:
-        """West, east, south and north of the map in degrees; None for the smallest map around the places."""
+        """West, east, south and north of the map in degrees; None for the smallest map around the places.
+
+        Raises OdError if they are not four.
+        """
         if self.map.edges is None:
             return None
         if len(self.map.edges) != 4:

@@ -37,6 +37,7 @@ class HexagonCells(Section):
 
 
 _SIZE = re.compile(r"([1-9]\d{0,6}) ?(k?)m")
+"""Pattern of the size of a square: its number, and ``k`` for kilometres."""
 
 
 class SquareCells(Section):
@@ -49,7 +50,7 @@ class SquareCells(Section):
     @field_validator("size", "coarser")
     @classmethod
     def refuse_other_sizes(cls, value: Any) -> Any:
-        """Refuse what is no length."""
+        """Return the size, or the list of coarser ones. Raises ValueError if one is not a length in m or km."""
         for size in [value] if isinstance(value, str) else value:
             if not _SIZE.fullmatch(size):
                 raise ValueError("write a length in whole metres or kilometres, such as 250 m or 1 km")
@@ -62,5 +63,6 @@ class SquareCells(Section):
 
 
 def _parse_metres(size: str) -> int:
+    """Return the metres of a length, such as ``250 m`` or ``1 km``, that matches :data:`_SIZE`."""
     number, kilo = _SIZE.fullmatch(size).groups()  # type: ignore[union-attr]  # it is checked
     return int(number) * (1000 if kilo else 1)

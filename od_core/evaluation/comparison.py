@@ -180,7 +180,7 @@ def _begin_worker(ended: Event) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OD_THREADS"] = "1"
-    _ended.append(ended)
+    _end_events.append(ended)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -192,27 +192,28 @@ def _end_with_parent() -> None:
         os._exit(1)  # otherwise workers of a killed parent wait for ever
 
 
-_ended: list[Event] = []
-"""In a worker process, the event that its parent process needs no further run."""
+_end_events: list[Event] = []
+"""In a worker process, the event that its parent process needs no further run; otherwise empty."""
 
-_loaded: dict[str, KnownFlows] = {}
+_loaded_data_sets: dict[str, KnownFlows] = {}
 """The data set that this process has in memory, by name; at most one."""
 
-_compiled: set[str] = set()
+_prepared_plans: set[str] = set()
 """Digests of the plans that this process has run, and for which code and noise tables are therefore ready."""
 
 
 def _make_run(run: Run, folder: Path, make_data_set: Callable[[], KnownFlows]) -> bool:
-    """Make a run in a worker process, and write its file.
+    """Make a run in a worker process, write its file, and return True.
 
-    Return False if the file exists for the same plan and data, or if the parent process needs no further run.
+    Return False, without a run, if the file exists for the same plan and data, or if the parent process needs no
+    further run. If the mechanism refuses the data set because of its size, the file has the refusal.
     """
-    if any(event.is_set() for event in _ended):
+    if any(event.is_set() for event in _end_events):
         return False
-    if run.data_set not in _loaded:
-        _loaded.clear()  # free memory before the next one is made
-        _loaded[run.data_set] = make_data_set()
-    data, path = _loaded[run.data_set], run.locate_result_file(folder)
+    if run.data_set not in _loaded_data_sets:
+        _loaded_data_sets.clear()  # free memory before the next one is made
+        _loaded_data_sets[run.data_set] = make_data_set()
+    data, path = _loaded_data_sets[run.data_set], run.locate_result_file(folder)
     plan = None
     record: dict[str, object] = {
         "data_set": run.data_set,
@@ -240,17 +241,18 @@ def _make_run(run: Run, folder: Path, make_data_set: Callable[[], KnownFlows]) -
 
 
 def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, object]:
-    """Run one release of known flows, and return its time, threads, peak memory, error bounds and errors by level.
+    """Run one release of known flows, and return what was measured, as JSON-ready facts of a result file.
 
+    These are its time in seconds, threads, peak memory, error bounds, biases of the largest zones and errors by level.
     Before the first run of a plan, a single trip is released, so that the measured time includes neither compilation
     nor the computation of noise tables.
     """
     noise = resolve_noise_source(NOISE)
-    if plan.digest not in _compiled:
+    if plan.digest not in _prepared_plans:
         one_trip = TripCounts(data.trips.rank[:1], np.arange(2, dtype=np.int64))
         run_plan(plan, one_trip, noise, MemoryMeasurements())
-        _compiled.add(plan.digest)
-    resets = reset_peak_memory()
+        _prepared_plans.add(plan.digest)
+    can_measure_memory = reset_peak_memory()
     start = time.perf_counter()
     release = run_plan(plan, data.trips, noise, MemoryMeasurements())
     seconds = time.perf_counter() - start
@@ -263,7 +265,7 @@ def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, object]:
         "bound": bound_largest_errors(plan, data.trips.total),
         "threads": choose_thread_count(),
         "seconds": seconds,
-        "peak_memory_gigabytes": read_peak_memory_gigabytes() if resets else None,
+        "peak_memory_gigabytes": read_peak_memory_gigabytes() if can_measure_memory else None,
         **{f"largest_bias_{row['side']}": row["largest_bias"] for row in area_errors},
         "levels": data.truth.compute_errors(release.leaves),
     }
@@ -441,12 +443,16 @@ def _make_case_tables(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def _format_spread(row: pd.Series, figure: str) -> str:
-    """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
+    """Return the text ``median (min-max)`` of a figure, such as ``seconds``, over the runs of a row of results.
+
+    It is the median alone if all three have the same text, and ``-`` if one is missing. Shares are in percent.
+    """
     values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
     if any(pd.isna(value) for value in values):
         return NOTHING
-    median, least, most = (f"{100 * value:.1f}" if figure in PERCENT else _format_number(value) for value in values)
-    return median if median == least == most else f"{median} ({least}-{most})"
+    texts = [f"{100 * value:.1f}" if figure in PERCENT else _format_number(value) for value in values]
+    median, minimum, maximum = texts
+    return median if median == minimum == maximum else f"{median} ({minimum}-{maximum})"
 
 
 def _format_number(value: float) -> str:
@@ -536,8 +542,9 @@ def make_figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     The rows of panels have the largest error by level, the false discovery rate by level, and the time of a release.
     """
     rows = table[table["data_set"] == data_set]
-    least, most = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
-    whole_decades = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # since only decades have labels
+    shortest, longest = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
+    # The axis spans whole decades, since only decades have labels.
+    whole_decades = 10 ** float(np.floor(shortest)), 10 ** float(np.floor(longest) + 1)
     panels: list[tuple[str, Panel]] = [
         (TITLES[metric], partial(_draw_metric_by_level, metric)) for metric in (ERROR, DISCOVERIES)
     ]
@@ -634,17 +641,20 @@ def _draw_metric_by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: S
     axes.set_xlabel("level of the flow tree")
 
 
-def _draw_times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Draw the times of releases at one epsilon, one line per mechanism; ``reach`` is the range of the time axis."""
-    for place, (label, style) in enumerate(styles.items()):
+def _draw_times_by_contender(limits: tuple[float, float], axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
+    """Draw the times of releases at one epsilon, one line per mechanism.
+
+    ``limits`` are the ends of the time axis, in seconds.
+    """
+    for position, (label, style) in enumerate(styles.items()):
         times = rows[rows["contender"] == label].head(1)  # each level states the same time
         if len(times):
-            _draw_marks(axes, style, times, SECONDS, [place], across=True)
+            _draw_marks(axes, style, times, SECONDS, [position], across=True)
     labels = [label.replace(", ", ",\n") if len(label) > 20 else label for label in styles]
     axes.set_yticks(range(len(styles)), labels, fontsize=6.5, linespacing=1)
     axes.set_ylim(len(styles) - 0.5, -0.5)
     axes.set_xscale("log")
-    axes.set_xlim(*reach)
+    axes.set_xlim(*limits)
     axes.xaxis.set_minor_formatter("")
     axes.set_xlabel(TITLES[SECONDS])
 
@@ -668,22 +678,23 @@ def _draw_marks(
         line: further options of ``Axes.errorbar``.
     """
     factor = 100 if metric == DISCOVERIES else 1  # shares are drawn in percent
-    median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
-    bars = np.array([median - least, most - median])
+    spread = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
+    median, minimum, maximum = spread
+    bars = np.array([median - minimum, maximum - median])
     colour, marker = style
-    look = {"color": colour, "marker": marker, **line, **MARKS}
+    options = {"color": colour, "marker": marker, **line, **MARKS}
     if across:
-        axes.errorbar(median, places, xerr=bars, **look)
+        axes.errorbar(median, places, xerr=bars, **options)
     else:
-        axes.errorbar(places, median, yerr=bars, **look)
+        axes.errorbar(places, median, yerr=bars, **options)
 
 
 def _iterate_shifts(styles: Styles) -> Iterator[tuple[str, float]]:
     """Yield each mechanism's label and horizontal offset, in units of the axis, which keeps bars apart."""
     distance = 0.08
     middle = (len(styles) - 1) / 2
-    for place, label in enumerate(styles):
-        yield label, (place - middle) * distance
+    for position, label in enumerate(styles):
+        yield label, (position - middle) * distance
 
 
 def _draw_legend(figure: Figure, styles: Styles) -> None:

@@ -47,7 +47,10 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.records.counts import TripCounts
 
 RUNS = 5
+"""Default number of simulated releases."""
+
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
+"""Values of epsilon at which errors are forecast by default."""
 
 TOTALS = ""
 """Name in the column ``breakdown`` of the errors of totals."""
@@ -56,6 +59,8 @@ SIZE_CLASSES = (0, 1, 10, 100, 1000)
 """Smallest number of true trips of each size class of cells."""
 
 ALL_SIZES = "all"
+"""Name of the class of all cells in the column ``size_class``."""
+
 CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
 
 COLUMNS = (
@@ -68,6 +73,7 @@ SUMS = ("cells", "absolute errors", "squared errors", "trips", "cells with a rel
 
 PAIRS_OF_A_ZONE = 10
 TRIPS_OF_A_ZONE = 1000
+"""Numbers of pairs and trips of synthetic flows, for each zone."""
 
 
 def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataFrame:
@@ -183,8 +189,8 @@ def _draw_flows_by_size(tree: FlowTree) -> KnownFlows:
     exist, and ``TRIPS_OF_A_ZONE`` trips per zone of the larger side.
     """
     origins, destinations = len(tree.origin.zones), len(tree.destination.zones)
-    most = max(origins, destinations)
-    pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
+    larger_side = max(origins, destinations)
+    pairs = min(PAIRS_OF_A_ZONE * larger_side, (tree.cells(tree.depth) + 1) // 2)
     draws = 4 * pairs  # some pairs are drawn several times
     generator = make_generator(SEED)
     origin_sizes = draw_pareto_numbers(generator, origins, 1.2)
@@ -195,14 +201,15 @@ def _draw_flows_by_size(tree: FlowTree) -> KnownFlows:
     chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))
     origin, destination = (zone.astype(np.int32) for zone in np.divmod(chosen, destinations))
     weight = origin_sizes[origin] * destination_sizes[destination]
-    counts = 1 + generator.multinomial(TRIPS_OF_A_ZONE * most - len(chosen), weight / weight.sum())
+    counts = 1 + generator.multinomial(TRIPS_OF_A_ZONE * larger_side - len(chosen), weight / weight.sum())
     return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
 
 def _sum_by_size_class(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     """Return the ``SUMS`` of each size class of one level; shape (sums, classes).
 
-    The class of a cell follows from its true trips. ``cells`` is the number of all cells of the level.
+    The class of a cell follows from its true trips. ``cells`` is the number of all cells of the level, also of those in
+    neither ``true`` nor ``released``.
     """
     trips, released_trips = align_trips(true, released)
     size_class = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
@@ -301,6 +308,7 @@ class _Words:
         self._generator = np.random.Generator(np.random.PCG64(numbers))
 
     def draw_words(self, bits: int, size: int) -> NDArray[Any]:
+        """Return ``size`` unsigned integers of ``bits`` bits (8, 16, 32 or 64), uniform; shape (size,)."""
         return self._generator.integers(0, 1 << bits, size, dtype=f"u{bits // 8}")
 
 
@@ -327,8 +335,8 @@ def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: i
 
 def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
     """Return a plan with another epsilon and without bands. Raises OdError if :class:`Budget` refuses it."""
-    stated = plan.budget
-    return with_budget(plan, Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares))
+    budget = plan.budget
+    return with_budget(plan, Budget(epsilon, budget.delta, conversion=budget.conversion, shares=budget.shares))
 
 
 def with_budget(plan: ReleasePlan, budget: Budget, segments: Segments | None = None) -> ReleasePlan:
@@ -384,10 +392,10 @@ class UserTrips:
         cumulative_shares = np.cumsum([share for share, _ in users])
         sum_of_shares = cumulative_shares[-1]
         weighted = (share * pairs * trips_of_pair for share, travel in users for pairs, trips_of_pair in travel)
-        number_of_users = max(round(trips.total / (sum(weighted) / sum_of_shares)), 1)
-        ends = np.rint(cumulative_shares / sum_of_shares * number_of_users).astype(
-            np.int64
-        )  # of users who travel alike
+        mean_trips = sum(weighted) / sum_of_shares  # of a user
+        number_of_users = max(round(trips.total / mean_trips), 1)
+        # Users who travel alike have consecutive numbers, below these ends.
+        ends = np.rint(cumulative_shares / sum_of_shares * number_of_users).astype(np.int64)
         rank, user = list[Integers](), list[Integers]()
         first = 0
         for (_, travel), end in zip(users, ends, strict=True):
@@ -404,9 +412,12 @@ class UserTrips:
     ) -> Mask:
         """Return which trips a release counts; shape (trips,).
 
-        Of each user, a release counts at most ``max_trips`` trips, and of each pair of a user at most
-        ``max_trips_pair``. They are the first trips in a random order, which stands for the keyed order of a release.
-        ``left`` is the number of trips that the year's bound still allows each user; shape (users,). None is no bound.
+        They are the first trips of each user in a random order, which stands for the keyed order of a release.
+
+        Args:
+            max_trips: largest number of counted trips of a user.
+            max_trips_pair: largest number of counted trips of a user between a pair of zones; None for no bound.
+            left: number of trips that the year's bound still allows each user, shape (users,); None for no bound.
         """
         counted = np.ones(len(self.rank), dtype=np.bool_)
         if max_trips_pair is not None:

@@ -151,9 +151,8 @@ def make_italy_flows(seed: int, *, scale: float = 1.0, pairs: int = 650_000, tri
 
     ``scale``, above 0 and at most 10, multiplies the number of zones, of pairs with trips and of trips. Each zone with
     itself is a pair with trips. The logarithms of the numbers of areas of all levels change by one factor. At most a
-    quarter of
-    all pairs have trips. Raises OdError if the scale is out of range, there are fewer trips than pairs, or too few or
-    too many pairs for the zones.
+    quarter of all pairs have trips. Raises OdError if the scale is out of range, there are fewer trips than pairs, or
+    too few or too many pairs for the zones.
     """
     generator = make_generator(seed)
     province_counts, town_counts, town_size = draw_italian_towns(generator, compute_scaling_power(8_092, scale))
@@ -198,23 +197,26 @@ def _draw_pareto_flows(
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
     above_least = draw_pareto_numbers(generator, pairs, 1.0) - 1
     further_trips = trips - pairs
-    most = (further_trips + 1) / above_least.max()  # with this factor, one flow alone has more than the further trips
-    factor = _find_largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= further_trips))
+    too_large = (further_trips + 1) / above_least.max()  # one flow alone would have more than the further trips
+    factor = _find_largest_factor(too_large, lambda factor: bool(np.floor(above_least * factor).sum() <= further_trips))
     flow = 1 + np.floor(above_least * factor).astype(np.int64)
     origin, destination = _split_pairs(chosen, zones)
     return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, origin, destination, flow)
 
 
-def _find_largest_factor(most: float, fits: Callable[[float], bool]) -> float:
-    """Return the largest factor up to ``most`` that fits, by bisection. Every factor below one that fits must fit."""
-    least = 0.0
+def _find_largest_factor(upper: float, fits: Callable[[float], bool]) -> float:
+    """Return the largest factor from 0 to ``upper`` that fits, by bisection.
+
+    ``fits`` returns whether a factor fits; every factor below one that fits must fit, too.
+    """
+    lower = 0.0
     for _ in range(100):  # more halvings than a float has binary digits
-        factor = (least + most) / 2
+        factor = (lower + upper) / 2
         if fits(factor):
-            least = factor
+            lower = factor
         else:
-            most = factor
-    return least
+            upper = factor
+    return lower
 
 
 def compute_scaling_power(zones: int, scale: float) -> float:
@@ -228,7 +230,10 @@ def compute_scaling_power(zones: int, scale: float) -> float:
 
 
 def scale_table_size(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
-    """Return the scaled numbers of pairs and of trips; at most a quarter of the pairs of the scaled geography."""
+    """Return the numbers of pairs and of trips of a synthetic table, multiplied by ``scale``.
+
+    ``geography`` is the scaled one, and the pairs are at most a quarter of all of its pairs.
+    """
     most_pairs = len(geography.zones) ** 2 // 4
     return min(round(pairs * scale), most_pairs), round(trips * scale)
 
@@ -256,8 +261,8 @@ def split_total(weights: Reals, total: int, most: int) -> Integers:
     def scale_weights(factor: float) -> Integers:
         return np.clip(weights * factor, 1, most).astype(np.int64)
 
-    most_factor = 2 * total / weights.min()  # with this factor, every part is ``most``
-    parts = scale_weights(_find_largest_factor(most_factor, lambda factor: bool(scale_weights(factor).sum() <= total)))
+    upper = 2 * total / weights.min()  # with this factor, every part is ``most``
+    parts = scale_weights(_find_largest_factor(upper, lambda factor: bool(scale_weights(factor).sum() <= total)))
     missing = total - parts.sum()  # equal weights would reach their next number together, and so exceed the total
     parts[np.flatnonzero(parts < most)[:missing]] += 1
     return parts
@@ -323,7 +328,7 @@ def _draw_distinct_pairs(
         ]
         pair = np.unique(np.concatenate((pair, *drawn)))
     removable = np.flatnonzero(pair % (zones + 1) != 0)  # not a zone with itself
-    excess = generator.choice(removable, len(pair) - pairs, replace=False, shuffle=False)
+    excess = generator.choice(removable, len(pair) - pairs, replace=False, shuffle=False)  # indices in ``pair``
     return _split_pairs(np.delete(pair, excess), zones)
 
 
@@ -354,7 +359,7 @@ def _split_pairs(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
 
 
 def make_generator(seed: int) -> np.random.Generator:
-    """Return the generator of a seed."""
+    """Return the random generator (PCG64) of a seed. It is for synthetic data, never for noise."""
     return np.random.Generator(np.random.PCG64(seed))
 
 

@@ -67,7 +67,7 @@ class Truth(Confidential):
 
 
 def make_leaf_nodes(tree: FlowTree, counts: TripCounts) -> Nodes:
-    """Return the leaf nodes with trips, in tree order."""
+    """Return the leaf nodes that have trips in some counts, in tree order."""
     pairs = tree.find_leaf_pairs(counts.rank)
     return Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
 

@@ -264,7 +264,7 @@ BINDING = 0.97
 """A target binds if it needs at least this share of the budget of the solution."""
 
 _ROUNDS = 3
-"""Number of times that the shares are found, each with the relative variances at the shares before."""
+"""Number of times that the shares are found, each with the relative variances at the shares of the round before."""
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,10 @@ class _Problem:
         return solution
 
     def _solve_with_chance(self, chosen: Sequence[int], chance: float) -> _Solution:
-        """Return the best shares with which each of the chosen targets is met with the probability ``chance``."""
+        """Return the best shares with which each of the chosen targets is met with the probability ``chance``.
+
+        ``chosen`` has the numbers of the targets. Raises OdError if no optimum is found.
+        """
         shares, *further_starts = self.model.starts
         for _ in range(_ROUNDS):
             weights = {}  # of the variances, whose weighted sum is the rho, or squared epsilon, of a target
@@ -410,14 +413,14 @@ class _Problem:
         return replace(self, corrections=self.corrections * needed_by_simulation / found.needed)
 
 
-_SEGMENT_GRAIN = 20
+_SEGMENT_SHARE_STEPS = 20
 """The share of the breakdowns is a multiple of 1 / 20."""
 
 _CORRECTIONS = 2
 """Number of times that the targets are corrected by simulation, before the last simulation corrects the budget."""
 
-_CLEARLY_LESS = 0.95
-"""Largest ratio of a simulated budget to that of the last correction for which the correction is taken back."""
+_MAX_RATIO_TO_TAKE_BACK = 0.95
+"""Largest ratio of an earlier simulated budget to that of the last correction for which the correction is undone."""
 
 
 def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float) -> Reals:
@@ -454,13 +457,13 @@ def compute_variance_weights(flows: TargetClass, variances: Reals, chance: float
 
 
 def _compute_pivotal_weights(probabilities: Reals, least: int) -> Reals:
-    """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
+    """Return, for each of some independent events, a weight: the chance that it decides whether ``least`` happen.
 
     An event decides if exactly ``least - 1`` of the other events happen. ``probabilities`` and the result have the
-    shape (events,). The result is exact for up to ``_MOST_PIVOTAL`` events. For more, it is from the normal
-    distribution, without its constant factor, and with the variance of all events in place of that of the others.
+    shape (events,). The result is exact for up to ``_MAX_EXACT_WEIGHTS`` events. For more, it is from the
+    normal distribution, without its constant factor, and with the variance of all events instead of the others.
     """
-    if len(probabilities) <= _MOST_PIVOTAL:
+    if len(probabilities) <= _MAX_EXACT_WEIGHTS:
         other_events = [np.delete(probabilities, event) for event in range(len(probabilities))]
         return np.array([_compute_event_distribution(others)[least - 1] for others in other_events])
     spread = np.sqrt((probabilities * (1 - probabilities)).sum())
@@ -473,9 +476,9 @@ def _compute_pivotal_weights(probabilities: Reals, least: int) -> Reals:
 def compute_tail_probability(probabilities: Reals, least: int) -> float:
     """Return the probability that at least ``least`` of some independent events happen.
 
-    Above ``_MOST_EVENTS`` events, the normal distribution of the same mean and variance is used.
+    Above ``_MAX_EXACT_EVENTS`` events, the normal distribution of the same mean and variance is used.
     """
-    if len(probabilities) > _MOST_EVENTS:
+    if len(probabilities) > _MAX_EXACT_EVENTS:
         spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
         halfway_below_least = least - 0.5  # numbers of events are whole
         least_spread = 1e-12  # where all events are certain
@@ -484,7 +487,10 @@ def compute_tail_probability(probabilities: Reals, least: int) -> float:
 
 
 def _compute_event_distribution(probabilities: Reals) -> Reals:
-    """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,)."""
+    """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,).
+
+    ``probabilities`` are those of the events; shape (events,). The result is their Poisson binomial distribution.
+    """
     distribution = np.zeros(len(probabilities) + 1)
     distribution[0] = 1.0
     for probability in probabilities.tolist():  # each event shifts by one the number that happen, or leaves it
@@ -493,10 +499,10 @@ def _compute_event_distribution(probabilities: Reals) -> Reals:
     return distribution
 
 
-_MOST_EVENTS = 1000
+_MAX_EXACT_EVENTS = 1000
 """Largest number of events whose exact distribution is computed."""
 
-_MOST_PIVOTAL = 60
+_MAX_EXACT_WEIGHTS = 60
 """Largest number of events for each of which the exact distribution of the others is computed."""
 
 
@@ -562,13 +568,15 @@ def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: Know
 def _correct_by_simulation(
     problem: _Problem, found: _Solution, simulate_ratios: Callable[[_Solution, int], Reals]
 ) -> tuple[_Problem, _Solution, float]:
-    """Return a problem with corrections, its solution, and the factor of the solution's budget that simulations show.
+    """Return a problem with corrections, its solution, and the factor by which simulations correct its budget.
 
     A correction can make things worse: if flows that are cut at zero cause the errors of a target, another share for
     its level does not help. So the solution is that of the last correction, unless an earlier one needs clearly less.
 
-    ``found`` is the solution of ``problem``. ``simulate_ratios`` returns the ratios of the targets in releases with a
-    solution, shape (runs, targets). The noise of the releases follows from the number that it takes.
+    Args:
+        found: solution of ``problem``.
+        simulate_ratios: function of a solution and a number, from which the noise follows; it returns the ratios of the
+            targets in simulated releases, shape (runs, targets).
     """
 
     def simulate(number: int) -> tuple[Reals, float]:
@@ -576,7 +584,7 @@ def _correct_by_simulation(
         ratios = simulate_ratios(found, number)
         return ratios, float(np.quantile(ratios.max(axis=1), CHANCE)) ** (2 / problem.model.power)
 
-    earlier = []
+    earlier = []  # simulated budget, problem and solution before each correction
     for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
         ratios, factor = simulate(number)
         earlier.append((found.amount * factor, problem, found))
@@ -584,7 +592,7 @@ def _correct_by_simulation(
         found = problem.solve_all()
     _, factor = simulate(_CORRECTIONS)
     least_amount, problem_of_least, found_of_least = min(earlier, key=itemgetter(0))
-    if least_amount < _CLEARLY_LESS * found.amount * factor:
+    if least_amount < _MAX_RATIO_TO_TAKE_BACK * found.amount * factor:
         problem, found = problem_of_least, found_of_least
         _, factor = simulate(_CORRECTIONS + 1)
     return problem, found, factor
@@ -600,7 +608,7 @@ def with_amount(
 
 
 def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> None:
-    """Raise OdError if there is no target, if a target is stated twice, or if all numbers of a target are exact."""
+    """Raise OdError if there is no target, a target is stated twice, or its numbers are published exactly anyway."""
     if not targets:
         raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
     for number, target in enumerate(targets):
@@ -616,21 +624,21 @@ def _refuse_useless_targets(plan: ReleasePlan, targets: Sequence[Target]) -> Non
 def _find_best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
     """Return the breakdowns with the share of the budget for which the targets need least.
 
-    The share is a multiple of 1 / ``_SEGMENT_GRAIN`` between 0 and 1. It is found by bisection: the needed budget is
-    taken to fall up to the best share, and then to rise.
+    The share is a multiple of 1 / ``_SEGMENT_SHARE_STEPS`` between 0 and 1. It is found by bisection, as if the
+    needed budget fell up to the best share, and then rose.
     """
 
     @cache
     def compute_amount(parts: int) -> float:
-        segments_with_share = replace(segments, share=Fraction(parts, _SEGMENT_GRAIN))
+        segments_with_share = replace(segments, share=Fraction(parts, _SEGMENT_SHARE_STEPS))
         return _Problem.from_plan(plan, segments_with_share, classes).solve_all().amount
 
     def does_next_need_no_less(parts: int) -> bool:
         return compute_amount(parts) <= compute_amount(parts + 1)
 
-    candidates = range(1, _SEGMENT_GRAIN)
+    candidates = range(1, _SEGMENT_SHARE_STEPS)
     index = bisect_left(candidates[:-1], True, key=does_next_need_no_less)
-    return replace(segments, share=Fraction(candidates[index], _SEGMENT_GRAIN))
+    return replace(segments, share=Fraction(candidates[index], _SEGMENT_SHARE_STEPS))
 
 
 def _compute_target_costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:

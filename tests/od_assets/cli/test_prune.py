@@ -71,7 +71,7 @@ def prune(*options: str) -> dict[str, object]:
 
 
 def test_older_logs_of_releases_are_compressed_and_can_be_brought_back(project, instance, monkeypatch):
-    monkeypatch.setattr(pruning, "_WHOLE", 1)
+    monkeypatch.setattr(pruning, "_UNCOMPRESSED_LOGS", 1)
     first, second, failed = runs(instance, "1", "2", "4")
     (foreign,) = runs(instance, "1", release=None)
     (newest,) = runs(instance, "3")
