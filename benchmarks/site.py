@@ -58,7 +58,7 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
     )
     balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)
     report = FLOWS.render_report(release, facts, ReleaseContext(balance, None))
-    with publish_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
+    with publish_folder(lambda folder: write_bundle(FLOWS, release, facts, lambda _: report, folder), releases / key.folder):
         pass
 
 

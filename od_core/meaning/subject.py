@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from od_core.languages import get_language, translate_texts
 from od_core.privacy.plan import Plan, Table
 from od_core.privacy.unit import RECORDS_OF, Neighbours, PrivacyUnit, UnitKind
 
@@ -137,7 +138,7 @@ class Subject:
     @property
     def nouns(self) -> Nouns:
         """The nouns of this subject."""
-        return make_nouns(self.table, self.counted, self.groups, is_weighted=self.is_weighted)
+        return _make_nouns(self.table, self.counted, self.groups, self.is_weighted, get_language())
 
     @property
     def is_weighted(self) -> bool:
@@ -205,12 +206,17 @@ def _list_unit_facts(unit: PrivacyUnit) -> dict[str, Any]:
     }
 
 
-@cache
 def make_nouns(
     table: Table, counted: str | None = None, groups: str | None = None, *, is_weighted: bool = False
 ) -> Nouns:
     """Return the nouns of a table, given the publisher's words, if any, and whether records count by their weight."""
-    words = _read_words()
+    return _make_nouns(table, counted, groups, is_weighted, get_language())
+
+
+@cache
+def _make_nouns(table: Table, counted: str | None, groups: str | None, is_weighted: bool, language: str) -> Nouns:  # noqa: FBT001
+    """Return the result of :func:`make_nouns` in the language, which is the one that is used at the time."""
+    words = _read_words(language)
     nouns = dict(words[table])
     not_trips = nouns.pop("not_trips")
     if counted is not None or is_weighted:
@@ -225,8 +231,8 @@ def make_nouns(
 
 
 @cache
-def _read_words() -> dict[str, Any]:
-    """Return the content of ``nouns.yaml``: the nouns of each table, and further words."""
+def _read_words(_language: str) -> dict[str, Any]:
+    """Return the content of ``nouns.yaml`` in the language: the nouns of each table, and further words."""
     text = files("od_core.meaning").joinpath("nouns.yaml").read_text(encoding="utf-8")
-    words: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
+    words: dict[str, Any] = translate_texts(yaml.load(text, Loader=yaml.CSafeLoader))  # the loader is safe
     return words

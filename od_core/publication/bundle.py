@@ -26,6 +26,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
+from od_core.languages import ENGLISH, get_language, translate, use_language
 from od_core.ledger.balance import Balance
 from od_core.parallel import map_in_order, run_in_background
 from od_core.publication.bundle_differences import is_damaged_copy, list_differing_files, make_changed_bundle_error
@@ -46,6 +47,7 @@ from od_core.publication.bundle_files import (
     write_zip,
 )
 from od_core.publication.certificate import (
+    list_translations,
     Certificate,
     compute_certificate_digest,
     read_bundle_format,
@@ -72,7 +74,7 @@ def write_bundle(
     kind: BundleKind[T],
     release: T,
     certificate: Certificate,
-    report: str,
+    render_report: Callable[[Certificate], str],
     folder: Path,
     tell: Callable[[int, int, str], None] | None = None,
     balance: Balance | None = None,
@@ -83,7 +85,8 @@ def write_bundle(
     are the same for any number of threads.
 
     Args:
-        report: text of ``report.html``.
+        render_report: returns the text of ``report.html`` of the release, given its certificate or one in another
+            language of the certificate, in which all pages are written a second time.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
         balance: that of :class:`~od_core.publication.kind.ReleaseContext`; None for derived flows.
@@ -93,7 +96,12 @@ def write_bundle(
     """
     tables = list_bundle_tables(kind, release, certificate)
     notes = kind.list_notes(release, certificate)
-    listed = [*tables, *_list_documents(tables, certificate, report, notes, balance)]
+    listed = [*tables, *_list_documents(tables, certificate, render_report(certificate), notes, balance)]
+    for language, translated in list_translations(certificate).items():
+        with use_language(language):
+            tables_in_words = list_bundle_tables(kind, release, translated)
+            notes = kind.list_notes(release, translated)
+            listed += _list_documents(tables_in_words, translated, render_report(translated), notes, balance)
     folders = {(folder / file.name).parent for file in listed}
     for inner_folder in folders:
         make_folder(inner_folder)
@@ -144,15 +152,25 @@ def _list_documents(
     notes: Sequence[str],
     balance: Balance | None,
 ) -> list[BundleFile]:
-    """Return the files that explain a release, given those with its tables and the notes of the codebook."""
+    """Return the files that explain a release, given those with its tables and the notes of the codebook.
+
+    They are in the language that is used; those for programs are only among the English ones.
+    """
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     certificate_page = render_template("certificate.html", certificate=certificate, balance=balance)
     documents = [
-        _make_text_file(REPORT, "The release in pictures and tables.", report),
-        _make_text_file("certificate.html", "What is protected, and which budget was spent.", certificate_page),
-        BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(encode_json(certificate))),
-        _make_text_file(SCHEMA, "JSON Schema of certificates.", schema),
+        _make_text_file(REPORT, translate("The release in pictures and tables."), report),
+        _make_text_file(
+            "certificate.html", translate("What is protected, and which budget was spent."), certificate_page
+        ),
     ]
+    if get_language() == ENGLISH:
+        documents += [
+            BundleFile(
+                CERTIFICATE, "The certificate, for programs.", lambda file: file.write(encode_json(certificate))
+            ),
+            _make_text_file(SCHEMA, "JSON Schema of certificates.", schema),
+        ]
     files_of_tables: dict[str, tuple[Table, list[str]]] = {}  # a table may have a file in each format
     for file in tables:
         if file.table is not None:
@@ -165,14 +183,17 @@ def _list_documents(
         tables=list(files_of_tables.values()),
         notes=notes,
     )
-    documents.append(_make_text_file("codebook.md", "What the tables and their columns mean.", codebook))
+    documents.append(_make_text_file("codebook.md", translate("What the tables and their columns mean."), codebook))
     overview = render_template("README.txt", certificate=certificate, files=[*tables, *documents])
-    documents.append(_make_text_file("README.txt", "Overview of the files.", overview))
+    documents.append(_make_text_file("README.txt", translate("Overview of the files."), overview))
     return documents
 
 
 def _make_text_file(name: str, description: str, text: str) -> BundleFile:
-    """Return the file of a bundle that contains a text."""
+    """Return the file of a bundle that contains a text, whose name states the language unless it is English."""
+    if get_language() != ENGLISH:
+        stem, _, ending = name.rpartition(".")
+        name = f"{stem}.{get_language()}.{ending}"
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 

@@ -33,7 +33,7 @@ _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geo
 _LAYOUT = ("bundle_format", "formats")
 """Fields of the certificate on which files the bundle has. Each version of the software states its own."""
 
-_SENTENCES = ("about", "guarantee", "invariants", "known_limitations")
+_SENTENCES = ("about", "guarantee", "invariants", "known_limitations", "translations")
 """Fields of the certificate whose values are sentences."""
 
 

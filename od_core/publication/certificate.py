@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from od_core.files.durable import compute_facts_digest
 from od_core.geography.geography import Geography
@@ -137,6 +137,8 @@ class Certificate(TypedDict):
     known_limitations: list[str]
 
     about: NotRequired[dict[str, str]]
+    translations: NotRequired[dict[str, dict[str, Any]]]
+    original: NotRequired[Certificate]
     account: NotRequired[StatedAccount]
     bundle_format: NotRequired[int]
     checks: NotRequired[list[CheckResult]]
@@ -172,9 +174,25 @@ def read_bundle_format(certificate: Certificate) -> int:
     return certificate.get("bundle_format", 1)
 
 
-def read_publisher_texts(certificate: Certificate) -> dict[str, str]:
-    """Return the publisher's words about a series, by name; empty if there are none."""
-    return certificate.get("about", {})
+def read_publisher_texts(certificate: Certificate) -> dict[str, Any]:
+    """Return the publisher's words about a series, by name; empty if there are none.
+
+    Under the name ``translations``, they have those in the other languages of a certificate, if it has some.
+    """
+    words: dict[str, Any] = dict(certificate.get("about", {}))
+    translations = certificate.get("translations", {})
+    if translations:
+        words["translations"] = {language: facts.get("about", {}) for language, facts in translations.items()}
+    return words
+
+
+def list_translations(certificate: Certificate) -> dict[str, Certificate]:
+    """Return the certificate in each of its other languages, with the certificate itself as its ``original``."""
+    translations = certificate.get("translations", {})
+    return {
+        language: cast("Certificate", {**certificate, **facts, "original": certificate})
+        for language, facts in translations.items()
+    }
 
 
 def is_derived(certificate: Certificate) -> bool:
@@ -295,5 +313,9 @@ def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
 
 
 def compute_certificate_digest(certificate: Mapping[str, object]) -> str:
-    """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
-    return compute_facts_digest({name: fact for name, fact in certificate.items() if name != "software"})
+    """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild.
+
+    Of a certificate of :func:`list_translations`, it is that of the original.
+    """
+    stated = cast("Mapping[str, object]", certificate.get("original", certificate))
+    return compute_facts_digest({name: fact for name, fact in stated.items() if name != "software"})

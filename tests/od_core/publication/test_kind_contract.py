@@ -120,7 +120,7 @@ def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
     context = read_release_context(kind, place.ledger, place.key, made.example.series, place.releases)
     report = kind.render_report(made.release, made.facts, context)
     with publish_folder(
-        lambda folder: write_bundle(kind, made.release, made.facts, report, folder, balance=context.balance),
+        lambda folder: write_bundle(kind, made.release, made.facts, lambda _: report, folder, balance=context.balance),
         tmp_path / "r1",
     ):
         assert not (tmp_path / "r1").exists()
@@ -535,7 +535,7 @@ def written_once(made, monkeypatch):
             else:
                 shutil.copytree(there, folder, dirs_exist_ok=True)
                 return
-        write_bundle(kind, release, facts, report, folder, **more)
+        write_bundle(kind, release, facts, lambda _: report, folder, **more)
 
     monkeypatch.setattr(verification, "write_bundle", write_or_copy)
 
@@ -627,7 +627,9 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     (old.place.bundle / "certificate.json").unlink()
     report = example.kind.render_report(release, facts, context_for(old))
     with publish_folder(
-        lambda folder: write_bundle(example.kind, release, facts, report, folder, balance=context_for(old).balance),
+        lambda folder: write_bundle(
+            example.kind, release, facts, lambda _: report, folder, balance=context_for(old).balance
+        ),
         old.place.bundle,
         published,
     ):
