@@ -183,7 +183,7 @@ def translate_source(source: str, name: str) -> str:
 
 
 def extract_messages(
-    file: IO[bytes], keywords: object, comment_tags: object, options: object
+    file: IO[bytes], *_given: object, **_options: object
 ) -> Iterator[tuple[int, None, str, list[str]]]:
     """Yield the line, no function, the text and no comments of each message of a template or a YAML file, for Babel."""
     source, ending, messages = file.read().decode(), file.name.rpartition(".")[2], list[str]()

@@ -93,9 +93,8 @@ class Period:
         year, number = self.text[:4], self.text[6:]
         match self.length:
             case "day":
-                return translate("{day} {month} {year}").format(
-                    day=self.first.day, month=self._month_in_words, year=year
-                )
+                return f"{self.first.day} {_MONTHS[self.first.month - 1]} {year}"
+
             case "week":
                 return translate("week {number} of {year}").format(number=int(number), year=year)
             case "month":

@@ -214,7 +214,7 @@ def make_nouns(
 
 
 @cache
-def _make_nouns(table: Table, counted: str | None, groups: str | None, is_weighted: bool, language: str) -> Nouns:  # noqa: FBT001
+def _make_nouns(table: Table, counted: str | None, groups: str | None, is_weighted: bool, language: str) -> Nouns:
     """Return the result of :func:`make_nouns` in the language, which is the one that is used at the time."""
     words = _read_words(language)
     nouns = dict(words[table])

@@ -47,9 +47,9 @@ from od_core.publication.bundle_files import (
     write_zip,
 )
 from od_core.publication.certificate import (
-    list_translations,
     Certificate,
     compute_certificate_digest,
+    list_translations,
     read_bundle_format,
     read_certificate,
 )

@@ -138,7 +138,6 @@ class Certificate(TypedDict):
 
     about: NotRequired[dict[str, str]]
     translations: NotRequired[dict[str, dict[str, Any]]]
-    original: NotRequired[Certificate]
     account: NotRequired[StatedAccount]
     bundle_format: NotRequired[int]
     checks: NotRequired[list[CheckResult]]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.languages import localise_number, translate, use_language
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
-from od_core.languages import localise_number, translate, use_language
 from od_core.meaning.features import list_usual_formats
 from od_core.meaning.subject import Subject
 from od_core.noise.backends import DRY_RUN

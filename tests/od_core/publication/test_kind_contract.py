@@ -27,6 +27,7 @@ from od_core.publication import database as database_module
 from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.bundle_differences import reword_as_published
 from od_core.publication.bundle_files import check_bundle
+from od_core.publication.certificate import Certificate
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
@@ -524,9 +525,9 @@ def written_once(made, monkeypatch):
     """Verification copies the files of a bundle that is written already: of equal release, certificate and report."""
 
     def write_or_copy(
-        kind: Kind[Any], release: Any, facts: dict[str, Any], report: str, folder: Path, **more: Any
+        kind: Kind[Any], release: Any, facts: Certificate, render_report: Callable[..., str], folder: Path, **more: Any
     ) -> None:
-        there = made.place.bundle
+        there, report = made.place.bundle, render_report(facts)
         if json.dumps(facts) == json.dumps(made.facts) and report.encode() == (there / "report.html").read_bytes():
             try:
                 assert_same(made, release, made.release)
