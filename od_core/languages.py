@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # English needs no catalog
     from babel.messages.catalog import Catalog
 
 ENGLISH = "en"
+
+Text = TypeVar("Text", bound=str)
 
 _language = ContextVar("language", default=ENGLISH)
 
@@ -94,6 +96,11 @@ def localise_date(day: datetime.date, skeleton: str) -> str:
 def translate(message: str) -> str:
     """Return a message in the language, or itself if it has no translation."""
     return _find_translation(message) if get_language() != ENGLISH else message
+
+
+def message(text: Text) -> Text:
+    """Return a text unchanged, which is translated where it is displayed. Its words are a message of the catalogs."""
+    return text
 
 
 def translate_texts(part: Any) -> Any:

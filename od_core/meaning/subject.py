@@ -158,12 +158,12 @@ class Subject:
     @property
     def owner(self) -> str:
         """Noun for whose records are protected together; ``user`` if records are protected one by one."""
-        return RECORDS_OF[self.unit].owner or "user"
+        return str(_read_words(get_language())["units"][RECORDS_OF[self.unit].owner or "user"])
 
     @property
     def owners(self) -> str:
         """The plural of :attr:`owner`."""
-        return f"{self.owner}s"
+        return str(_read_words(get_language())["units"][f"{RECORDS_OF[self.unit].owner or 'user'}s"])
 
     @property
     def is_of_year(self) -> bool:
@@ -178,7 +178,8 @@ class Subject:
     @property
     def span(self) -> str | None:
         """The time in which the records of a user are one unit; None if it is all time, or if the unit is a record."""
-        return RECORDS_OF[self.unit].span
+        span = RECORDS_OF[self.unit].span
+        return None if span is None else str(_read_words(get_language())["units"][span])
 
     @property
     def is_of_counts(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
+from od_core.languages import translate
 from od_core.meaning.subject import Nouns, make_nouns
 from od_core.records.segments import Breakdown
 
@@ -228,14 +229,19 @@ def make_pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, inte
 
 def describe_categories(breakdown: Breakdown) -> str:
     """Return a sentence that lists the categories of a breakdown."""
-    return f"One of {len(breakdown.categories)} categories: {'; '.join(breakdown.categories)}."
+    sentence = translate("One of {number} categories: {categories}.")
+    return sentence.format(number=len(breakdown.categories), categories="; ".join(breakdown.categories))
 
 
 def describe_unlisted_records(breakdown: Breakdown) -> str:
     """Return a sentence on the records whose category is missing or not in the list."""
     if breakdown.unknown is None:
-        return f"A record whose {breakdown.name} is missing or not listed is faulty."
-    return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
+        return translate("A record whose {breakdown} is missing or not listed is faulty.").format(
+            breakdown=breakdown.name
+        )
+    return translate("A record whose {breakdown} is missing or not listed is counted as {category}.").format(
+        breakdown=breakdown.name, category=breakdown.unknown
+    )
 
 
 _COMPLETE = ("indicators", "segments")
