@@ -208,13 +208,17 @@ def extract_messages(
         yield 1, None, message, []
 
 
-def _iterate_texts(node: Any) -> Iterator[str]:
-    """Yield the texts of a YAML document that may be translated: all that are no names of a mapping."""
+_FOR_PROGRAMS = frozenset({"columns", "distances", "key", "like", "listed", "name", "of", "table", "type"})
+"""Names in YAML files whose texts, or lists of texts, are names of columns and tables."""
+
+
+def _iterate_texts(node: Any, *, displayed: bool = True) -> Iterator[str]:
+    """Yield the texts of a YAML document that are ``displayed``: neither names of mappings nor for programs."""
     if isinstance(node, yaml.MappingNode):
-        for _, value in node.value:
-            yield from _iterate_texts(value)
+        for name, value in node.value:
+            yield from _iterate_texts(value, displayed=name.value not in _FOR_PROGRAMS)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _iterate_texts(value)
-    elif node.tag == "tag:yaml.org,2002:str":
+            yield from _iterate_texts(value, displayed=displayed)
+    elif displayed and node.tag == "tag:yaml.org,2002:str":
         yield node.value

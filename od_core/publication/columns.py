@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from od_core.languages import translate
+from od_core.languages import get_language, translate
 from od_core.meaning.subject import Nouns, make_nouns
 from od_core.records.segments import Breakdown
 
@@ -51,12 +51,13 @@ class Column:
 
     def make_bound_column(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
-        bound_of = f"{end.capitalize()} bound of"
+        bound_of = translate("Lower bound of {quantity}" if end == "lower" else "Upper bound of {quantity}")
+        bounded = _make_text_values(USUAL, get_language())["bounded"]
         return replace(
             self,
             name=f"{self.name}_{end}",
-            title=f"{bound_of} {self.title.lower()}",
-            description=f"{bound_of} {self.name}. {_make_text_values(USUAL)['bounded']}",
+            title=bound_of.format(quantity=self.title.lower()),
+            description=f"{bound_of.format(quantity=self.name)}. {bounded}",
             required=True,
         )
 
@@ -115,15 +116,15 @@ _ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
 
 
 @cache
-def _make_text_values(nouns: Nouns) -> Mapping[str, str]:
-    """Return the values of the names in braces that all tables have: nouns, facts and sentences."""
+def _make_text_values(nouns: Nouns, _language: str) -> Mapping[str, str]:
+    """Return the values of the names in braces that all tables have: nouns, facts and sentences, in the language."""
     words = nouns.index_words() | _FACTS
-    return words | {name: text.format(**words) for name, text in _DATA["sentences"].items()}
+    return words | {name: translate(text).format(**words) for name, text in _DATA["sentences"].items()}
 
 
 def _format_text(text: str, nouns: Nouns, **facts: str) -> str:
-    """Return a text of ``tables.yaml`` with the values of the names in braces."""
-    return text.format(**_make_text_values(nouns), **facts)
+    """Return a text of ``tables.yaml``, in the language, with the values of the names in braces."""
+    return translate(text).format(**_make_text_values(nouns, get_language()), **facts)
 
 
 def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
@@ -140,7 +141,6 @@ def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = USUAL, **fa
     return Column(**{"type": "string", "name": definition} | fields)
 
 
-@cache
 def make_public_table(
     key: str, nouns: Nouns = USUAL, *, interval: bool = False, distance: bool = False, **facts: str
 ) -> Table:
@@ -151,6 +151,19 @@ def make_public_table(
     definition lists under ``distances``. ``nouns`` are those of the release, and ``facts`` the values of names in
     braces that only this table has.
     """
+    return _make_public_table(key, nouns, get_language(), interval, distance, **facts)
+
+
+@cache
+def _make_public_table(
+    key: str,
+    nouns: Nouns,
+    _language: str,
+    interval: bool,
+    distance: bool,
+    **facts: str,
+) -> Table:
+    """Return the result of :func:`make_public_table` in the language, which is the one that is used at the time."""
     definition = _DATA["tables"][key]
 
     def format_text(text: str) -> str:
@@ -206,11 +219,12 @@ def make_boxes_table(
 
     ``places`` names the places of a trip if the grid is a map, which has a longitude and a latitude for each.
     """
-    along = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
+    along = [translate("dimension {number}").format(number=dimension + 1) for dimension in range(dimensions)]
     if places:
-        along = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
+        coordinates = translate("the longitude of place {place!r}"), translate("the latitude of place {place!r}")
+        along = [text.format(place=place) for place in places for text in coordinates]
     ends_of_boxes = []
-    for end, title in (("lower", "First"), ("upper", "Last")):
+    for end, title in (("lower", translate("First")), ("upper", translate("Last"))):
         for number, words in enumerate(along, start=1):
             ends_of_boxes.append(_make_column("box_end", end=end, title=title, number=str(number), along=words))
     boxes = make_public_table("boxes", nouns)

@@ -127,9 +127,7 @@ class FlowKind(Kind[Release]):
             **({} if release.choice is None else release.choice.facts()),
             **describe_uncounted_trips([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
-            "invariants": [translate("the total number of valid {counted}, n").format(counted=subject.nouns.counted)]
-            if plan.publishes_total
-            else [],
+            "invariants": [total.format(counted=subject.nouns.counted)] if plan.publishes_total else [],
             "geographies": {side: geography.digest for side, geography in sides.items()},
             "geography_versions": {side: geography.version for side, geography in sides.items()},
             "repeated_levels": plan.tree.repeated_levels,
