@@ -73,6 +73,13 @@ def read_catalog(language: str) -> Catalog:
         return read_po(file, locale=language)
 
 
+def name_language(language: str) -> str:
+    """Return the name of a language in this language, such as ``Deutsch``."""
+    from babel import Locale
+
+    return str(Locale.parse(language).get_display_name(language))
+
+
 @cache
 def _read_separators(language: str) -> dict[int, str]:
     """Return how the comma and the point of an English number are written in a language, for ``str.translate``."""

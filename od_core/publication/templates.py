@@ -33,7 +33,7 @@ from jinja2.utils import missing
 from markupsafe import Markup
 
 from od_core.files.duckdb_session import quote_identifier, quote_literal
-from od_core.languages import get_language, localise_number, translate, translate_source
+from od_core.languages import get_language, localise_number, name_language, translate, translate_source
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import format_promise, format_rounded_down, format_rounded_up, round_up_to_float
 from od_core.publication import number_formats as formats
@@ -155,6 +155,7 @@ def _make_environment(ending: str, language: str) -> Environment:
         "plain": unescape_markdown,
         "capital": capitalise,
         "translated": translate,
+        "language_name": name_language,
     }
     environment.filters |= {
         "float_above": round_up_to_float,
