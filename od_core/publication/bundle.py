@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Literal
 from zipfile import ZipFile
@@ -26,7 +27,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
-from od_core.languages import ENGLISH, get_language, translate, use_language
+from od_core.languages import ENGLISH, get_language, translate
 from od_core.ledger.balance import Balance
 from od_core.parallel import map_in_order, run_in_background
 from od_core.publication.bundle_differences import is_damaged_copy, list_differing_files, make_changed_bundle_error
@@ -49,9 +50,9 @@ from od_core.publication.bundle_files import (
 from od_core.publication.certificate import (
     Certificate,
     compute_certificate_digest,
-    list_translations,
     read_bundle_format,
     read_certificate,
+    write_in_languages,
 )
 from od_core.publication.columns import Table
 from od_core.publication.file_formats import is_read_whole, refuse_faulty_files, refuse_unreadable
@@ -95,13 +96,14 @@ def write_bundle(
         OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
     tables = list_bundle_tables(kind, release, certificate)
-    notes = kind.list_notes(release, certificate)
-    listed = [*tables, *_list_documents(tables, certificate, render_report(certificate), notes, balance)]
-    for language, translated in list_translations(certificate).items():
-        with use_language(language):
-            tables_in_words = list_bundle_tables(kind, release, translated)
-            notes = kind.list_notes(release, translated)
-            listed += _list_documents(tables_in_words, translated, render_report(translated), notes, balance)
+
+    def list_documents(stated: Certificate) -> list[BundleFile]:
+        described_tables = list_bundle_tables(kind, release, stated)
+        return _list_documents(
+            described_tables, stated, render_report(stated), kind.list_notes(release, stated), balance
+        )
+
+    listed = [*tables, *chain(*write_in_languages(certificate, list_documents).values())]
     folders = {(folder / file.name).parent for file in listed}
     for inner_folder in folders:
         make_folder(inner_folder)

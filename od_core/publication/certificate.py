@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NotRequired, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from od_core.files.durable import compute_facts_digest
 from od_core.geography.geography import Geography
+from od_core.languages import ENGLISH, use_language
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.plan import Table
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import RECORDS_OF, Neighbours, UnitKind
+
+T = TypeVar("T")
 
 
 class Rounded(TypedDict):
@@ -185,13 +188,17 @@ def read_publisher_texts(certificate: Certificate) -> dict[str, Any]:
     return words
 
 
-def list_translations(certificate: Certificate) -> dict[str, Certificate]:
-    """Return the certificate in each of its other languages, with the certificate itself as its ``original``."""
-    translations = certificate.get("translations", {})
-    return {
-        language: cast("Certificate", {**certificate, **facts, "original": certificate})
-        for language, facts in translations.items()
-    }
+def write_in_languages(certificate: Certificate, write: Callable[[Certificate], T]) -> dict[str, T]:
+    """Return what ``write`` makes of a certificate in English and in each of its other languages, by language.
+
+    In another language, it is called while this language is used, with a certificate that has its fields in this
+    language, and the certificate itself as ``original``.
+    """
+    written = {ENGLISH: write(certificate)}
+    for language, facts in certificate.get("translations", {}).items():
+        with use_language(language):
+            written[language] = write(cast("Certificate", {**certificate, **facts, "original": certificate}))
+    return written
 
 
 def is_derived(certificate: Certificate) -> bool:
@@ -314,7 +321,7 @@ def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
 def compute_certificate_digest(certificate: Mapping[str, object]) -> str:
     """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild.
 
-    Of a certificate of :func:`list_translations`, it is that of the original.
+    In another language, it is that of the original.
     """
     stated = cast("Mapping[str, object]", certificate.get("original", certificate))
     return compute_facts_digest({name: fact for name, fact in stated.items() if name != "software"})
