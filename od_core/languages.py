@@ -139,7 +139,7 @@ _LINES = re.compile(r"(\{#.*?#\}|\n(?!(?:(?!\{[%{]).)*[%}]\}))", re.DOTALL)
 _FIRST = re.compile(rf"\A\s*{_OWN_LINE}(?=\n|\Z)", re.DOTALL)
 _LAST = re.compile(rf"(?:(?<=\n)|\A){_OWN_LINE}\s*\Z", re.DOTALL)
 _DISPLAYED = re.compile(r'(?<=\s)((?:aria-label|title|alt|placeholder)=")([^"{}]*[^\W\d_]{2}[^"{}]*)(?=")')
-_NO_WORDS = re.compile(rf"{_JINJA}|<[^<>]*>|&\w+;|`[^`]*`", re.DOTALL)
+_NO_WORDS = re.compile(rf"{_JINJA}|\{{\w+\}}|<[^<>]*>|&\w+;|`[^`]*`", re.DOTALL)
 _LITERAL = re.compile(r""" "([^"\n]*)" | '([^'\n]*)' """, re.VERBOSE)
 _WORD = re.compile(r"[^\W\d_]{2}")
 _PHRASE = re.compile(r"[^\W\d_]{2}.*\s|\s.*[^\W\d_]{2}|^[A-Z][a-z]")
@@ -218,12 +218,16 @@ def extract_messages(
 _FOR_PROGRAMS = frozenset({"columns", "distances", "key", "like", "listed", "name", "of", "table", "type"})
 """Names in YAML files whose texts, or lists of texts, are names of columns and tables."""
 
+_OF_DATABASE = frozenset({"database", "of_all_kinds"})
+"""Names in ``tables.yaml`` of the comments of the database, which are in English."""
+
 
 def _iterate_texts(node: Any, *, displayed: bool = True) -> Iterator[str]:
     """Yield the texts of a YAML document that are ``displayed``: neither names of mappings nor for programs."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            yield from _iterate_texts(value, displayed=name.value not in _FOR_PROGRAMS)
+            if name.value not in _OF_DATABASE:
+                yield from _iterate_texts(value, displayed=name.value not in _FOR_PROGRAMS)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             yield from _iterate_texts(value, displayed=displayed)

@@ -51,7 +51,8 @@ class Column:
 
     def make_bound_column(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
-        bound_of = translate("Lower bound of {quantity}" if end == "lower" else "Upper bound of {quantity}")
+        lower_bound, upper_bound = translate("Lower bound of {quantity}"), translate("Upper bound of {quantity}")
+        bound_of = lower_bound if end == "lower" else upper_bound
         bounded = _make_text_values(USUAL, get_language())["bounded"]
         return replace(
             self,

@@ -75,7 +75,8 @@ def name_mechanism_and_rule(certificate: Certificate) -> tuple[str, str]:
     rule, u = find_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    rule_name = translate(rule.texts["name"])
+    name = rule.texts["name"]
+    rule_name = translate(name)
     if u is not None:
         rule_name = translate("{rule} with u = {u}").format(rule=rule_name, u=u)
     return certificate["mechanism"]["name"], rule_name

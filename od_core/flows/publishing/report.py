@@ -147,7 +147,8 @@ def describe_estimation(certificate: Certificate) -> str:
     if "estimation" not in certificate:
         return ""
     rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
-    chosen = translate(ESTIMATORS[rule].texts["chosen"]).format(u=u)
+    chosen = ESTIMATORS[rule].texts["chosen"]
+    chosen = translate(chosen).format(u=u)
     evidence = certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
         return chosen
