@@ -18,7 +18,7 @@ IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf
 # A dot every two seconds, at a terminal, while pip is silent.
 DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
 
-.PHONY: install release ui test test-some test-all mutants audit lint docs pages comparison performance peers charts compatibility atlas dist
+.PHONY: install release ui test test-some test-all mutants audit lint docs pages comparison performance peers charts compatibility atlas dist translations
 
 install: .venv/installed
 
@@ -107,6 +107,14 @@ dist: install
 
 pages: install # the tables of docs that follow from the code; a test fails where they do not
 	$(BIN)/python docs/hooks.py
+
+# The catalogs of all languages, with the messages of today; a test fails where one has no translation.
+translations: install
+	mkdir -p build
+	$(BIN)/pybabel -q extract --mapping od_core/translations/babel.cfg --no-default-keywords --keywords "translate message" \
+		--add-location file --no-wrap --output build/messages.pot od_core
+	for catalog in od_core/translations/*.po; do $(BIN)/pybabel -q update --no-fuzzy-matching --ignore-obsolete --no-wrap \
+		--input-file build/messages.pot --output-file $$catalog --locale $$(basename $$catalog .po) || exit 1; done
 
 comparison: install # about 45 processor minutes, in which it goes on where it ended, and 2.2 hours for group sizes
 	$(BIN)/od-release compare-mechanisms --to build/comparison

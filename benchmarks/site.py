@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +58,8 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
         FLOWS, release, key, SERIES, [CheckResult(subject="flows", check="sum to n", passed=True)], record=_RECORD
     )
     balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)
-    report = FLOWS.render_report(release, facts, ReleaseContext(balance, None))
-    with publish_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
+    render_report = partial(FLOWS.render_report, release, context=ReleaseContext(balance, None))
+    with publish_folder(partial(write_bundle, FLOWS, release, facts, render_report), releases / key.folder):
         pass
 
 

@@ -24,10 +24,11 @@ from od_assets.failures import describe_failures
 from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute_job
+from od_assets.series.about import About
 from od_assets.series.invented import invent_records, list_declared_files
 from od_assets.series.partitions import SINGLE
 from od_assets.series.reading import list_series_names, read_declared_series
-from od_assets.series.series import About, G, P, Periods, Series
+from od_assets.series.series import G, P, Periods, Series
 from od_core import OdError, Plan
 from od_core.evaluation.forecast import RepeatableNoise
 from od_core.files.durable import make_folder, write_durably

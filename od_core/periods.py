@@ -12,6 +12,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from od_core.errors import OdError, suggest_similar_name
+from od_core.languages import ENGLISH, get_language, localise_date, translate
 
 Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
@@ -23,6 +24,9 @@ _PATTERNS: dict[Length, re.Pattern[str]] = {
     "quarter": re.compile(r"([0-9]{4})-Q([1-4])"),
     "year": re.compile(r"[0-9]{4}"),
 }
+_SKELETONS: dict[str, str] = {"day": "yMMMMd", "month": "yMMMM", "quarter": "yQQQQ", "year": "y"}
+"""What the words on a period in another language than English have, as patterns of Unicode CLDR, by its length."""
+
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -85,19 +89,23 @@ class Period:
     @property
     def in_words(self) -> str:
         """The period as a reader would say it, such as ``June 2001`` or ``2nd quarter of 2001``."""
+        if get_language() != ENGLISH and self.length in _SKELETONS:
+            return localise_date(self.first, _SKELETONS[self.length])
         year, number = self.text[:4], self.text[6:]
         match self.length:
             case "day":
                 return f"{self.first.day} {_MONTHS[self.first.month - 1]} {year}"
+
             case "week":
-                return f"week {int(number)} of {year}"
+                return translate("week {number} of {year}").format(number=int(number), year=year)
             case "month":
                 return f"{_MONTHS[self.first.month - 1]} {year}"
             case "quarter":
                 return f"{('1st', '2nd', '3rd', '4th')[int(number) - 1]} quarter of {year}"
             case "year":
                 return year
-        return " to ".join(Period(end).in_words for end in self.text.split(_SPAN_SEPARATOR))
+        first, last = (Period(end).in_words for end in self.text.split(_SPAN_SEPARATOR))
+        return translate("{lower} to {upper}").format(lower=first, upper=last)
 
     @classmethod
     def from_day(cls, day: datetime.date, length: Length) -> Period:

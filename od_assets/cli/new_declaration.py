@@ -49,11 +49,12 @@ from od_assets.project import find_current_project
 from od_assets.resources.arrivals import list_record_files
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import choose_period_to_plan
+from od_assets.series.about import About
 from od_assets.series.flows import CountedRecords, SegmentSection, Trips, parse_place
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, draft_missing_warehouse, parse_declaration, read_declared_series
 from od_assets.series.section import Section, describe_first_fault
-from od_assets.series.series import About, Arrivals, DomainSection, G, P, Periods, Series, Zones
+from od_assets.series.series import Arrivals, DomainSection, G, P, Periods, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, suggest_similar_name
 from od_core.files.data_frame import format_column_names

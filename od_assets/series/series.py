@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, StrictBool, ValidationError, Validation
 from pydantic_core import PydanticCustomError
 
 from od_assets.project import Project
+from od_assets.series.about import About
 from od_assets.series.partitions import SINGLE, SeriesPeriods, split_partition_key
 from od_assets.series.records import AssetName, Records
 from od_assets.series.section import (
@@ -389,39 +390,6 @@ class PureEpsilon(Section):
         return Budget(self.epsilon)
 
 
-_MAX_CHARACTERS = {"title": 120, "counted": 40, "groups": 40}
-"""Largest number of characters of a text about a series, by name: those that are shown in headings are short."""
-
-_MAX_CHARACTERS_OF_OTHERS = 1000
-"""Largest number of characters of the other texts about a series."""
-
-
-class About(Section):
-    """Words about a series for its readers, which are published with each release."""
-
-    title: str
-    description: str | None = None
-    source: str | None = None
-    licence: str | None = None
-    counted: str | None = None
-    coverage: str | None = None
-    groups: str | None = None
-    publisher: str | None = None
-    contact: str | None = None
-
-    def to_texts(self) -> dict[str, str]:
-        """Return the stated texts by name. Raises OdError if one is blank, too long or not a single printable line."""
-        texts = self.model_dump(exclude_none=True)
-        for name, text in texts.items():
-            maximum = _MAX_CHARACTERS.get(name, _MAX_CHARACTERS_OF_OTHERS)
-            if not text.strip() or not text.isprintable() or len(text) > maximum:
-                message = (
-                    f"about.{name} is blank, longer than {maximum} characters, or has characters that are not printable"
-                )
-                raise OdError("OD-CONFIG", message, next_step=f"give a {name} of one line")
-        return texts
-
-
 if TYPE_CHECKING:
     import dagster as dg
 
@@ -679,8 +647,8 @@ class Series(Named, Generic[P, G]):
         return facts
 
     @property
-    def about_facts(self) -> dict[str, str]:
-        """Words about the series for its readers, by name; empty if none are declared."""
+    def about_facts(self) -> dict[str, Any]:
+        """Words about the series for its readers, as :meth:`About.to_texts` has them; empty if none are declared."""
         return {} if self.about is None else self.about.to_texts()
 
     @property

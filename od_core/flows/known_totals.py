@@ -20,6 +20,7 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Reals
 from od_core.geography.codes import find_positions
 from od_core.geography.geography import Geography
+from od_core.languages import localise_number, translate
 from od_core.privacy.accounting import Number, parse_exact_fraction
 
 Side = Literal["origin", "destination"]
@@ -145,10 +146,15 @@ class KnownTotals:
 
     def describe(self, counted: str) -> str:
         """Return a clause on what is known, for the certificate; ``counted`` is the noun of what is counted."""
-        verb = "begin" if self.side == "origin" else "end"
-        error = "exactly" if self.is_exact else f"with a standard error of {float(100 * self.error):g} %"
+        clause = translate("how many {counted} end in each zone")
+        if self.side == "origin":
+            clause = translate("how many {counted} begin in each zone")
+        error = translate("exactly")
+        if not self.is_exact:
+            percent = localise_number(f"{float(100 * self.error):g}")
+            error = translate("with a standard error of {percent} %").format(percent=percent)
         stated = ", ".join(filter(None, [self.source, self.date]))
-        return f"how many {counted} {verb} in each zone, {error}{f' ({stated})' if stated else ''}"
+        return f"{clause.format(counted=counted)}, {error}{f' ({stated})' if stated else ''}"
 
     def facts(self) -> dict[str, Any]:
         """Return the facts on the totals for JSON; their numbers are in a table of the bundle."""

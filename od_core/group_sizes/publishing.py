@@ -20,6 +20,7 @@ from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.intervals import list_interval_cells
 from od_core.group_sizes.plan import MAX_MISS_PROBABILITY, MEASURED, GroupSizePlan, NumberStep, compute_top_code_margin
 from od_core.group_sizes.release import GroupSizeRelease, estimate_release, follow_steps, measure_plan
+from od_core.languages import message, translate
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.meaning.subject import Subject
@@ -172,7 +173,9 @@ def _build_plan(
 MAX_LISTED_AREAS = 24
 """Largest number of areas that the report shows one by one."""
 
-BAND_TITLE = "Share of the groups with at most each number of members"
+_LIST_OF_GROUPS = message("the list of groups, and with it the number of groups of every area")
+
+BAND_TITLE = message("Share of the groups with at most each number of members")
 """Title of the chart of :func:`_render_band_chart`."""
 
 _LONGEST_BAR = 420
@@ -207,7 +210,7 @@ def _render_band_chart(release: GroupSizeRelease) -> Markup:
     steps = [0, *takewhile(lambda step: step <= top_code, iterate_one_three_ten())]
     return render_markup(
         "band_chart.svg",
-        title=BAND_TITLE,
+        title=translate(BAND_TITLE),
         left=_LEFT,
         right=_LEFT + _WIDTH,
         bottom=_TOP + _HEIGHT,
@@ -231,7 +234,7 @@ def _count_by_size_class(frame: Frame, histograms: Counts) -> tuple[list[str], l
     lows = least[[0, *(ends[:-1] + 1)]].tolist()
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
     names = [format_class(low, following - 1) for low, following in pairwise(lows)]
-    return [*names, f"{format_number(lows[-1])} or more"], ends.tolist(), groups
+    return [*names, translate("{number} or more").format(number=format_number(lows[-1]))], ends.tolist(), groups
 
 
 def _describe_measured_queries(plan: GroupSizePlan) -> str:
@@ -313,9 +316,13 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                 for step, noisy in release.measured
             ],
             "invariants": [
-                *([] if frame.measured else ["the list of groups, and with it the number of groups of every area"]),
-                *(["the top code"] if plan.top_code_estimate is None else []),
-                *(["the brackets of sizes"] if frame.brackets else []),
+                *(
+                    []
+                    if frame.measured
+                    else [translate("the list of groups, and with it the number of groups of every area")]
+                ),
+                *([translate("the top code")] if plan.top_code_estimate is None else []),
+                *([translate("the brackets of sizes")] if frame.brackets else []),
             ],
             "promises": {"adds_up": plan.mechanism.adds_up, "keeps_totals": plan.keeps_totals},
             "geographies": {"areas": frame.geography.digest},
@@ -324,7 +331,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def describe_guarantee(self, plan: GroupSizePlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences of a plan's guarantee by name, with what is public about the groups."""
-        public = [] if plan.frame.measured else ["which groups there are, and in which areas"]
+        public = [] if plan.frame.measured else [translate("which groups there are, and in which areas")]
         sentences = describe_guarantee(subject, spent, plan.acceptance, public=public)
         return sentences | {"input": f"{sentences['input']} {_render_texts(plan)['input']}"}
 
@@ -401,7 +408,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             up_to_middle=up_to_median,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
             band=band,
-            band_title=BAND_TITLE,
+            band_title=translate(BAND_TITLE),
             areas=_make_area_tables(release),
             measured=_describe_measured_queries(release.plan),
             geography=release.frame.geography,
@@ -415,13 +422,13 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def render_pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return charts of the sizes of all groups as SVG by title: numbers and, with intervals, a band."""
-        title = "Groups by their size"
+        title = translate("Groups by their size")
         names, _, (by_class,) = _count_by_size_class(release.frame, release.histograms_of(0))
         lengths = _LONGEST_BAR * by_class / (by_class.max() or 1)
         rows = list(zip(names, by_class.tolist(), lengths.tolist(), strict=True))
         pictures = {title: render_markup("bars.svg", title=title, rows=rows)}
         if has_intervals(certificate):
-            pictures[BAND_TITLE] = _render_band_chart(_use_stated_interval_ends(release, certificate))
+            pictures[translate(BAND_TITLE)] = _render_band_chart(_use_stated_interval_ends(release, certificate))
         return pictures
 
     def list_metadata(self, release: GroupSizeRelease) -> dict[str, object]:

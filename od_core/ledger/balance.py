@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, NotRequired, TypedDict
 
 from od_core.errors import OdError
+from od_core.languages import translate
 from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
@@ -103,7 +104,9 @@ class Balance:
     @property
     def time(self) -> str:
         """The period in words."""
-        return "all periods together" if self.period == ALL_PERIODS else f"period {self.period}"
+        if self.period == ALL_PERIODS:
+            return translate("all periods together")
+        return translate("period {period}").format(period=self.period)
 
     @property
     def left(self) -> Fraction:

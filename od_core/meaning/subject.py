@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from od_core.languages import get_language, translate_texts
 from od_core.privacy.plan import Plan, Table
 from od_core.privacy.unit import RECORDS_OF, Neighbours, PrivacyUnit, UnitKind
 
@@ -141,7 +142,7 @@ class Subject:
     @property
     def nouns(self) -> Nouns:
         """The nouns of this subject."""
-        return make_nouns(self.table, self.counted, self.groups, is_weighted=self.is_weighted)
+        return _make_nouns(self.table, self.counted, self.groups, self.is_weighted, get_language())
 
     @property
     def is_weighted(self) -> bool:
@@ -161,12 +162,12 @@ class Subject:
     @property
     def owner(self) -> str:
         """Noun for whose records are protected together; ``user`` if records are protected one by one."""
-        return RECORDS_OF[self.unit].owner or "user"
+        return str(_read_words(get_language())["units"][RECORDS_OF[self.unit].owner or "user"])
 
     @property
     def owners(self) -> str:
         """The plural of :attr:`owner`."""
-        return f"{self.owner}s"
+        return str(_read_words(get_language())["units"][f"{RECORDS_OF[self.unit].owner or 'user'}s"])
 
     @property
     def is_of_year(self) -> bool:
@@ -181,7 +182,8 @@ class Subject:
     @property
     def span(self) -> str | None:
         """The time in which the records of a user are one unit; None if it is all time, or if the unit is a record."""
-        return RECORDS_OF[self.unit].span
+        span = RECORDS_OF[self.unit].span
+        return None if span is None else str(_read_words(get_language())["units"][span])
 
     @property
     def is_of_counts(self) -> bool:
@@ -209,7 +211,6 @@ def _list_unit_facts(unit: PrivacyUnit) -> dict[str, Any]:
     }
 
 
-@cache
 def make_nouns(
     table: Table, counted: str | None = None, groups: str | None = None, *, is_weighted: bool = False
 ) -> Nouns:
@@ -220,7 +221,13 @@ def make_nouns(
         counted, groups: the publisher's words for what is counted and for groups; None for the default words.
         is_weighted: whether records count by their weight.
     """
-    words = _read_words()
+    return _make_nouns(table, counted, groups, is_weighted, get_language())
+
+
+@cache
+def _make_nouns(table: Table, counted: str | None, groups: str | None, is_weighted: bool, language: str) -> Nouns:
+    """Return the result of :func:`make_nouns` in the language, which is the one that is used at the time."""
+    words = _read_words(language)
     nouns = dict(words[table])
     nouns_without_trips = nouns.pop("not_trips")
     if counted is not None or is_weighted:
@@ -235,8 +242,8 @@ def make_nouns(
 
 
 @cache
-def _read_words() -> dict[str, Any]:
-    """Return the content of ``nouns.yaml``: the nouns of each table, and further words."""
+def _read_words(_language: str) -> dict[str, Any]:
+    """Return the content of ``nouns.yaml`` in the language: the nouns of each table, and further words."""
     text = files("od_core.meaning").joinpath("nouns.yaml").read_text(encoding="utf-8")
-    words: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
+    words: dict[str, Any] = translate_texts(yaml.load(text, Loader=yaml.CSafeLoader))  # the loader is safe
     return words

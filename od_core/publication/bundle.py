@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Literal
 from zipfile import ZipFile
@@ -26,6 +27,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
+from od_core.languages import ENGLISH, get_language, translate
 from od_core.ledger.balance import Balance
 from od_core.parallel import map_in_order, run_in_background
 from od_core.publication.bundle_differences import is_damaged_copy, list_differing_files, make_changed_bundle_error
@@ -50,6 +52,7 @@ from od_core.publication.certificate import (
     compute_certificate_digest,
     read_bundle_format,
     read_certificate,
+    write_in_languages,
 )
 from od_core.publication.columns import Table
 from od_core.publication.file_formats import is_read_whole, refuse_faulty_files, refuse_unreadable
@@ -72,7 +75,7 @@ def write_bundle(
     kind: BundleKind[T],
     release: T,
     certificate: Certificate,
-    report: str,
+    render_report: Callable[[Certificate], str],
     folder: Path,
     tell: Callable[[int, int, str], None] | None = None,
     balance: Balance | None = None,
@@ -85,7 +88,8 @@ def write_bundle(
     Args:
         kind, release: kind of the bundle, and what is published.
         certificate: certificate of the release.
-        report: text of ``report.html``.
+        render_report: returns the text of ``report.html`` of the release, given its certificate or one in another
+            language of the certificate, in which all pages are written a second time.
         folder: empty folder to write to.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
@@ -95,8 +99,14 @@ def write_bundle(
         OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
     tables = list_bundle_tables(kind, release, certificate)
-    notes = kind.list_notes(release, certificate)
-    listed = [*tables, *_list_documents(tables, certificate, report, notes, balance)]
+
+    def list_documents(stated: Certificate) -> list[BundleFile]:
+        described_tables = list_bundle_tables(kind, release, stated)
+        return _list_documents(
+            described_tables, stated, render_report(stated), kind.list_notes(release, stated), balance
+        )
+
+    listed = [*tables, *chain(*write_in_languages(certificate, list_documents).values())]
     folders = {(folder / file.name).parent for file in listed}
     for inner_folder in folders:
         make_folder(inner_folder)
@@ -153,17 +163,25 @@ def _list_documents(
 ) -> list[BundleFile]:
     """Return the files that explain a release: report, certificate, schema, codebook and overview.
 
-    ``tables`` are the files with the tables, ``report`` is the text of the report, and ``notes`` are those of the
-    codebook. For ``balance``, see :func:`write_bundle`.
+    They are in the language that is used; those for programs are only among the English ones. ``tables`` are the files
+    with the tables, ``report`` is the text of the report, and ``notes`` are those of the codebook. For ``balance``, see
+    :func:`write_bundle`.
     """
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     certificate_page = render_template("certificate.html", certificate=certificate, balance=balance)
     documents = [
-        _make_text_file(REPORT, "The release in pictures and tables.", report),
-        _make_text_file("certificate.html", "What is protected, and which budget was spent.", certificate_page),
-        BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(encode_json(certificate))),
-        _make_text_file(SCHEMA, "JSON Schema of certificates.", schema),
+        _make_text_file(REPORT, translate("The release in pictures and tables."), report),
+        _make_text_file(
+            "certificate.html", translate("What is protected, and which budget was spent."), certificate_page
+        ),
     ]
+    if get_language() == ENGLISH:
+        documents += [
+            BundleFile(
+                CERTIFICATE, "The certificate, for programs.", lambda file: file.write(encode_json(certificate))
+            ),
+            _make_text_file(SCHEMA, "JSON Schema of certificates.", schema),
+        ]
     files_of_tables: dict[str, tuple[Table, list[str]]] = {}  # a table may have a file in each format
     for file in tables:
         if file.table is not None:
@@ -176,14 +194,17 @@ def _list_documents(
         tables=list(files_of_tables.values()),
         notes=notes,
     )
-    documents.append(_make_text_file("codebook.md", "What the tables and their columns mean.", codebook))
+    documents.append(_make_text_file("codebook.md", translate("What the tables and their columns mean."), codebook))
     overview = render_template("README.txt", certificate=certificate, files=[*tables, *documents])
-    documents.append(_make_text_file("README.txt", "Overview of the files.", overview))
+    documents.append(_make_text_file("README.txt", translate("Overview of the files."), overview))
     return documents
 
 
 def _make_text_file(name: str, description: str, text: str) -> BundleFile:
-    """Return the file of a bundle that contains a text."""
+    """Return the file of a bundle that contains a text, whose name states the language unless it is English."""
+    if get_language() != ENGLISH:
+        stem, _, ending = name.rpartition(".")
+        name = f"{stem}.{get_language()}.{ending}"
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 

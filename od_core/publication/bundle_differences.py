@@ -33,7 +33,7 @@ _WORDED_ENDINGS = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "l
 _LAYOUT_FIELDS = ("bundle_format", "formats")
 """Fields of the certificate on which files the bundle has. Each version of the software states its own."""
 
-_SENTENCE_FIELDS = ("about", "guarantee", "invariants", "known_limitations")
+_SENTENCE_FIELDS = ("about", "guarantee", "invariants", "known_limitations", "translations")
 """Fields of the certificate whose values are sentences."""
 
 
@@ -138,7 +138,8 @@ def _restore_order(published: Any, worded_now: Any) -> Any:
     """
     if not (isinstance(published, dict) and isinstance(worded_now, dict)):
         return published
-    return {name: published[name] for name in worded_now if name in published} | published
+    ordered = {name: _restore_order(published[name], now) for name, now in worded_now.items() if name in published}
+    return ordered | {name: text for name, text in published.items() if name not in ordered}
 
 
 def is_damaged_copy(made: Path, public: Path, differing: list[str], published_digest: str | None) -> bool:

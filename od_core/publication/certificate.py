@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from od_core.files.durable import compute_facts_digest
 from od_core.geography.geography import Geography
+from od_core.languages import ENGLISH, use_language
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.plan import Table
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import RECORDS_OF, Neighbours, UnitKind
+
+T = TypeVar("T")
 
 
 class Rounded(TypedDict):
@@ -137,6 +140,7 @@ class Certificate(TypedDict):
     known_limitations: list[str]
 
     about: NotRequired[dict[str, str]]
+    translations: NotRequired[dict[str, dict[str, Any]]]
     account: NotRequired[StatedAccount]
     bundle_format: NotRequired[int]
     checks: NotRequired[list[CheckResult]]
@@ -172,9 +176,29 @@ def read_bundle_format(certificate: Certificate) -> int:
     return certificate.get("bundle_format", 1)
 
 
-def read_publisher_texts(certificate: Certificate) -> dict[str, str]:
-    """Return the publisher's words about a series, by name; empty if there are none."""
-    return certificate.get("about", {})
+def read_publisher_texts(certificate: Certificate) -> dict[str, Any]:
+    """Return the publisher's words about a series, by name; empty if there are none.
+
+    Under the name ``translations``, they have those in the other languages of a certificate, if it has some.
+    """
+    words: dict[str, Any] = dict(certificate.get("about", {}))
+    translations = certificate.get("translations", {})
+    if translations:
+        words["translations"] = {language: facts.get("about", {}) for language, facts in translations.items()}
+    return words
+
+
+def write_in_languages(certificate: Certificate, write: Callable[[Certificate], T]) -> dict[str, T]:
+    """Return what ``write`` makes of a certificate in English and in each of its other languages, by language.
+
+    In another language, it is called while this language is used, with a certificate that has its fields in this
+    language, and the certificate itself as ``original``.
+    """
+    written = {ENGLISH: write(certificate)}
+    for language, facts in certificate.get("translations", {}).items():
+        with use_language(language):
+            written[language] = write(cast("Certificate", {**certificate, **facts, "original": certificate}))
+    return written
 
 
 def is_derived(certificate: Certificate) -> bool:
@@ -293,5 +317,9 @@ def bound_right_guesses_of_100(guarantee: Guarantee | None) -> int:
 
 
 def compute_certificate_digest(certificate: Mapping[str, object]) -> str:
-    """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
-    return compute_facts_digest({name: fact for name, fact in certificate.items() if name != "software"})
+    """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild.
+
+    In another language, it is that of the original.
+    """
+    stated = cast("Mapping[str, object]", certificate.get("original", certificate))
+    return compute_facts_digest({name: fact for name, fact in stated.items() if name != "software"})

@@ -11,9 +11,10 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.languages import localise_number, translate, use_language
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
@@ -60,7 +61,7 @@ def build_certificate(
     *,
     record: ReleaseRecord,
     records: dict[str, object] | None = None,
-    about: dict[str, str] | None = None,
+    about: Mapping[str, Any] | None = None,
     formats: Sequence[str] | None = None,
     intervals: bool = True,
 ) -> Certificate:
@@ -74,7 +75,9 @@ def build_certificate(
         record: the ledger's record of the release.
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
-        about: words about the series for its readers, by name, such as its title; None if not stated.
+        about: words about the series for its readers, by name, such as its title; None if not stated. Under the name
+            ``translations``, it has those in other languages, by language and name; the certificate then has its
+            sentences in these languages, too.
         formats: formats of the tables of the bundle, beside Parquet; None for those of :func:`list_usual_formats`.
         intervals: whether the release is published with its intervals, if its mechanism has any.
 
@@ -87,8 +90,10 @@ def build_certificate(
             "the noise of this release did not come from a backend of this library, so the release cannot be certified",
             next_step="use one of the named noise backends",
         )
+    about = dict(sorted((about or {}).items()))  # in the order of the JSON file
+    translations = about.pop("translations", {})
     plan, planned = release.plan, release.plan.facts()
-    subject = Subject.from_plan(plan, about or {})
+    subject = Subject.from_plan(plan, about)
     if DRY_RUN in release.noise:
         guarantee = render_data("dry_run.yaml")  # public noise promises nothing
     else:
@@ -96,13 +101,13 @@ def build_certificate(
     facts_of_kind = kind.facts(release, subject)
     if "interval" in facts_of_kind and not intervals:
         facts_of_kind["interval"] = None
-    facts = {
+    facts: dict[str, Any] = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
         "formats": sorted(list_usual_formats(plan.table, plan.features) if formats is None else formats),
         "release": str(key),
         "subject": subject.facts(),
-        **({"about": dict(sorted(about.items()))} if about else {}),  # in the order of the JSON file
+        **({"about": about} if about else {}),
         "data_set": data_set,
         "period": key.period,
         "revision": key.revision,
@@ -126,6 +131,23 @@ def build_certificate(
         "known_limitations": render_data("limitations.yaml"),
         **facts_of_kind,
     }
+    for language, words in translations.items():
+        with use_language(language):
+            translated = build_certificate(
+                kind,
+                release,
+                key,
+                data_set,
+                checks,
+                record=record,
+                records=records,
+                about=about | words,
+                formats=formats,
+                intervals=intervals,
+            )
+        facts.setdefault("translations", {})[language] = {
+            name: fact for name, fact in translated.items() if fact != facts[name]
+        }
     return cast("Certificate", facts)
 
 
@@ -245,10 +267,12 @@ def describe_guarantee(
         public: further facts that are public beforehand, as clauses.
         states_total: whether the release publishes the total exactly, as an invariant.
     """
-    settings = "the period and all settings of the release"
+    settings = translate("the period and all settings of the release")
     if not public:  # with further clauses, the list of areas is taken as one of the settings
-        settings = "the period, the areas and all settings of the release"
-    public_facts = [*(f"{clause}, which was public beforehand" for clause in public), settings]
+        settings = translate("the period, the areas and all settings of the release")
+    beforehand = translate("{clause}, which was public beforehand")
+    still_public = translate("{clause}, which is public beforehand")
+    public_facts = [*(beforehand.format(clause=clause) for clause in public), settings]
     sentences = render_data(
         "guarantee.yaml",
         subject=subject,
@@ -260,7 +284,7 @@ def describe_guarantee(
         many=TRIPS_OF_A_PERSON,
         periods=PERIODS_OF_A_YEAR,
         public=public_facts,
-        unprotected=[f"{clause}, which is public beforehand" for clause in public],
+        unprotected=[still_public.format(clause=clause) for clause in public],
         states_total=states_total,
         acceptance=acceptance,
     )["sentences"]
@@ -276,11 +300,13 @@ def describe_year_cost(plan: Plan, spent: Spent, periods: int, subject: Subject)
 def _format_guarantee(guarantee: Guarantee | None) -> str:
     """Return a guarantee in words: epsilon, delta if there is one, and how many guesses of 100 are right at most."""
     if guarantee is None:
-        return "no promise"
-    text = f"epsilon {format_rounded_up(guarantee.epsilon, digits=4)}"
-    if guarantee.delta:
-        text += f" with delta {format_rounded_up(guarantee.delta, digits=4)}"
-    return f"{text}, so a guess is right at most {bound_right_guesses_of_100(guarantee)} times in 100"
+        return translate("no promise")
+    epsilon, delta = (
+        localise_number(format_rounded_up(value, digits=4)) for value in (guarantee.epsilon, guarantee.delta)
+    )
+    text = translate("epsilon {epsilon} with delta {delta}") if guarantee.delta else translate("epsilon {epsilon}")
+    right = translate("so a guess is right at most {times} times in 100")
+    return f"{text.format(epsilon=epsilon, delta=delta)}, {right.format(times=bound_right_guesses_of_100(guarantee))}"
 
 
 def describe_promise(guarantee: Mapping[str, str]) -> str:

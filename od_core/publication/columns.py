@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
+from od_core.languages import get_language, translate
 from od_core.meaning.subject import Nouns, make_nouns
 from od_core.records.segments import Breakdown
 
@@ -50,12 +51,14 @@ class Column:
 
     def make_bound_column(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of this column's values."""
-        bound_of = f"{end.capitalize()} bound of"
+        lower_bound, upper_bound = translate("Lower bound of {quantity}"), translate("Upper bound of {quantity}")
+        bound_of = lower_bound if end == "lower" else upper_bound
+        bounded = _make_text_values(DEFAULT_NOUNS, get_language())["bounded"]
         return replace(
             self,
             name=f"{self.name}_{end}",
-            title=f"{bound_of} {self.title.lower()}",
-            description=f"{bound_of} {self.name}. {_make_text_values(DEFAULT_NOUNS)['bounded']}",
+            title=bound_of.format(quantity=self.title.lower()),
+            description=f"{bound_of.format(quantity=self.name)}. {bounded}",
             required=True,
         )
 
@@ -114,15 +117,18 @@ _INTERVAL_ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
 
 
 @cache
-def _make_text_values(nouns: Nouns) -> Mapping[str, str]:
+def _make_text_values(nouns: Nouns, _language: str) -> Mapping[str, str]:
     """Return the values of the names in braces that all texts of ``tables.yaml`` may use: nouns, facts, sentences."""
     words = nouns.index_words() | _COMMON_FACTS
-    return words | {name: text.format(**words) for name, text in _DATA["sentences"].items()}
+    return words | {name: translate(text).format(**words) for name, text in _DATA["sentences"].items()}
 
 
 def _format_text(text: str, nouns: Nouns, **facts: str) -> str:
-    """Return a text of ``tables.yaml`` with its names in braces replaced; ``facts`` are further values by name."""
-    return text.format(**_make_text_values(nouns), **facts)
+    """Return a text of ``tables.yaml`` in the language, with its names in braces replaced.
+
+    ``facts`` are further values by name.
+    """
+    return translate(text).format(**_make_text_values(nouns, get_language()), **facts)
 
 
 def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = DEFAULT_NOUNS, **facts: str) -> Column:
@@ -142,7 +148,6 @@ def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = DEFAULT_NOU
     return Column(**{"type": "string", "name": definition} | fields)
 
 
-@cache
 def make_public_table(
     key: str, nouns: Nouns = DEFAULT_NOUNS, *, interval: bool = False, distance: bool = False, **facts: str
 ) -> Table:
@@ -156,6 +161,19 @@ def make_public_table(
         distance: whether it has the columns that its definition lists under ``distances``.
         facts: values of names in braces that only this table has.
     """
+    return _make_public_table(key, nouns, get_language(), interval, distance, **facts)
+
+
+@cache
+def _make_public_table(
+    key: str,
+    nouns: Nouns,
+    _language: str,
+    interval: bool,
+    distance: bool,
+    **facts: str,
+) -> Table:
+    """Return the result of :func:`make_public_table` in the language, which is the one that is used at the time."""
     definition = _DATA["tables"][key]
 
     def format_text(text: str) -> str:
@@ -216,11 +234,12 @@ def make_boxes_table(
         nouns: nouns of the release.
         interval: whether the table has the intervals of the trips.
     """
-    axes = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
+    axes = [translate("dimension {number}").format(number=dimension + 1) for dimension in range(dimensions)]
     if places:
-        axes = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
+        coordinates = translate("the longitude of place {place!r}"), translate("the latitude of place {place!r}")
+        axes = [text.format(place=place) for place in places for text in coordinates]
     ends_of_boxes = []
-    for end, title in (("lower", "First"), ("upper", "Last")):
+    for end, title in (("lower", translate("First")), ("upper", translate("Last"))):
         for number, axis in enumerate(axes, start=1):
             ends_of_boxes.append(_make_column("box_end", end=end, title=title, number=str(number), along=axis))
     boxes = make_public_table("boxes", nouns)
@@ -239,14 +258,19 @@ def make_pair_segments_table(breakdown: Breakdown, nouns: Nouns = DEFAULT_NOUNS,
 
 def describe_categories(breakdown: Breakdown) -> str:
     """Return a sentence that lists the categories of a breakdown."""
-    return f"One of {len(breakdown.categories)} categories: {'; '.join(breakdown.categories)}."
+    sentence = translate("One of {number} categories: {categories}.")
+    return sentence.format(number=len(breakdown.categories), categories="; ".join(breakdown.categories))
 
 
 def describe_unlisted_records(breakdown: Breakdown) -> str:
     """Return a sentence on the records whose category is missing or not in the list."""
     if breakdown.unknown is None:
-        return f"A record whose {breakdown.name} is missing or not listed is faulty."
-    return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
+        return translate("A record whose {breakdown} is missing or not listed is faulty.").format(
+            breakdown=breakdown.name
+        )
+    return translate("A record whose {breakdown} is missing or not listed is counted as {category}.").format(
+        breakdown=breakdown.name, category=breakdown.unknown
+    )
 
 
 _COMPLETE_TABLES = ("indicators", "segments")

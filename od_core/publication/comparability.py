@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from od_core.languages import message
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
 
@@ -86,17 +87,17 @@ def list_compared_facts(certificate: Certificate) -> dict[str, object]:
     selecting = {name: facts for name, facts in definitions.items() if facts["unknown"] is None}
     bounds: dict[str, object] = {}
     if plan:
-        bounds["bounds of what is counted"] = [plan.get(name) for name in _BOUNDS]
+        bounds[message("bounds of what is counted")] = [plan.get(name) for name in _BOUNDS]
     if plan.get("unit", "trip") != "trip":
         period = Period(certificate["period"])
         months = len(period.split_into("month"))
         length = f"{months} months" if months else f"{period.days} days"  # not of whole months
-        bounds["lengths of the periods in which a user's records are bounded"] = length
+        bounds[message("lengths of the periods in which a user's records are bounded")] = length
     return {
-        "areas": certificate.get("geographies"),
+        message("areas"): certificate.get("geographies"),
         **bounds,
-        "columns of what is counted": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
-        "selections of records": [
+        message("columns of what is counted"): [records.get("columns", {}).get(name) for name in ("trips", "weight")],
+        message("selections of records"): [
             {column: sorted(values) for column, values in records.get("categories", {}).items()},
             selecting,
         ],

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
+from od_core.languages import localise_number, translate
+
 if TYPE_CHECKING:  # commands that print need no NumPy
     import numpy as np
     from numpy.typing import NDArray
@@ -23,7 +25,7 @@ _DARK_SHADES = 3
 
 def format_number(value: int) -> str:
     """Return a whole number with thousands separators."""
-    return f"{int(value):,}"
+    return localise_number(f"{int(value):,}")
 
 
 def format_change(value: float) -> str:
@@ -41,7 +43,7 @@ def format_rounded(value: float) -> str:
     if size == 0:
         return "0"
     whole_digits = sum(size >= bound for bound in (1, 10, 100))
-    return f"{value:,.{3 - whole_digits}f}"
+    return localise_number(f"{value:,.{3 - whole_digits}f}")
 
 
 def format_trips_rounded_up(width: float, times: int = 1) -> str:
@@ -58,7 +60,7 @@ def round_up_trips(width: float) -> int:
 
 def format_percent(share: float) -> str:
     """Return a share of 1 in percent, with one decimal place."""
-    return f"{100 * share:.1f} %"
+    return localise_number(f"{100 * share:.1f} %")
 
 
 def format_decimals(value: float, places: int = 1) -> str:
@@ -68,7 +70,7 @@ def format_decimals(value: float, places: int = 1) -> str:
 
 def format_interval(lower: int, upper: int) -> str:
     """Return the text ``lower to upper`` of an interval, with thousands separators."""
-    return f"{format_number(lower)} to {format_number(upper)}"
+    return translate("{lower} to {upper}").format(lower=format_number(lower), upper=format_number(upper))
 
 
 def choose_reliability_word(value: int, lower: int, upper: int) -> str:
@@ -80,8 +82,8 @@ def choose_reliability_word(value: int, lower: int, upper: int) -> str:
     if value == 0:
         return ""
     if lower <= 0:
-        return "may be none"
-    return "solid" if 4 * (upper - lower) <= value else "rough"
+        return translate("may be none")
+    return translate("solid") if 4 * (upper - lower) <= value else translate("rough")
 
 
 def format_interval_and_word(value: int, lower: int, upper: int) -> str:
@@ -90,7 +92,7 @@ def format_interval_and_word(value: int, lower: int, upper: int) -> str:
     An interval from 0 to 0 is no certainty, so it has a word in place of its ends.
     """
     if value == lower == upper == 0:
-        return "likely none"
+        return translate("likely none")
     interval, word = format_interval(lower, upper), choose_reliability_word(value, lower, upper)
     return f"{interval}, {word}" if word else interval
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import BOUNDARY, Boundaries, Geography, as_wkb, dissolve_boundaries
+from od_core.languages import translate
 from od_core.publication.columns import AREAS, Table
 
 
@@ -49,7 +50,7 @@ def make_table_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) 
         arrow_table = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
         return arrow_table.replace_schema_metadata(None)
 
-    as_parquet = f"{table.file.removesuffix('.')}, as Parquet."
+    as_parquet = translate("{table}, as Parquet.").format(table=table.file.removesuffix("."))
     return [
         BundleFile(
             f"{table.name}.csv",

@@ -33,6 +33,7 @@ from jinja2.utils import missing
 from markupsafe import Markup
 
 from od_core.files.duckdb_session import quote_identifier, quote_literal
+from od_core.languages import get_language, localise_number, name_language, translate, translate_source
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import format_promise, format_rounded_down, format_rounded_up, round_up_to_float
 from od_core.publication import number_formats as formats
@@ -46,6 +47,15 @@ from od_core.publication.certificate import (
     read_guarantee_for_one_unit,
     read_subject,
 )
+
+
+class _TranslatedLoader(PackageLoader):
+    """Loads the templates of a folder in the language that is used at the time."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, str, Callable[[], bool] | None]:
+        """Return the translated text of a template, its path, and whether it is up to date."""
+        source, path, is_current = super().get_source(environment, template)
+        return translate_source(source, template), path, is_current
 
 
 class _Absent(StrictUndefined):
@@ -115,12 +125,17 @@ _IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
 """Values of fields that programs compare, such as ``user_period``."""
 
 
+def _write_localised(write: Callable[..., str]) -> Callable[..., str]:
+    """Return a function that writes numbers as ``write`` does, but with the separators of the language."""
+    return lambda *given, **named: localise_number(write(*given, **named))
+
+
 @cache
-def _make_environment(ending: str) -> Environment:
-    """Return the Jinja environment, with filters, of the templates whose names end with ``ending``, such as ``md``."""
+def _make_environment(ending: str, language: str) -> Environment:
+    """Return the Jinja environment, with filters, of the templates whose names end with ``ending``, in a language."""
     environment = Environment(
         extensions=["jinja2.ext.do"],
-        loader=PackageLoader("od_core.publication", "templates"),
+        loader=_TranslatedLoader("od_core.publication", "templates"),
         autoescape=ending in ("html", "svg", "xml", "sql"),  # noqa: S701 - other formats escape in another way, or need not
         finalize=_VALUE_WRITERS.get(ending),
         undefined=_Absent,
@@ -136,15 +151,17 @@ def _make_environment(ending: str) -> Environment:
         "percent": formats.format_percent,
         "fixed": formats.format_decimals,
         "part_of": formats.compute_percent_of_largest,
-        "promise_text": format_promise,
+        "promise_text": _write_localised(format_promise),
         "sentence": format_sentence,
         "plain": unescape_markdown,
         "capital": capitalise,
+        "translated": translate,
+        "language_name": name_language,
     }
     environment.filters |= {
         "float_above": round_up_to_float,
-        "above": format_rounded_up,
-        "below": format_rounded_down,
+        "above": _write_localised(format_rounded_up),
+        "below": _write_localised(format_rounded_down),
         "fraction": Fraction,
         "digest": compute_certificate_digest,
         "titled": format_release_title,
@@ -165,6 +182,7 @@ def _make_environment(ending: str) -> Environment:
         "reliability": lambda number_and_ends: formats.choose_reliability_word(*number_and_ends),
     }
     environment.tests["identifier"] = lambda value: isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
+    environment.globals |= {"language": language}
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
     return environment
@@ -176,7 +194,7 @@ def render_template(name: str, /, **values: object) -> str:
     ``name`` is that of a file in ``publication/templates``. The nouns of the release are added to the values.
     """
     _, _, ending = name.rpartition(".")
-    return _make_environment(ending).get_template(name).render(_add_subject(values))
+    return _make_environment(ending, get_language()).get_template(name).render(_add_subject(values))
 
 
 def render_markup(name: str, /, **values: object) -> Markup:
@@ -254,18 +272,21 @@ def _read_yaml_template(name: str) -> object:
 
 
 @cache
-def _compile_template(text: str) -> Template:
-    """Return a text of a YAML template, compiled."""
-    return _make_environment("yaml").from_string(text)
+def _compile_template(text: str, language: str) -> Template:
+    """Return a text of a YAML template in a language, which is the one used at the time, compiled."""
+    return _make_environment("yaml", language).from_string(translate_source(text, "yaml"))
 
 
 def _render_part(part: object, values: dict[str, object]) -> object:
     """Return a part of the data of a YAML template, filled in with values; see :func:`render_data`."""
-    if isinstance(part, str) and "{" in part:
-        lines = [" ".join(line.split()) for line in _compile_template(part).render(values).splitlines()]
+    language = get_language()
+    if isinstance(part, str):
+        if "{" not in part:
+            return translate(part)
+        lines = [" ".join(line.split()) for line in _compile_template(part, language).render(values).splitlines()]
         return "\n".join(line for line in lines if line)
     if isinstance(part, _Fact):
-        return _make_environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
+        return _make_environment("yaml", language).compile_expression(part.expression, undefined_to_none=False)(values)
     if isinstance(part, list):
         return [_render_part(item, values) for item in part]
     if not isinstance(part, dict):

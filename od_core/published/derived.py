@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from od_core.errors import OdError
@@ -104,8 +105,8 @@ def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[Release
             flows = kind.derive_by_stated_rule(release_by_name, published)
         _refuse_different_records(flows, [source.certificate for source in sources if source.release in flows.parts])
         certificate = make_derived_certificate(kind, key, flows, sources, None if published is None else folder)
-        report = kind.render_report(flows, certificate)
-        with publish_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
+        render_report = partial(kind.render_report, flows)
+        with publish_folder(lambda place: write_bundle(kind, flows, certificate, render_report, place), folder):
             refuse_withdrawn(releases, *keys)  # a release may have been withdrawn while the files were written
     return PublishedFlows(key, folder, flows, certificate, is_new=published is None)
 

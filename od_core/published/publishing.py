@@ -120,8 +120,15 @@ def publish_files(
     """
     published = place.find_certificate_digest()
     facts = reword_as_published(facts, place.bundle, published)
-    report = kind.render_report(release, facts, context)
-    write = partial(write_bundle, kind, release, facts, report, tell=tell, balance=context.balance)
+    write = partial(
+        write_bundle,
+        kind,
+        release,
+        facts,
+        partial(kind.render_report, release, context=context),
+        tell=tell,
+        balance=context.balance,
+    )
     with publish_folder(write, place.bundle, published) as public:
         kind.store(place.database, release, place.key, public)
     return public

@@ -8,8 +8,9 @@ their numbers and checksums. Verification needs no record, no true count and no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -129,7 +130,7 @@ def _compare_derived_bundle(
     flows = kind.derive_by_stated_rule(index_releases_by_name(sources), stated)
     facts = make_derived_certificate(kind, published.key, flows, sources, published.bundle)
     yield from _compare_bundle_files(
-        published, kind, flows, facts, kind.render_report(flows, facts), "the bundles of the releases give"
+        published, kind, flows, facts, partial(kind.render_report, flows), "the bundles of the releases give"
     )
 
 
@@ -154,9 +155,9 @@ def _compare_measured_bundle(published: Published, kind: Kind[R], recomputed: R,
     if list_failed_checks(stated["checks"]):
         yield "a check failed before publication"
     release, facts, context = _certify_again(published, kind, recomputed, stated, published.bundle)
-    report = kind.render_report(release, facts, context)
+    render_report = partial(kind.render_report, release, context=context)
     source = "the measurements and the ledger give"
-    yield from _compare_bundle_files(published, kind, release, facts, report, source, context.balance)
+    yield from _compare_bundle_files(published, kind, release, facts, render_report, source, context.balance)
 
 
 def _certify_again(
@@ -239,7 +240,7 @@ def _compare_bundle_files(
     kind: BundleKind[T],
     release: T,
     facts: Certificate,
-    report: str,
+    render_report: Callable[[Certificate], str],
     source: str,
     balance: Balance | None = None,
 ) -> Iterator[str]:
@@ -254,7 +255,7 @@ def _compare_bundle_files(
         source: end of a line: what gives the file that is made again.
     """
     with TemporaryDirectory(prefix="od-release-verify-") as name:
-        write_bundle(kind, release, facts, report, Path(name), balance=balance)
+        write_bundle(kind, release, facts, render_report, Path(name), balance=balance)
         changed = list_differing_files(Path(name), published.bundle)
     if not changed:
         return

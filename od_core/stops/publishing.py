@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from od_core.languages import translate
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.meaning.subject import Subject
@@ -176,7 +177,7 @@ def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> Mapping[
     pictures: dict[str, Markup] = {}
     fields: list[dict[str, object]] = []
     for name, density in zip(on_map.places, densities, strict=True):
-        title = f"Map of released {counted} by their {name}"
+        title = translate("Map of released {counted} by their {name}").format(counted=counted, name=name)
         pictures[title] = render_markup(
             "boxes_map.svg",
             title=title,
@@ -242,7 +243,7 @@ def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
     planned = release.plan.step.scales
     yield from planned
     if release.scale not in [scale for _, scale in planned]:
-        yield "a box", release.scale
+        yield translate("a box"), release.scale
 
 
 def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, object]]:
@@ -286,12 +287,12 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
                     "measured_cells": len(release.measured),
                 }
             ],
-            "invariants": ["the grid"],
+            "invariants": [translate("the grid")],
         }
 
     def describe_guarantee(self, plan: StopsPlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences of a plan's guarantee by name; the grid is public."""
-        return describe_guarantee(subject, spent, plan.acceptance, public=["the grid"])
+        return describe_guarantee(subject, spent, plan.acceptance, public=[translate("the grid")])
 
     def make_summary(self, release: StopsRelease) -> pd.DataFrame:
         """Return a table with one row: numbers of boxes and trips, the median size of a box, and the noise scales."""
@@ -322,7 +323,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         files = make_table_files(table, boxes)
         if on_map is None:
             return files
-        description = "The boxes as GeoJSON (RFC 7946): a polygon for each place."
+        description = translate("The boxes as GeoJSON (RFC 7946): a polygon for each place.")
         return [
             *files,
             BundleFile("boxes.geojson", description, partial(_write_geojson, release, on_map, interval), "gis"),

@@ -151,7 +151,7 @@ def publish(row: Row, key: ReleaseKey, ledger: Ledger, release: Any, root: Path,
     report = kind.render_report(release, facts, context)
     folder = root / "releases" / key.folder
     with publish_folder(
-        lambda place: write_bundle(kind, release, facts, report, place, balance=context.balance), folder
+        lambda place: write_bundle(kind, release, facts, lambda _: report, place, balance=context.balance), folder
     ):
         pass
     return Bundle(name, key, folder, release, json.loads((folder / "certificate.json").read_text(encoding="utf-8")))

@@ -15,6 +15,7 @@ from od_core.flows.estimators import ESTIMATORS, find_estimator
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
+from od_core.languages import translate
 from od_core.meaning.subject import Subject
 from od_core.publication.certificate import Certificate
 from od_core.publication.comparability import Comparability, check_comparability
@@ -75,7 +76,10 @@ def name_mechanism_and_rule(certificate: Certificate) -> tuple[str, str]:
     rule, u = find_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    rule_name = rule.texts["name"] if u is None else f"{rule.texts['name']} with u = {u}"
+    name = rule.texts["name"]
+    rule_name = translate(name)
+    if u is not None:
+        rule_name = translate("{rule} with u = {u}").format(rule=rule_name, u=u)
     return certificate["mechanism"]["name"], rule_name
 
 

@@ -48,7 +48,6 @@ from od_core.publication.certificate import (
     has_intervals,
     is_derived,
     is_selected,
-    read_publisher_texts,
     read_subject,
 )
 from od_core.publication.certify import list_software_versions
@@ -246,7 +245,7 @@ def _make_about_field(kind: DerivedKind[D], main: Certificate) -> dict[str, obje
 
     Return an empty dictionary if the publisher gave no texts.
     """
-    about = dict(read_publisher_texts(main))
+    about = main.get("about", {})
     return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
 
 

@@ -30,6 +30,7 @@ from od_core.flows.publishing.sdmx import ALL, index_dimension_identifiers, list
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
+from od_core.languages import translate
 from od_core.meaning.subject import Nouns
 from od_core.publication.bundle_files import ATLAS, BOUNDARIES
 from od_core.publication.certificate import FIRST_WITH_SUBJECT, Certificate
@@ -42,6 +43,7 @@ from od_core.publication.columns import (
     make_pair_segments_table,
     make_public_table,
 )
+from od_core.publication.number_formats import format_number
 from od_core.publication.tables import (
     BundleFile,
     count_bounded_areas,
@@ -90,8 +92,9 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
     if tables.format > 1:
         workbook = BundleFile(
             f"{tables.nouns.cells if tables.format >= FIRST_WITH_SUBJECT else 'flows'}.xlsx",
-            f"Excel workbook with a sheet for each {tables.nouns.level_pair}: its {MAX_SHEET_ROWS:,} largest"
-            f" {tables.nouns.cells}.",
+            translate("Excel workbook with a sheet for each {level_pair}: its {number} largest {cells}.").format(
+                level_pair=tables.nouns.level_pair, number=format_number(MAX_SHEET_ROWS), cells=tables.nouns.cells
+            ),
             partial(write_flow_workbook, tables, certificate),
             "spreadsheet",
             rows=render_template("rows/sheets.sql", tables=tables, sheets=_name_sheets(tables), most=MAX_SHEET_ROWS),
@@ -102,8 +105,10 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
     if tables.distance:
         files += make_table_files(tables.make_table_definition("distance_bands"), lambda: tables.distance_bands)
     if has_atlas(tables.tree, certificate):
-        intervals = " with intervals" if tables.interval else ""
-        described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
+        described = translate("A page on which you choose areas, and see their {counted}, offline.")
+        if tables.interval:
+            described = translate("A page on which you choose areas, and see their {counted} with intervals, offline.")
+        described = described.format(counted=tables.nouns.counted)
         write, rows = partial(write_atlas, tables, certificate), partial(make_atlas_sql, tables)
         files.append(BundleFile(ATLAS, described, write, rows=rows))
     return [*files, *list_sdmx_files(tables, certificate)]
@@ -144,7 +149,11 @@ def _make_matrix_file(pair: LevelPair) -> BundleFile:
     ]
     rows = render_template("rows/matrices.sql", pair=pair, categories=categories)
     return BundleFile(
-        f"{pair.name}.omx", f"{pair.title}, as OpenMatrix.", partial(write_matrices, pair), "omx", rows=rows
+        f"{pair.name}.omx",
+        translate("{table}, as OpenMatrix.").format(table=pair.title),
+        partial(write_matrices, pair),
+        "omx",
+        rows=rows,
     )
 
 
@@ -158,19 +167,20 @@ def _list_map_files(tables: FlowTables, certificate: Certificate) -> list[Bundle
     lines = DesireLines(tables, certificate)
     rows = render_template("rows/lines.sql", tables=tables, most=MOST_LINES)
     nouns = tables.nouns
-    which = f"the {MOST_LINES:,} largest {nouns.cells} between zones with coordinates"
-    again = "The same lines as a GeoPackage, for QGIS and others."
+    which = translate("the {number} largest {cells} between zones with coordinates").format(
+        number=format_number(MOST_LINES), cells=nouns.cells
+    )
+    again = translate("The same lines as a GeoPackage, for QGIS and others.")
+    as_geojson = translate("Lines on a map, as GeoJSON: {which}.").format(which=which)
     files = [
-        BundleFile(
-            "desire_lines.geojson", f"Lines on a map, as GeoJSON: {which}.", lines.write_geojson, "gis", rows=rows
-        ),
+        BundleFile("desire_lines.geojson", as_geojson, lines.write_geojson, "gis", rows=rows),
         BundleFile("desire_lines.gpkg", again, lines.write_geopackage, "gis", rows=rows),
     ]
     if len(tables.geographies) == 1:
         files += [
             BundleFile(
                 "flowmap_flows.csv",
-                f"For flowmap.gl: {which}.",
+                translate("For flowmap.gl: {which}.").format(which=which),
                 lines.write_flowmap_flows,
                 "gis",
                 make_public_table("flowmap_flows", nouns),
@@ -178,7 +188,7 @@ def _list_map_files(tables: FlowTables, certificate: Certificate) -> list[Bundle
             ),
             BundleFile(
                 "flowmap_locations.csv",
-                "For flowmap.gl: the zones with coordinates.",
+                translate("For flowmap.gl: the zones with coordinates."),
                 lines.write_flowmap_locations,
                 "gis",
                 make_public_table("flowmap_locations"),
@@ -232,7 +242,7 @@ def _list_area_files(tables: FlowTables) -> list[BundleFile]:
         boundaries_of_sides = [make_boundaries_table(side, names=tables.for_tools) for side in bounded]
         write_parquet(pa.concat_tables(boundaries_of_sides, promote_options="default"), file)
 
-    description = "The boundaries of the areas of every level below the whole space, as GeoParquet."
+    description = translate("The boundaries of the areas of every level below the whole space, as GeoParquet.")
     boundaries = BundleFile(
         BOUNDARIES, description, write_boundaries, rows=lambda: sum(map(count_bounded_areas, bounded))
     )

@@ -45,6 +45,7 @@ from od_core.flows.publishing.report import (
 from od_core.flows.release import Release
 from od_core.geography.flow_tree import Nodes
 from od_core.geography.geography import Geography
+from od_core.languages import translate
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
@@ -56,6 +57,7 @@ from od_core.publication.certify import describe_guarantee
 from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, describe_unlisted_records
 from od_core.publication.database import Rows
 from od_core.publication.kind import Examination, Kind, ReleaseContext
+from od_core.publication.number_formats import format_number
 from od_core.publication.tables import make_table_schema
 from od_core.publication.templates import render_data
 
@@ -117,6 +119,7 @@ class FlowKind(Kind[Release]):
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
         sides = {"origin": plan.tree.origin, "destination": plan.tree.destination}
+        total = translate("the total number of valid {counted}, n")
         return {
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": str(CONFIDENCE) if _has_intervals(release) else None,
@@ -124,7 +127,7 @@ class FlowKind(Kind[Release]):
             **({} if release.choice is None else release.choice.facts()),
             **describe_uncounted_trips([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
-            "invariants": [f"the total number of valid {subject.nouns.counted}, n"] if plan.publishes_total else [],
+            "invariants": [total.format(counted=subject.nouns.counted)] if plan.publishes_total else [],
             "geographies": {side: geography.digest for side, geography in sides.items()},
             "geography_versions": {side: geography.version for side, geography in sides.items()},
             "repeated_levels": plan.tree.repeated_levels,
@@ -135,7 +138,8 @@ class FlowKind(Kind[Release]):
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
         possible, public = plan.tree.possible, list[str]()
         if possible is not None:
-            public = [f"which {len(possible):,} pairs of zones can have {subject.nouns.counted}"]
+            pairs = translate("which {number} pairs of zones can have {counted}")
+            public = [pairs.format(number=format_number(len(possible)), counted=subject.nouns.counted)]
         public += [totals.describe(subject.nouns.counted) for totals in plan.known]
         sentences = describe_guarantee(
             subject, spent, plan.acceptance, public=public, states_total=plan.publishes_total

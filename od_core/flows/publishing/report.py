@@ -26,6 +26,7 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import find_positions
 from od_core.geography.geography import find_finest_level
+from od_core.languages import translate
 from od_core.privacy.plan import with_fields
 from od_core.publication.bundle_files import ATLAS
 from od_core.publication.certificate import (
@@ -149,12 +150,17 @@ def describe_estimation(certificate: Certificate) -> str:
     if "estimation" not in certificate:
         return ""
     rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
-    chosen = ESTIMATORS[rule].texts["chosen"].format(u=u)
+    chosen = ESTIMATORS[rule].texts["chosen"]
+    chosen = translate(chosen).format(u=u)
     evidence = certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
         return chosen
-    since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
-    return f"{chosen} The evidence is that of {evidence['releases']} releases of the series{since}."
+    shown = translate("The evidence is that of {releases} releases of the series.")
+    if evidence["since"]:
+        shown = translate(
+            "The evidence is that of {releases} releases of the series, which has kept this rule since {since}."
+        )
+    return f"{chosen} {shown.format(**evidence)}"
 
 
 def select_leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
@@ -299,9 +305,12 @@ def _map_largest_flows(release: ReleasedFlows, certificate: Certificate) -> Mapp
     if flows.empty:
         return None
     nouns, listed = read_subject(certificate).nouns, flows.head(LISTED)
-    largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
-    which = " whose intervals begin above 0" if has_intervals(certificate) else ""
-    title = f"Map of the {largest} between zones at different places{which}"
+    title = translate("Map of the largest {cell} between zones at different places")
+    if len(flows) > 1:
+        title = translate("Map of the {number} largest {cells} between zones at different places")
+    title = title.format(number=len(flows), cell=nouns.cell, cells=nouns.cells)
+    if has_intervals(certificate):
+        title = translate("{title} whose intervals begin above 0").format(title=title)
     leaves = _drop_uncertain_flows(select_leaf_flows(release, certificate))
     largest_flows = select_flows_between_zones(release, leaves).nlargest(LISTED, "trips")
     pair = ["origin", "destination"]
@@ -350,7 +359,7 @@ def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bo
                 "shares": shares[:, :, position].T.tolist(),
                 "chart": render_markup(
                     "shares.svg",
-                    title=f"Shares of {breakdown.name}: {area}",
+                    title=translate("Shares of {breakdown}: {area}").format(breakdown=breakdown.name, area=area),
                     rows=list(zip(names, *shares[:, charted, position].tolist(), strict=True)),
                     most=most,
                 ),
@@ -387,7 +396,7 @@ def _compute_category_shares(
     (all_trips, all_shares), (trips, shares) = tables
     most_areas = min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
     busiest = find_places_of_largest(trips[0].sum(axis=0), most_areas)
-    names = ["all", *(origins.labels[level_number][area] for area in busiest)]
+    names = [translate("all"), *(origins.labels[level_number][area] for area in busiest)]
     return (
         names,
         np.concatenate([all_trips, trips[:, :, busiest]], axis=2),

@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from od_core.files.table_writers import write_csv_rows
 from od_core.flows.publishing.flow_tables import FlowTables, repeat_text
 from od_core.geography.geography import Geography
+from od_core.languages import ENGLISH, translate
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, write_in_languages
 from od_core.publication.columns import (
     LOWER,
     PERIOD,
@@ -180,10 +181,30 @@ def _map_to_identifiers(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> 
 
 def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the structure of a series as a message of SDMX-JSON 2.0, or of SDMX-ML 2.1, from a template."""
-    text = render_template(template, **make_structure_facts(tables, certificate))
+    facts, *others = write_in_languages(
+        certificate, lambda stated: make_structure_facts(FlowTables.from_release(tables.release, stated), stated)
+    ).items()
+    text = render_template(template, **reduce(_add_names, others, facts[1]))
     if template.endswith(".json"):
         text = json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
     file.write(text.encode())
+
+
+def _add_names(facts: Any, other: tuple[str, Any]) -> Any:
+    """Return facts of a structure with the names and descriptions that the same facts have in another language.
+
+    ``other`` is the language and the facts. Objects whose name or description differs then have ``names`` or
+    ``descriptions``, by language.
+    """
+    language, translated = other
+    if isinstance(facts, list):
+        return [_add_names(fact, (language, same)) for fact, same in zip(facts, translated, strict=True)]
+    if not isinstance(facts, dict):
+        return facts
+    named = {name: _add_names(fact, (language, translated[name])) for name, fact in facts.items()}
+    for name in [name for name in ("name", "description") if facts.get(name) != translated.get(name)]:
+        named[f"{name}s"] = facts.get(f"{name}s", {ENGLISH: facts[name]}) | {language: translated[name]}
+    return named
 
 
 def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[str, object]:
@@ -211,7 +232,7 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
         "id": certificate["release"].replace("/", "_"),
         "prepared": certificate["measured_at"],
         "lists": [{"id": name, **code_list} for name, code_list in lists.items()],
-        "scheme": {"id": _CONCEPTS, "name": f"Concepts of {tables.nouns.cells}"},
+        "scheme": {"id": _CONCEPTS, "name": translate("Concepts of {cells}").format(cells=tables.nouns.cells)},
         "concepts": list(concepts.values()),
         "components": {
             "Dimension": [concept for name, concept in concepts.items() if name not in (TRIPS.name, *attributes)],
@@ -266,10 +287,20 @@ def _make_area_list(side: str, geography: Geography) -> dict[str, object]:
     ``side`` is ``ORIGIN`` or ``DESTINATION``, or ``AREA`` if both sides have the same areas.
     """
     is_named = geography.names is not None
-    meaning = "that of the area, and the description is the code" if is_named else "the code"
+    names = {
+        "AREA": translate("Areas"),
+        "ORIGIN": translate("Areas of the origin"),
+        "DESTINATION": translate("Areas of the destination"),
+    }
+    described = translate("Each identifier is the number of the area's level and its code; the name is the code.")
+    if is_named:
+        described = translate(
+            "Each identifier is the number of the area's level and its code; the name is that of the area, and the"
+            " description is the code."
+        )
     return {
-        "name": "Areas" if side == "AREA" else f"Areas of the {side.lower()}",
-        "description": f"Each identifier is the number of the area's level and its code; the name is {meaning}.",
+        "name": names[side],
+        "description": described,
         "codes": [
             {"id": identifier, "name": label} | ({"description": code} if is_named else {})
             for level, labels in zip(_index_area_identifiers(geography), geography.labels, strict=True)
@@ -281,10 +312,11 @@ def _make_area_list(side: str, geography: Geography) -> dict[str, object]:
 def _make_category_list(breakdown: Breakdown) -> dict[str, object]:
     """Return the code list of the categories of a breakdown, without its identifier."""
     codes = [{"id": format_category_identifier(category), "name": category} for category in breakdown.categories]
+    described = translate("The name of each identifier is the category; {all} stands for all categories.")
     return {
-        "name": f"Categories of {breakdown.name}",
-        "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
-        "codes": [{"id": ALL, "name": "All categories"}, *codes],
+        "name": translate("Categories of {breakdown}").format(breakdown=breakdown.name),
+        "description": described.format(all=ALL),
+        "codes": [{"id": ALL, "name": translate("All categories")}, *codes],
     }
 
 

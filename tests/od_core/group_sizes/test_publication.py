@@ -31,7 +31,8 @@ def published(folder, mechanism="cumulative", **changes):
 def bundle(release, certificate, folder):
     report = GROUP_SIZES.render_report(release, certificate, AROUND)
     with publish_folder(
-        lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place, balance=AROUND.balance), folder
+        lambda place: write_bundle(GROUP_SIZES, release, certificate, lambda _: report, place, balance=AROUND.balance),
+        folder,
     ):
         pass
     return {name: path.read_bytes() for name, path in files_of(folder).items()}

@@ -156,7 +156,7 @@ def staged_bundle(
     """The bundle of a release of flows, prepared beside its place."""
     report = FLOWS.render_report(release, certificate, context)
     return publish_folder(
-        lambda folder: write_bundle(FLOWS, release, certificate, report, folder, balance=context.balance),
+        lambda folder: write_bundle(FLOWS, release, certificate, lambda _: report, folder, balance=context.balance),
         target,
         published,
     )

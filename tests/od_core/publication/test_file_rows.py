@@ -278,7 +278,7 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
     monkeypatch.setattr(type(made.kind), "list_files", lambda *given: [cut(file) for file in files(*given[1:])])
     (folder := tmp_path / "r1").mkdir()
     with pytest.raises(OdError, match="OD-BUNDLE-INCOMPLETE") as error:
-        write_bundle(made.kind, made.release, made.facts, "<html></html>", folder)
+        write_bundle(made.kind, made.release, made.facts, lambda _: "<html></html>", folder)
     message = error.value.message
     unnamed = {name for name in chosen if not re.search(f"{name} (has|cannot)", message)}
     assert all(f"{Path(name).stem}.csv has " in message for name in unnamed)

@@ -27,6 +27,7 @@ from od_core.publication import database as database_module
 from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.bundle_differences import reword_as_published
 from od_core.publication.bundle_files import check_bundle
+from od_core.publication.certificate import Certificate
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
@@ -120,7 +121,7 @@ def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
     context = read_release_context(kind, place.ledger, place.key, made.example.series, place.releases)
     report = kind.render_report(made.release, made.facts, context)
     with publish_folder(
-        lambda folder: write_bundle(kind, made.release, made.facts, report, folder, balance=context.balance),
+        lambda folder: write_bundle(kind, made.release, made.facts, lambda _: report, folder, balance=context.balance),
         tmp_path / "r1",
     ):
         assert not (tmp_path / "r1").exists()
@@ -524,9 +525,9 @@ def written_once(made, monkeypatch):
     """Verification copies the files of a bundle that is written already: of equal release, certificate and report."""
 
     def write_or_copy(
-        kind: Kind[Any], release: Any, facts: dict[str, Any], report: str, folder: Path, **more: Any
+        kind: Kind[Any], release: Any, facts: Certificate, render_report: Callable[..., str], folder: Path, **more: Any
     ) -> None:
-        there = made.place.bundle
+        there, report = made.place.bundle, render_report(facts)
         if json.dumps(facts) == json.dumps(made.facts) and report.encode() == (there / "report.html").read_bytes():
             try:
                 assert_same(made, release, made.release)
@@ -535,7 +536,7 @@ def written_once(made, monkeypatch):
             else:
                 shutil.copytree(there, folder, dirs_exist_ok=True)
                 return
-        write_bundle(kind, release, facts, report, folder, **more)
+        write_bundle(kind, release, facts, lambda _: report, folder, **more)
 
     monkeypatch.setattr(verification, "write_bundle", write_or_copy)
 
@@ -627,7 +628,9 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     (old.place.bundle / "certificate.json").unlink()
     report = example.kind.render_report(release, facts, context_for(old))
     with publish_folder(
-        lambda folder: write_bundle(example.kind, release, facts, report, folder, balance=context_for(old).balance),
+        lambda folder: write_bundle(
+            example.kind, release, facts, lambda _: report, folder, balance=context_for(old).balance
+        ),
         old.place.bundle,
         published,
     ):

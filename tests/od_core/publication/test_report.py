@@ -250,7 +250,7 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
     built = Page(example.text)
     assert "2001-06 has exactly 500 trips." in built.text
     (tmp_path / "bundle").mkdir()
-    write_bundle(FLOWS, release, example.certificate, example.text, tmp_path / "bundle")
+    write_bundle(FLOWS, release, example.certificate, lambda _: example.text, tmp_path / "bundle")
     listed = pd.read_csv(tmp_path / "bundle" / "tables/indicators.csv")
     assert listed[["outflow", "inflow", "within", "self_containment"]].to_numpy().tolist() == [[0, 0, 500, 1]]
     assert (tmp_path / "bundle" / "tables/boundaries.parquet").is_file()

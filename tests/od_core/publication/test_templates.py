@@ -9,6 +9,7 @@ import pytest
 import yaml
 from jinja2 import DictLoader
 
+from od_core.languages import ENGLISH, list_languages, use_language
 from od_core.publication import templates
 from od_core.publication.templates import format_sentence, render_data, render_template
 
@@ -22,7 +23,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def have(texts: Mapping[str, str]) -> None:
         for ending in {name.rpartition(".")[2] for name in texts}:
-            monkeypatch.setattr(templates._make_environment(ending), "loader", DictLoader(texts))
+            monkeypatch.setattr(templates._make_environment(ending, ENGLISH), "loader", DictLoader(texts))
         monkeypatch.setattr(templates, "_read_yaml_template", lambda name: yaml.load(texts[name], templates._Loader))  # noqa: S506
 
     return have
@@ -74,14 +75,23 @@ def test_texts_of_data_use_those_before_them_and_facts_that_are_none_are_left_ou
     assert render_data("a.yaml", n=2) == expected | {"inner": {"list": [again, 2]}}
 
 
-def test_every_template_can_be_read() -> None:
-    """A template with a fault is found, even if no test fills it in."""
-    for path in FOLDER.rglob("*.*"):
-        name, ending = path.relative_to(FOLDER).as_posix(), path.suffix[1:]
-        if ending == "yaml":
-            assert isinstance(templates._read_yaml_template(name), dict | list)
-        else:
-            templates._make_environment(ending).get_template(name)
+@pytest.mark.parametrize("language", [ENGLISH, *list_languages()])
+def test_every_template_can_be_read(language: str) -> None:
+    """A template or a translation with a fault is found, even if no test fills it in."""
+
+    def compile_texts(part: object) -> None:
+        for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            compile_texts(inner)
+        if isinstance(part, str):
+            templates._compile_template(part, language)
+
+    with use_language(language):
+        for path in FOLDER.rglob("*.*"):
+            name, ending = path.relative_to(FOLDER).as_posix(), path.suffix[1:]
+            if ending == "yaml":
+                compile_texts(templates._read_yaml_template(name))
+            else:
+                templates._make_environment(ending, language).get_template(name)
 
 
 def test_sentences() -> None:

@@ -1,0 +1,64 @@
+"""Pages in other languages, as a bundle has them: whole, without English, and with the same facts."""
+
+import json
+import re
+from functools import partial
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import write_bundle
+from od_core.publication.certify import build_certificate
+from tests.od_core.publication.examples import CHECKS, RECORD
+from tests.od_core.publication.reports import examples
+
+ENGLISH = re.compile(
+    r"\b(a|all|and|are|as|at|be|been|by|each|for|from|has|have|if|is|it|its|may|not|of|on|one|only|or|than|that|the|their"
+    r"|they|this|to|which|with|without)\b"
+)
+"""Words that most English sentences have, and no German ones."""
+PAGES = ("report.de.html", "certificate.de.html", "codebook.de.md", "README.de.txt")
+ABOUT = {"title": "Eins", "licence": "CC0", "translations": {"de": {"title": "Zwei", "licence": "gemeinfrei"}}}
+
+
+@pytest.fixture(scope="module", params=sorted(examples()))
+def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of each kind in two languages."""
+    made = examples()[request.param]
+    key = ReleaseKey("small", "2001-06")
+    facts = build_certificate(made.kind, made.release, key, "survey", CHECKS, record=RECORD, about=ABOUT)
+    place: Path = tmp_path_factory.mktemp("bundle")
+    render_report = partial(made.kind.render_report, made.release, context=made.context)
+    write_bundle(made.kind, made.release, facts, render_report, place, balance=made.context.balance)
+    return place
+
+
+def read_displayed(path: Path) -> str:
+    """Return the text of a page that is not code: neither tags, styles, names of columns and files, nor commands."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".html":
+        text = re.sub(r"<(style|code)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
+    return re.sub(r"`[^`]*`|^ +sha256sum.*$", "", unescape(text), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_in_german_has_no_english_sentence(folder: Path, name: str) -> None:
+    lines = [line.strip() for line in read_displayed(folder / name).splitlines()]
+    assert [line for line in lines if ENGLISH.search(line)] == []
+
+
+def test_the_pages_of_a_language_have_its_words_and_the_same_facts(folder: Path) -> None:
+    facts = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    translated = facts["translations"]["de"]
+    assert translated["about"]["title"] == "Zwei"
+    assert translated.keys() <= {"about", "guarantee", "invariants", "known_limitations", "levels"}
+    assert translated["guarantee"].keys() == facts["guarantee"].keys()
+    english, german = ((folder / name).read_text(encoding="utf-8") for name in ("README.txt", "README.de.txt"))
+    assert re.findall(r"[0-9a-f]{16}", english) == re.findall(r"[0-9a-f]{16}", german) != []
+    page = (folder / "report.de.html").read_text(encoding="utf-8")
+    assert '<html lang="de">' in page
+    assert 'href="report.html" lang="en"' in page
+    assert 'href="report.de.html" lang="de"' in (folder / "report.html").read_text(encoding="utf-8")
