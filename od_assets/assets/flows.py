@@ -345,7 +345,7 @@ def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     """Return the asset of the model-assisted flows, which are made from the bundles of a period and of earlier ones.
 
-    It depends on the bundles of the last :data:`MOST` periods, so that these are published first.
+    It depends on the bundles of the last :data:`MAX_ASSISTED_RELEASES` periods, so that these are published first.
     """
     bundle = dg.AssetKey([*series.path, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
