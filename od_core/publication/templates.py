@@ -156,6 +156,7 @@ def _make_environment(ending: str, language: str) -> Environment:
         "plain": unescape_markdown,
         "capital": capitalise,
         "translated": translate,
+        "localised": localise_number,
         "language_name": name_language,
     }
     environment.filters |= {
