@@ -57,6 +57,12 @@ def use_language(language: str) -> Iterator[None]:
         _language.reset(token)
 
 
+def name_in_language(file: str) -> str:
+    """Return the name of a file in the language that is used, such as ``report.de.html`` for ``report.html``."""
+    stem, _, ending = file.rpartition(".")
+    return file if get_language() == ENGLISH else f"{stem}.{get_language()}.{ending}"
+
+
 @cache
 def list_languages() -> tuple[str, ...]:
     """Return the codes of the languages into which the texts are translated, in the order of the alphabet."""

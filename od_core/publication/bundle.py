@@ -27,7 +27,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
-from od_core.languages import ENGLISH, get_language, translate
+from od_core.languages import ENGLISH, get_language, name_in_language, translate
 from od_core.ledger.balance import Balance
 from od_core.parallel import map_in_order, run_in_background
 from od_core.publication.bundle_differences import is_damaged_copy, list_differing_files, make_changed_bundle_error
@@ -202,10 +202,7 @@ def _list_documents(
 
 def _make_text_file(name: str, description: str, text: str) -> BundleFile:
     """Return the file of a bundle that contains a text, whose name states the language unless it is English."""
-    if get_language() != ENGLISH:
-        stem, _, ending = name.rpartition(".")
-        name = f"{stem}.{get_language()}.{ending}"
-    return BundleFile(name, description, lambda file: file.write(text.encode()))
+    return BundleFile(name_in_language(name), description, lambda file: file.write(text.encode()))
 
 
 _write = partial(write_checked, mode=PUBLIC_FILE_MODE, from_disk=True)

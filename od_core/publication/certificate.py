@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from od_core.files.durable import compute_facts_digest
 from od_core.geography.geography import Geography
-from od_core.languages import ENGLISH, use_language
+from od_core.languages import ENGLISH, get_language, use_language
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.plan import Table
@@ -195,10 +195,19 @@ def write_in_languages(certificate: Certificate, write: Callable[[Certificate], 
     language, and the certificate itself as ``original``.
     """
     written = {ENGLISH: write(certificate)}
-    for language, facts in certificate.get("translations", {}).items():
+    for language in certificate.get("translations", {}):
         with use_language(language):
-            written[language] = write(cast("Certificate", {**certificate, **facts, "original": certificate}))
+            written[language] = write(translate_certificate(certificate))
     return written
+
+
+def translate_certificate(certificate: Certificate) -> Certificate:
+    """Return a certificate with its fields in the language that is used, and the certificate itself as ``original``.
+
+    A certificate that has no such fields, and any in English, is returned as it is.
+    """
+    facts = certificate.get("translations", {}).get(get_language())
+    return certificate if facts is None else cast("Certificate", {**certificate, **facts, "original": certificate})
 
 
 def is_derived(certificate: Certificate) -> bool:

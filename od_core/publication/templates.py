@@ -33,7 +33,14 @@ from jinja2.utils import missing
 from markupsafe import Markup
 
 from od_core.files.duckdb_session import quote_identifier, quote_literal
-from od_core.languages import get_language, localise_number, name_language, translate, translate_source
+from od_core.languages import (
+    get_language,
+    localise_number,
+    name_in_language,
+    name_language,
+    translate,
+    translate_source,
+)
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import format_promise, format_rounded_down, format_rounded_up, round_up_to_float
 from od_core.publication import number_formats as formats
@@ -157,6 +164,7 @@ def _make_environment(ending: str, language: str) -> Environment:
         "capital": capitalise,
         "translated": translate,
         "localised": localise_number,
+        "in_language": name_in_language,
         "language_name": name_language,
     }
     environment.filters |= {

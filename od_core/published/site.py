@@ -43,6 +43,7 @@ from od_core.flows.publishing.changes import compute_table_changes, describe_cau
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography, compute_extent
+from od_core.languages import ENGLISH, name_in_language, use_language
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Nouns
@@ -62,7 +63,14 @@ from od_core.publication.bundle_files import (
     locate_zip,
     read_checksums,
 )
-from od_core.publication.certificate import Certificate, format_release_title, has_intervals, is_selected, read_subject
+from od_core.publication.certificate import (
+    Certificate,
+    format_release_title,
+    has_intervals,
+    is_selected,
+    read_subject,
+    translate_certificate,
+)
 from od_core.publication.certify import describe_promise
 from od_core.publication.comparability import Comparability, check_comparability, count_period_days
 from od_core.publication.read_back import REPAIR, read_bundle_certificate, read_withdrawals
@@ -88,6 +96,8 @@ class SiteDescription:
         licence: address of the licence of all releases, such as that of a Creative Commons licence; None if not stated.
         contact: address of electronic mail or of the web where readers ask about the releases; None if not stated.
         withdrawn: the releases that were withdrawn, which :func:`write_site` finds.
+        languages: the other languages of its releases, which it finds, too. In each, the site has a home page and pages
+            of the series.
 
     Raises:
         OdError: an address is not one of the web (the contact: of the web or of mail), or a text has unprintable
@@ -100,6 +110,7 @@ class SiteDescription:
     licence: str | None = None
     contact: str | None = None
     withdrawn: Mapping[ReleaseKey, Withdrawal] = field(default_factory=dict)
+    languages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
@@ -161,6 +172,15 @@ class SiteRelease:
         """Return the release of a bundle in a folder, whose certificate and data package match their checksums."""
         package = json.loads((place / PACKAGE).read_text(encoding="utf-8"))
         return cls(key, place, read_bundle_certificate(place), tuple(package["resources"]))
+
+    def translate(self) -> SiteRelease:
+        """Return the release with the sentences of its certificate in the language that is used, if it has them."""
+        return replace(self, certificate=translate_certificate(self.certificate))
+
+    def find_page(self, file: str) -> str:
+        """Return the name of a page of the bundle in the language that is used or, if it has none, in English."""
+        name = name_in_language(file)
+        return name if any(listed["path"] == name for listed in self.files) else file
 
     @property
     def folder(self) -> str:
@@ -244,7 +264,7 @@ class SiteRelease:
 
         Its parts are renamed, because a page may have pictures of several series, and names are unique in a page.
         """
-        picture = _PICTURE.search((self.place / REPORT).read_text(encoding="utf-8"))
+        picture = _PICTURE.search((self.place / self.find_page(REPORT)).read_text(encoding="utf-8"))
         if picture is None:
             return None
         return Markup(_NAMES.sub(rf"\g<1>{self.key.release}-", picture[0]))  # noqa: S704 - from a report
@@ -624,7 +644,8 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
         else:
             faults[key] = fault
     left_out = dict(sorted(faults.items()))
-    site = replace(site, withdrawn=read_withdrawals(releases))
+    languages = sorted({language for release in shown for language in release.certificate.get("translations", {})})
+    site = replace(site, withdrawn=read_withdrawals(releases), languages=tuple(languages))
     if not shown and not site.withdrawn:
         if left_out:
             raise _make_left_out_error(left_out)
@@ -672,14 +693,11 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
     series = {name: newest_by_series[name] for name in flows_first}
     comparable = {name: select_comparable_releases(newest) for name, newest in series.items()}
     over_time = {name: OverTime.from_releases(newest) for name, newest in comparable.items() if newest}
-    yield HOME, render_template("site/home.html", site=site, series=series, releases=found, over_time=over_time)
+    for language in (ENGLISH, *site.languages):
+        with use_language(language):
+            yield from _iterate_pages_in_language(site, {name: by_series[name] for name in series}, over_time)
     yield "404.html", render_template("site/404.html", site=site, series=series)
     yield CATALOGUE, render_catalogue(site, found)
-    series_without_releases = {key.release for key in site.withdrawn} - by_series.keys()
-    for place in (*map(str, site.withdrawn), *series_without_releases):
-        yield f"{place}/{HOME}", render_template("site/withdrawn.html", site=site, place=place)
-    for name, of_series in by_series.items():
-        yield f"{name}/index.html", render_series_page(site, name, of_series, series)
     for name, flows in over_time.items():
         yield f"{name}/{OVER_TIME}", make_over_time_page(site, comparable[name][0], flows)
         with_atlas = [release for release in comparable[name] if any(file["path"] == ATLAS for file in release.files)]
@@ -693,6 +711,27 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
         yield "feed.atom", render_template("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
         yield "sitemap.xml", render_template("site/sitemap.xml", site=site, series=series)
+
+
+def _iterate_pages_in_language(
+    site: SiteDescription, series: Mapping[str, Sequence[SiteRelease]], over_time: Mapping[str, OverTime]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each page for readers that is written in every language of the site.
+
+    Args:
+        site: description of the site.
+        series: all releases of each series, by its name, in the order of the home page.
+        over_time: flows of the series that have a page of flows over time, by their names.
+    """
+    translated = {name: [release.translate() for release in of_series] for name, of_series in series.items()}
+    newest = {name: select_newest_revisions(of_series) for name, of_series in translated.items()}
+    home, releases = name_in_language(HOME), [*chain.from_iterable(translated.values())]
+    yield home, render_template("site/home.html", site=site, series=newest, releases=releases, over_time=over_time)
+    series_without_releases = {key.release for key in site.withdrawn} - series.keys()
+    for place in (*map(str, site.withdrawn), *series_without_releases):
+        yield f"{place}/{home}", render_template("site/withdrawn.html", site=site, place=place)
+    for name, of_series in translated.items():
+        yield f"{name}/{home}", render_series_page(site, name, of_series, newest)
 
 
 def _group_by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
