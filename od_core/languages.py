@@ -197,9 +197,9 @@ def translate_source(source: str, name: str) -> str:
     Sources that are neither pages nor texts for people, such as those of JSON, stay as they are.
     """
     ending = name.rpartition(".")[2]
-    if get_language() == ENGLISH or ending not in ("html", "md", "txt", "yaml"):
+    if get_language() == ENGLISH or ending not in ("html", "svg", "md", "txt", "yaml"):
         return source
-    return replace_messages(source, _find_translation, is_html=ending == "html")
+    return replace_messages(source, _find_translation, is_html=ending in ("html", "svg"))
 
 
 def extract_messages(
@@ -216,7 +216,7 @@ def extract_messages(
         for text in _iterate_texts(yaml.compose(source)):
             replace_messages(text, add, is_html=False)
     else:
-        replace_messages(source, add, is_html=ending == "html")
+        replace_messages(source, add, is_html=ending in ("html", "svg"))
     for message in messages:
         yield 1, None, message, []
 

@@ -21,6 +21,7 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, choose_default_mechanism
 from od_core.group_sizes.merging import refuse_too_many
+from od_core.languages import message
 from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import Number, parse_exact_fraction, round_up_to_float
 from od_core.privacy.budget import Budget
@@ -130,10 +131,10 @@ or back. This changes two entries of the histogram, one of the cumulative histog
 With brackets, the group stays in its bracket or moves to the next one, because they begin at different integers."""
 
 MEASURED: dict[Query, str] = {
-    "histogram": "the number of groups of each size",
-    "cumulative": "the number of groups of each size or less",
-    "sizes": "the size of each group, in ascending order",
-    "numbers": "the number of groups",
+    "histogram": message("the number of groups of each size"),
+    "cumulative": message("the number of groups of each size or less"),
+    "sizes": message("the size of each group, in ascending order"),
+    "numbers": message("the number of groups"),
 }
 """What each query measures, for every area of a level."""
 

@@ -241,8 +241,11 @@ def _describe_measured_queries(plan: GroupSizePlan) -> str:
     """Return what a release measures, in words, with the levels if they differ."""
     names, queries = plan.frame.geography.level_names, plan.queries
     if len(set(queries.values())) == 1:
-        return MEASURED[plan.mechanism.query]
-    return "; ".join(f"{MEASURED[query]} (level {names[level]})" for level, query in queries.items())
+        return translate(MEASURED[plan.mechanism.query])
+    text = translate("{what} (level {level})")
+    return "; ".join(
+        text.format(what=translate(MEASURED[query]), level=names[level]) for level, query in queries.items()
+    )
 
 
 def _list_cumulative_counts(release: GroupSizeRelease, cells: list[int]) -> list[tuple[int, int, int]]:

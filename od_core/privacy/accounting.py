@@ -21,6 +21,7 @@ from functools import lru_cache
 from numbers import Rational
 
 from od_core.errors import OdError
+from od_core.languages import localise_number, translate
 
 Number = int | float | str | Fraction
 """A number that a caller gives, which is read exactly; see :func:`parse_exact_fraction`."""
@@ -171,7 +172,9 @@ def format_rounded_down(value: Fraction | float, digits: int = 6) -> str:
 
 def format_promise(epsilon: Fraction | float, delta: Fraction | float) -> str:
     """Return the text of a promise, such as ``epsilon 1 at delta 1e-8``; a delta of 0 is left out."""
-    return f"epsilon {format_rounded_up(epsilon)}" + (f" at delta {format_rounded_up(delta)}" if delta else "")
+    stated = [localise_number(format_rounded_up(number)) for number in (epsilon, delta)]
+    text = translate("epsilon {epsilon} at delta {delta}") if delta else translate("epsilon {epsilon}")
+    return text.format(epsilon=stated[0], delta=stated[1])
 
 
 def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:

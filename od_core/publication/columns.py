@@ -123,12 +123,17 @@ def _make_text_values(nouns: Nouns, _language: str) -> Mapping[str, str]:
     return words | {name: translate(text).format(**words) for name, text in _DATA["sentences"].items()}
 
 
+def _format_name(text: str, nouns: Nouns, **facts: str) -> str:
+    """Return a name of ``tables.yaml``, which programs read in every language, with its names in braces replaced."""
+    return text.format(**_make_text_values(nouns, get_language()), **facts)
+
+
 def _format_text(text: str, nouns: Nouns, **facts: str) -> str:
     """Return a text of ``tables.yaml`` in the language, with its names in braces replaced.
 
     ``facts`` are further values by name.
     """
-    return translate(text).format(**_make_text_values(nouns, get_language()), **facts)
+    return _format_name(translate(text), nouns, **facts)
 
 
 def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = DEFAULT_NOUNS, **facts: str) -> Column:
@@ -142,7 +147,10 @@ def _make_column(definition: str | Mapping[str, Any], nouns: Nouns = DEFAULT_NOU
     """
     fields: dict[str, Any] = dict(_DATA["columns"][definition] if isinstance(definition, str) else definition)
     like = fields.pop("like", None)
-    fields |= {name: _format_text(value, nouns, **facts) for name, value in fields.items() if isinstance(value, str)}
+    for name, value in fields.items():
+        if isinstance(value, str):
+            format_value = _format_name if name in ("name", "type") else _format_text
+            fields[name] = format_value(value, nouns, **facts)
     if like is not None:
         return replace(_make_column(like, nouns), **fields)
     return Column(**{"type": "string", "name": definition} | fields)
@@ -180,7 +188,11 @@ def _make_public_table(
         """Return a text with its names in braces replaced."""
         return _format_text(text, nouns, **facts)
 
-    key_columns = tuple(map(format_text, definition["key"]))
+    def format_name(text: str) -> str:
+        """Return a name, which is not translated, with its names in braces replaced."""
+        return _format_name(text, nouns, **facts)
+
+    key_columns = tuple(map(format_name, definition["key"]))
     interval_parts = definition.get("intervals", {}) if interval else {}
     distance_columns = definition.get("distances", ()) if distance else ()
     columns: list[Column] = []
@@ -191,7 +203,7 @@ def _make_public_table(
             columns += map(column.make_bound_column, _INTERVAL_ENDS)
     code_lists = definition.get("code_lists", ())
     return Table(
-        name=format_text(definition.get("name", key)),
+        name=format_name(definition.get("name", key)),
         title=format_text(definition["title"]),
         file=format_text(definition.get("file", "")),
         row=format_text(definition["row"]),
@@ -212,7 +224,6 @@ COUNT_ENDS = _make_column("count_lower"), _make_column("count_upper")
 
 FLOWS = make_public_table("flows")
 FLOWS_WITH_INTERVALS = make_public_table("flows", interval=True)
-AREAS = make_public_table("areas")
 NOISY_MEASUREMENTS = make_public_table("noisy_measurements")
 SEGMENT_MEASUREMENTS = make_public_table("segment_measurements")
 HISTOGRAM, GROUP_MEASUREMENTS = make_public_table("histogram"), make_public_table("group_measurements")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import BOUNDARY, Boundaries, Geography, as_wkb, dissolve_boundaries
 from od_core.languages import translate
-from od_core.publication.columns import AREAS, Table
+from od_core.publication.columns import Table, make_public_table
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def make_table_schema(table: Table) -> pa.Schema:
 
 def make_areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of a table of :func:`make_areas_table`, or of two in one."""
-    table = replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in areas.column_names))
+    table = make_public_table("areas")
+    table = replace(table, columns=tuple(column for column in table.columns if column.name in areas.column_names))
     return make_table_files(table, lambda: areas)
 
 

@@ -158,7 +158,7 @@ def _make_environment(ending: str, language: str) -> Environment:
         "percent": formats.format_percent,
         "fixed": formats.format_decimals,
         "part_of": formats.compute_percent_of_largest,
-        "promise_text": _write_localised(format_promise),
+        "promise_text": format_promise,
         "sentence": format_sentence,
         "plain": unescape_markdown,
         "capital": capitalise,
