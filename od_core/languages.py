@@ -7,6 +7,7 @@ is translated as a whole, with one space for all white space:
 - of a template of a page: what is between two tags that are not inline, without the statements at its ends; an
   attribute that is read aloud or displayed; and a statement that contains words, such as a heading;
 - of Markdown and plain text: a line; of a YAML file: each line of each text;
+- of a template, also a literal that is given to the filter ``translated``;
 - of Python: a text that is given to :func:`translate`.
 
 Statements and values of Jinja2 within a message belong to it, and a translation may have others, as its grammar needs.
@@ -147,6 +148,7 @@ _LAST = re.compile(rf"(?:(?<=\n)|\A){_OWN_LINE}\s*\Z", re.DOTALL)
 _DISPLAYED = re.compile(r'(?<=\s)((?:aria-label|title|alt|placeholder)=")([^"{}]*[^\W\d_]{2}[^"{}]*)(?=")')
 _NO_WORDS = re.compile(rf"{_JINJA}|\{{\w+\}}|<[^<>]*>|&\w+;|`[^`]*`", re.DOTALL)
 _LITERAL = re.compile(r""" "([^"\n]*)" | '([^'\n]*)' """, re.VERBOSE)
+_TRANSLATED = re.compile(r'"([^"\n]*)" \| translated')
 _WORD = re.compile(r"[^\W\d_]{2}")
 _PHRASE = re.compile(r"[^\W\d_]{2}.*\s|\s.*[^\W\d_]{2}|^[A-Z][a-z]")
 """Pattern of a literal that is displayed: it has a word and a space, or it begins with a capital letter."""
@@ -156,7 +158,8 @@ def _has_words(piece: str) -> bool:
     """Return whether a piece of a template has words to translate, beside Jinja2 or in literals of Jinja2."""
     if _WORD.search(_NO_WORDS.sub(" ", piece)):
         return True
-    literals = (max(pair) for code in re.findall(_JINJA, piece, re.DOTALL) for pair in _LITERAL.findall(code))
+    statements = re.findall(_JINJA, _TRANSLATED.sub("", piece), re.DOTALL)
+    literals = (max(pair) for code in statements for pair in _LITERAL.findall(code))
     return any(_PHRASE.search(literal) for literal in literals)
 
 
@@ -217,6 +220,7 @@ def extract_messages(
             replace_messages(text, add, is_html=False)
     else:
         replace_messages(source, add, is_html=ending in ("html", "svg"))
+        messages += _TRANSLATED.findall(source)
     for message in messages:
         yield 1, None, message, []
 

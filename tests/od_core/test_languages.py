@@ -44,7 +44,7 @@ def names_in(text: str) -> set[str]:
 @pytest.mark.parametrize("language", list_languages())
 def test_a_translation_has_no_other_values_than_its_message(language: str) -> None:
     """It may repeat or reorder them, and have others of ``nouns``; the words of statements may differ."""
-    grammar = {"else", "elif", "endif", "nouns", "and", "not", "none", "set", "capital"}
+    grammar = {"else", "elif", "endif", "nouns", "and", "not", "none", "set", "capital", "replace", "localised"}
     nouns = Nouns.__dataclass_fields__.keys()
     for entry in read_catalog(language):
         if entry.id:

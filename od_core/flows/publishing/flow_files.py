@@ -30,10 +30,10 @@ from od_core.flows.publishing.sdmx import ALL, index_dimension_identifiers, list
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
-from od_core.languages import translate
+from od_core.languages import ENGLISH, translate, use_language
 from od_core.meaning.subject import Nouns
 from od_core.publication.bundle_files import ATLAS, BOUNDARIES
-from od_core.publication.certificate import FIRST_WITH_SUBJECT, Certificate
+from od_core.publication.certificate import FIRST_WITH_SUBJECT, Certificate, read_subject
 from od_core.publication.columns import (
     CONFIDENCE,
     MOST_LISTED,
@@ -91,7 +91,7 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
     ]
     if tables.format > 1:
         workbook = BundleFile(
-            f"{tables.nouns.cells if tables.format >= FIRST_WITH_SUBJECT else 'flows'}.xlsx",
+            _name_workbook(tables, certificate),
             translate("Excel workbook with a sheet for each {level_pair}: its {number} largest {cells}.").format(
                 level_pair=tables.nouns.level_pair, number=format_number(MAX_SHEET_ROWS), cells=tables.nouns.cells
             ),
@@ -228,6 +228,14 @@ def _make_measurements_file(release: Release, nouns: Nouns, *, by_segment: bool)
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=count_rows)
+
+
+def _name_workbook(tables: FlowTables, certificate: Certificate) -> str:
+    """Return the name of the Excel workbook, which is in English, as all names of files."""
+    if tables.format < FIRST_WITH_SUBJECT:
+        return "flows.xlsx"
+    with use_language(ENGLISH):
+        return f"{read_subject(certificate).nouns.cells}.xlsx"
 
 
 def _list_area_files(tables: FlowTables) -> list[BundleFile]:
