@@ -43,7 +43,7 @@ from od_core.flows.publishing.changes import compute_table_changes, describe_cau
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography, compute_extent
-from od_core.languages import ENGLISH, name_in_language, use_language
+from od_core.languages import ENGLISH, get_language, name_in_language, use_language
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Nouns
@@ -757,7 +757,7 @@ def render_series_page(
         releases=sorted(releases, key=lambda release: release.key, reverse=True),
         newest=newest,
         series=series,
-        described=make_dataset_markup(site, name, newest),
+        described=make_dataset_markup(site, name, newest) if get_language() == ENGLISH else "",  # once is enough
         over_time=bool(select_comparable_releases(newest)),
     )
 

@@ -8,9 +8,18 @@ import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
 from babel.messages.frontend import parse_mapping_cfg
+from babel.numbers import format_decimal
 
 import od_core
-from od_core.languages import extract_messages, list_languages, read_catalog, translate, translate_source, use_language
+from od_core.languages import (
+    extract_messages,
+    list_languages,
+    localise_number,
+    read_catalog,
+    translate,
+    translate_source,
+    use_language,
+)
 from od_core.meaning.subject import Nouns
 
 PACKAGE = Path(od_core.__file__).parent
@@ -109,3 +118,10 @@ def test_a_translated_page_has_the_same_layout_and_an_unknown_message_stays(monk
     assert page == expected.replace("A map", "Eine Karte")
     assert translate_source(PAGE, "page.html") == PAGE
     assert translate("A map") == "A map"
+
+
+@pytest.mark.parametrize("language", list_languages())
+def test_numbers_have_the_separators_of_the_language(language: str) -> None:
+    with use_language(language):
+        assert localise_number(f"{1234567.25:,}") == format_decimal(1234567.25, locale=language)
+    assert localise_number("1,234.5") == "1,234.5"

@@ -11,7 +11,9 @@ import pytest
 
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import write_bundle
+from od_core.publication.bundle_files import locate_zip, write_zip
 from od_core.publication.certify import build_certificate
+from od_core.published.site import SiteDescription, write_site
 from tests.od_core.publication.examples import CHECKS, RECORD
 from tests.od_core.publication.reports import examples
 
@@ -30,9 +32,11 @@ def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = examples()[request.param]
     key = ReleaseKey("small", "2001-06")
     facts = build_certificate(made.kind, made.release, key, "survey", CHECKS, record=RECORD, about=ABOUT)
-    place: Path = tmp_path_factory.mktemp("bundle")
+    place = tmp_path_factory.mktemp("published") / "releases" / str(key)
+    place.mkdir(parents=True)
     render_report = partial(made.kind.render_report, made.release, context=made.context)
     write_bundle(made.kind, made.release, facts, render_report, place, balance=made.context.balance)
+    write_zip(place, str(key), locate_zip(place))
     return place
 
 
@@ -63,3 +67,15 @@ def test_the_pages_of_a_language_have_its_words_and_the_same_facts(folder: Path)
     assert '<html lang="de">' in page
     assert 'href="report.html" lang="en"' in page
     assert 'href="report.de.html" lang="de"' in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_site_has_its_pages_in_the_language_and_links_between_them(folder: Path, tmp_path: Path) -> None:
+    site = write_site(folder.parents[2], tmp_path, SiteDescription("Titel")).folder
+    pages = [site / "index.de.html", site / "small/index.de.html"]
+    for page in pages:
+        assert [line for line in read_displayed(page).splitlines() if ENGLISH.search(line)] == []
+        addresses = re.findall(r'href="([^"#]+)"', page.read_text(encoding="utf-8"))
+        assert [address for address in addresses if not (page.parent / address).is_file()] == []
+        assert page.with_name("index.html").resolve() in [(page.parent / address).resolve() for address in addresses]
+    assert 'href="small/2001-06/r1/report.de.html"' in pages[0].read_text(encoding="utf-8")
+    assert "Zwei" in read_displayed(pages[1])
