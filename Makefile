@@ -56,7 +56,7 @@ test: install
 	$(IN_FOLDER) $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal -m "not slow" od_core tests
 
 # Of each slow kind: every valid pair of options, a job of each kind of release, the distribution of each noise, a search for leaks, a soak, a page, a count;
-# and all slow tests beside the fast ones.
+# and all slow tests beside the fast ones, but those that are exhaustive.
 SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
 	tests/jobs/test_segment_job.py::test_each_level_draws_its_queries_once_and_all_checks_pass \
 	tests/jobs/test_group_size_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
@@ -77,7 +77,7 @@ WHOLE := tests/od_core tests/od_assets# all their tests are imported to find the
 
 test-some: .venv/installed-spark
 	$(BIN)/python -m pytest --collect-only -qq tests $(WHOLE:%=--ignore=%) # also what is not run here imports what is there
-	$(IN_FOLDER) $(SLOW) -m slow $(SOME) $(WHOLE)
+	$(IN_FOLDER) $(SLOW) -m "slow and not exhaustive" $(SOME) $(WHOLE)
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
 # After the fast tests, the generated examples once more, many of them and others at every run; then the slow tests.

@@ -19,7 +19,8 @@ def test_every_folder_is_slow_or_fast():
 def test_every_marker_is_registered():
     settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
     assert {line.partition(":")[0] for line in settings["ini_options"]["markers"]} == KNOWN | {
-        "representatives(*patterns)"
+        "exhaustive",
+        "representatives(*patterns)",
     }
 
 

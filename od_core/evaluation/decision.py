@@ -103,16 +103,17 @@ def iterate_options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject |
     for epsilon in compared:
         budget = replace(plan.budget, rho=None, epsilon=epsilon)
         cases.append((f"a budget of epsilon {format_rounded_up(epsilon)}", partial(plan.replan, plan.unit, budget), ""))
-    for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
-        if decision in ("unit", "m") and not plan.protects_trips_alone:
-            cases.append((choice, partial(plan.replan, unit, budget), note))
-    for choice, make_plan, note in (*cases, *plan.iterate_variants()):
+    if not plan.protects_trips_alone:
+        choices = iterate_choices(plan, subject or Subject.from_plan(plan))
+        others = [choice for choice in choices if choice.decision in ("unit", "m")]
+        cases += [(choice.words, partial(choice.replan, plan), choice.note) for choice in others]
+    for words, make_plan, note in (*cases, *plan.iterate_variants()):
         try:
             other_plan = make_plan()
             notes = [text for text in (note, other_plan.detail_noise().note) if text]
-            yield Option(choice, other_plan, "; ".join(notes))
+            yield Option(words, other_plan, "; ".join(notes))
         except OdError as error:  # the library has no such release
-            yield Option(choice, None, f"not defined: {error.message}")
+            yield Option(words, None, f"not defined: {error.message}")
 
 
 def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, object]]:

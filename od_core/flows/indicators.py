@@ -14,7 +14,8 @@ B - N, which is the outflow. For intervals of ratios, see
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -288,48 +289,80 @@ def distance_bands(
         OdError: If a side has no zone with coordinates, if a level is unknown, if the edges are not positive and
             ascending, or, with ``interval``, if the flows have no intervals.
     """
-    tree, leaves = flows.tree, flows.leaves
+    tree = flows.tree
     distances = ZoneDistances.from_tree(tree)
-    ends = np.array(distances.edges if edges is None else edges, dtype=np.float64)
+    bands = _Bands(distances, _read_edges(distances.edges if edges is None else edges))
+    names = tree.origin.level_names if levels is None else levels
+    tables = [_make_band_table(flows, tree.origin.find_level_number(name), bands, interval) for name in names]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _read_edges(edges: Sequence[float]) -> Reals:
+    """Return the ends of bands in kilometres, as an array. Raises OdError if they are not positive and ascending."""
+    ends = np.array(edges, dtype=np.float64)
     if not np.isfinite(ends).all() or np.any(np.diff(ends, prepend=0.0) <= 0):
         raise OdError(
             "OD-DISTANCES-EDGES",
             "the ends of bands of distance are not positive numbers in ascending order",
             next_step="give kilometres such as 5, 10, 20",
         )
+    return ends
 
-    def find_bands(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
-        distance = distances.compute_distances(origin, destination)
-        return np.where(np.isnan(distance), 0, np.searchsorted(ends, distance, side="right") + 1)
 
-    bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)  # those that are listed
+@dataclass(frozen=True, eq=False)
+class _Bands:
+    """The bands of distance that are listed for each area, of which the first is band 0 if a distance is unknown.
 
-    def find_listed_positions(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
-        positions: NDArray[np.int64] = find_bands(origin, destination) - bands[0]
-        return positions
+    Attributes:
+        distances: distances between zones.
+        ends: upper ends of the bands from the first to the last but one, in kilometres; shape (bands - 1,).
+    """
 
-    from_km = np.concatenate([[np.nan, 0.0], ends])[bands]
-    to_km = np.concatenate([[np.nan], ends, [np.nan]])[bands]
-    band_of_leaf = find_bands(leaves.origin, leaves.destination)
-    tables = []
-    for level in map(tree.origin.find_level_number, tree.origin.level_names if levels is None else levels):
-        size = tree.origin.size(level)
-        begun = np.zeros((size, len(ends) + 2), dtype=np.int64)
-        np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], band_of_leaf), leaves.trips)
-        trips = begun[:, bands].ravel()
-        columns: dict[str, object] = {
-            "level": tree.origin.level_names[level],
-            "area": np.repeat(tree.origin.codes_of(level, np.arange(size, dtype=np.int32)), len(bands)),
-            "band": np.tile(bands, size),
-            "from_km": np.tile(from_km, size),
-            "to_km": np.tile(to_km, size),
-            "trips": trips,
-        }
-        if interval:
-            estimates = flows.intervals.estimate_begun_trips(level, None, find_listed_positions, len(bands))
-            bounds = [compute_bounds(of_band) for of_band in estimates]
-            lower = np.column_stack([low for low, _ in bounds]).ravel()
-            upper = np.column_stack([high for _, high in bounds]).ravel()
-            columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
-        tables.append(pd.DataFrame(columns))
-    return pd.concat(tables, ignore_index=True)
+    distances: ZoneDistances
+    ends: Reals
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """The numbers of the listed bands; shape (listed bands,)."""
+        return np.arange(1 if self.distances.all_known else 0, len(self.ends) + 2)
+
+    @property
+    def from_km(self) -> Reals:
+        """Lower end of each listed band in kilometres; NaN for band 0; shape (listed bands,)."""
+        return np.concatenate([[np.nan, 0.0], self.ends])[self.numbers]
+
+    @property
+    def to_km(self) -> Reals:
+        """Upper end of each listed band in kilometres; NaN for band 0 and the last one; shape (listed bands,)."""
+        return np.concatenate([[np.nan], self.ends, [np.nan]])[self.numbers]
+
+    def find_positions(self, origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
+        """Return the position among the listed bands of each pair of zones; shape (pairs,)."""
+        distance = self.distances.compute_distances(origin, destination)
+        band = np.where(np.isnan(distance), 0, np.searchsorted(self.ends, distance, side="right") + 1)
+        return np.asarray(band - self.numbers[0], dtype=np.int64)
+
+
+def _make_band_table(flows: ReleasedFlows, level: int, bands: _Bands, interval: bool) -> pd.DataFrame:
+    """Return the rows of :func:`distance_bands` for the areas of one level, given by its number."""
+    geography, leaves, listed = flows.tree.origin, flows.leaves, len(bands.numbers)
+    size = geography.size(level)
+    begun = np.zeros((size, listed), dtype=np.int64)
+    position = bands.find_positions(leaves.origin, leaves.destination)
+    np.add.at(begun, (geography.ancestors(level)[leaves.origin], position), leaves.trips)
+    trips = begun.ravel()
+    columns: dict[str, object] = {
+        "level": geography.level_names[level],
+        "area": np.repeat(geography.codes_of(level, np.arange(size, dtype=np.int32)), listed),
+        "band": np.tile(bands.numbers, size),
+        "from_km": np.tile(bands.from_km, size),
+        "to_km": np.tile(bands.to_km, size),
+        "trips": trips,
+    }
+    if interval:
+        estimates = flows.intervals.estimate_begun_trips(level, None, bands.find_positions, listed)
+        bounds = [compute_bounds(of_band) for of_band in estimates]
+        lower = np.column_stack([low for low, _ in bounds]).ravel()
+        upper = np.column_stack([high for _, high in bounds]).ravel()
+        columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
+    return pd.DataFrame(columns)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from od_core.errors import OdError
 from od_core.ledger.balance import Balance, find_least_balance
@@ -80,15 +81,15 @@ def list_alternatives(plan: Plan, measured: object = None, subject: Subject | No
     For ``measured`` and ``subject``, see :func:`describe_own_choice`.
     """
     others = []
-    for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
+    for choice in iterate_choices(plan, subject or Subject.from_plan(plan)):
         try:
-            other = plan.replan(unit, budget)
-            epsilon = None if decision == "epsilon" else round_up_to_float(_find_equal_noise_epsilon(plan, other))
-            others.append(
-                _add_noise_and_error(plan, other, Alternative(decision, choice, epsilon, note=note), measured)
-            )
+            other = choice.replan(plan)
+            is_of_epsilon = choice.decision == "epsilon"
+            epsilon = None if is_of_epsilon else round_up_to_float(_find_equal_noise_epsilon(plan, other))
+            stated = Alternative(choice.decision, choice.words, epsilon, note=choice.note)
+            others.append(_add_noise_and_error(plan, other, stated, measured))
         except OdError as error:  # the library has no such release
-            others.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
+            others.append(Alternative(choice.decision, choice.words, note=f"not defined: {error.message}"))
     return others
 
 
@@ -117,8 +118,29 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
     return plan.replan(other.unit, budget).spent.epsilon
 
 
-def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield, for each other choice, the decision, the choice in words, its privacy unit, its budget, and a note.
+class Choice(NamedTuple):
+    """Another choice for one decision on a plan, before it is planned.
+
+    Attributes:
+        decision: ``unit``, ``neighbours``, ``m``, ``delta`` or ``epsilon``.
+        words: the other choice in words.
+        unit, budget: the privacy unit and the budget with this choice.
+        note: what else the choice changes; empty if there is nothing to note.
+    """
+
+    decision: str
+    words: str
+    unit: PrivacyUnit
+    budget: Budget
+    note: str = ""
+
+    def replan(self, plan: Plan) -> Plan:
+        """Return the plan with this choice. Raises OdError if the library has no such release."""
+        return plan.replan(self.unit, self.budget)
+
+
+def iterate_choices(plan: Plan, subject: Subject) -> Iterator[Choice]:
+    """Yield the other choices for each decision of a plan, one at a time.
 
     All budgets are in epsilon, so that choices with the same epsilon and delta have the same promise.
     """
@@ -131,17 +153,17 @@ def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, Pr
     for other, note in _iterate_alternative_units(unit, subject):
         if plan.uncounted_step is not None and other.kind != unit.kind:
             note += f"; the number of uncounted {subject.nouns.records} is then not measured"
-        yield "unit", render_clauses(subject.with_unit(other))["choice"], other, budget, note
+        yield Choice("unit", render_clauses(subject.with_unit(other))["choice"], other, budget, note)
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
-    yield "neighbours", opposite.neighbours, opposite, budget, ""
+    yield Choice("neighbours", opposite.neighbours, opposite, budget)
     yield from _iterate_alternative_bounds(unit, budget, subject)
     if budget.delta:
         for delta in (100 * budget.delta, budget.delta / 100):
             if delta < 1:
-                yield "delta", format_rounded_up(delta), unit, replace(budget, delta=delta), ""
+                yield Choice("delta", format_rounded_up(delta), unit, replace(budget, delta=delta))
     promised = budget.epsilon or plan.spent.epsilon
     for epsilon in (promised / 2, 2 * promised):
-        yield "epsilon", format_rounded_up(epsilon), unit, replace(budget, rho=None, epsilon=epsilon), ""
+        yield Choice("epsilon", format_rounded_up(epsilon), unit, replace(budget, rho=None, epsilon=epsilon))
 
 
 def _iterate_alternative_units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, str]]:
@@ -165,13 +187,10 @@ def _iterate_alternative_units(unit: PrivacyUnit, subject: Subject) -> Iterator[
     yield replace(unit, kind="user"), "the losses of all periods then add up under one cap"
 
 
-def _iterate_alternative_bounds(
-    unit: PrivacyUnit, budget: Budget, subject: Subject
-) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+def _iterate_alternative_bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[Choice]:
     """Yield the choices with half and double the contribution bound of users or weights; none if there is no bound.
 
-    The items are those of :func:`iterate_choices`. If necessary, the bound of a year is raised to that of a period, and
-    the bound of a pair lowered to it.
+    If necessary, the bound of a year is raised to that of a period, and the bound of a pair lowered to it.
     """
     bound = unit.contribution_bound
     nouns = subject.nouns
@@ -182,14 +201,14 @@ def _iterate_alternative_bounds(
             note = f"a heavy {nouns.record} counts {'less' if other < bound else 'more'}"
         choice = f"a weight of at most {other}" if subject.is_weighted else f"at most {other} {records}"
         if unit.max_weight is not None:
-            yield "m", choice, replace(unit, max_weight=other), budget, note
+            yield Choice("m", choice, replace(unit, max_weight=other), budget, note)
         elif unit.is_of_users:
             year_bound = unit.max_trips_year and max(unit.max_trips_year, other)
             if year_bound is not None:
                 choice += f" in a period and {year_bound} in the year"
             pair_bound = unit.max_trips_pair and min(unit.max_trips_pair, other)
             other_unit = replace(unit, max_trips=other, max_trips_year=year_bound, max_trips_pair=pair_bound)
-            yield "m", choice, other_unit, budget, note
+            yield Choice("m", choice, other_unit, budget, note)
 
 
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))

@@ -176,31 +176,40 @@ def count_in_spark(
     check_sources(columns.segments, count.breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     faults.check_unit_columns(count.unit, names, user="user")
-    tables = count.relations | ({"secret": count.secret} if count.unit.is_of_users else {})
     try:
         with _replace_spark_errors():
             is_file = "/" in source
             frame = session.read.parquet(source) if is_file else session.table(source)
             query = SparkQuery(frame, columns, record_format, time_zone, is_file=is_file)
-            records = _select_records(session, query, count)
-            spark_count = _SparkCount(session, count, {"records": records})
-            spark_count.add_tables(tables)
-            ranked = spark_count.run_query("ranked").repartitionByRange("rank")
-            by_rank = _SparkCount(session, count, {"ranked": ranked}).run_query("by_rank", "ranked")
-            files, tally = _write_ranked_counts(by_rank.sortWithinPartitions("rank"), store, folder)
-            faults.refuse_too_many_faults(
-                tally.faulty,
-                tally.counted,
-                count.fault_threshold,
-                most_unlisted=lambda: spark_count.run_query("most_unlisted").collect()[0],
-            )
-            if count.counters is not None:
-                counters = _collect_counters(spark_count.run_query("counters"), store, f"{folder}/{_COUNTER_FOLDER}")
-                count.counters.store_or_compare(counters.to_batches())
+            files = _count_and_write(_SparkCount(session, count, {}), query, store, folder)
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)
         raise
+
+
+def _count_and_write(spark_count: _SparkCount, query: SparkQuery, store: Store, folder: str) -> list[CountFile]:
+    """Return the files of counts that Spark writes to a folder of the store, and keep the counters of users, if any.
+
+    ``spark_count`` is without relations. Raises OdError if too many records are faulty, or for the reasons of
+    :func:`_select_records`.
+    """
+    session, count = spark_count.session, spark_count.count
+    spark_count.relations["records"] = _select_records(session, query, count)
+    spark_count.add_tables(count.relations | ({"secret": count.secret} if count.unit.is_of_users else {}))
+    ranked = spark_count.run_query("ranked").repartitionByRange("rank")
+    by_rank = _SparkCount(session, count, {"ranked": ranked}).run_query("by_rank", "ranked")
+    files, tally = _write_ranked_counts(by_rank.sortWithinPartitions("rank"), store, folder)
+    faults.refuse_too_many_faults(
+        tally.faulty,
+        tally.counted,
+        count.fault_threshold,
+        most_unlisted=lambda: spark_count.run_query("most_unlisted").collect()[0],
+    )
+    if count.counters is not None:
+        counters = _collect_counters(spark_count.run_query("counters"), store, f"{folder}/{_COUNTER_FOLDER}")
+        count.counters.store_or_compare(counters.to_batches())
+    return files
 
 
 def _select_records(session: SparkSession, query: SparkQuery, count: CountQuery) -> DataFrame:

@@ -43,6 +43,7 @@ def component(**changes: Any) -> OdComparison:
     return declared
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_comparison_is_made_once_and_reported(root):
     declared = component(synthetic=[], runs=1)
@@ -97,6 +98,7 @@ def test_a_declaration_with_a_mistake_is_refused(root, changes, code):
         component(**changes).require_valid()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_table_with_a_fault_fails_in_one_line(root):
     (root / "flows.csv").unlink()

@@ -133,26 +133,34 @@ def include_area_totals(
     added = leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
     moved = [*levels[:-1], replace(leaves, noisy=leaves.noisy + added)]
     if system.fixed is not None:
-        above = levels[system.fixed]
-        between = levels[system.fixed + 1 : -1]
-        below = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in between), replace(leaves, noisy=added)]
-        *_, (_, _, (sums, variance_of_sums)) = combine_bottom_up(below)  # of the level below the fixed one
-        # So z of the fixed level, (x S + sums s2) / (S + s2), stays as it was.
-        noisy = above.noisy.copy()
-        noisy[above.divided] -= above.noise / variance_of_sums * sums
-        moved[system.fixed] = replace(above, noisy=noisy)
-    totals_by_position = {}
+        moved[system.fixed] = _take_added_from_fixed_level(levels[system.fixed :], added)
     of_zones: SideTotals = {side: (y - noise * m[side], noise) for side, (y, noise) in by_side.items()}
     if plan.known:  # also the totals of a side without measurements are then estimated
         fitted, bounds = system.fit_zone_totals(moved[-1].noisy), system.bound_variances()
         estimates = {side: estimate for side, (estimate, _) in of_zones.items()}
         of_zones = {side: (estimates.get(side, fitted[side]), bounds[side]) for side in (0, 1)}
-    first = 0 if system.fixed is None else system.fixed
-    for k in range(first, len(levels) - 1):
-        totals = _estimate_divided_totals(plan.tree, levels[k].nodes.level + 1, of_zones)
+    totals_by_position = {}
+    for position in range(system.fixed or 0, len(levels) - 1):
+        totals = _estimate_divided_totals(plan.tree, levels[position].nodes.level + 1, of_zones)
         if totals is not None:
-            totals_by_position[k] = totals
+            totals_by_position[position] = totals
     return moved, totals_by_position
+
+
+def _take_added_from_fixed_level(levels: Sequence[MeasuredLevel], added: Reals) -> MeasuredLevel:
+    """Return the fixed level with noisy values that leave its estimates as they were before the leaves were changed.
+
+    Args:
+        levels: The levels from the fixed one to the leaves.
+        added: What is added to the noisy value of each leaf; shape (leaves,).
+    """
+    fixed_level, *between, leaves = levels
+    below = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in between), replace(leaves, noisy=added)]
+    *_, (_, _, (sums, variance_of_sums)) = combine_bottom_up(below)  # of the level below the fixed one
+    # So the estimate of a node of the fixed level, (x S + sums s2) / (S + s2), stays as it was.
+    noisy = fixed_level.noisy.copy()
+    noisy[fixed_level.divided] -= fixed_level.noise / variance_of_sums * sums
+    return replace(fixed_level, noisy=noisy)
 
 
 def _estimate_divided_totals(tree: FlowTree, level: int, of_zones: SideTotals) -> EstimatedTotals | None:
@@ -171,6 +179,18 @@ def _estimate_divided_totals(tree: FlowTree, level: int, of_zones: SideTotals) -
     return EstimatedTotals.from_sides(found) if found else None
 
 
+def _find_fixed_level(tree: FlowTree, levels: Sequence[MeasuredLevel]) -> int | None:
+    """Return the position of the finest level above the zones on both sides; None if no node was dropped.
+
+    Area totals must not change this level and those above; see the module docstring. Return None also if it was not
+    measured.
+    """
+    position = len(levels) - 1 - (1 if tree.refines_both else 2)
+    if has_no_dropped_nodes(levels) or np.isinf(levels[position].noise):
+        return None
+    return position
+
+
 class TotalsSystem:
     """The linear system of the multipliers m, R C R' + S, for the measured totals of one or both sides.
 
@@ -183,27 +203,29 @@ class TotalsSystem:
         self._families = FamilyFit(levels)
         self._changes = self._families
         """Fit of what totals change, which is below the fixed level if there is one."""
-        self.fixed: int | None = None
-        fixed = len(levels) - 1 - (1 if tree.refines_both else 2)
-        if not has_no_dropped_nodes(levels) and not np.isinf(levels[fixed].noise):
-            self.fixed = fixed
-            top = replace(levels[fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)  # as a root known exactly
-            self._changes = FamilyFit([top, *levels[fixed + 1 :]])
+        self.fixed = _find_fixed_level(tree, levels)
+        if self.fixed is not None:
+            exact_root = replace(levels[self.fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
+            self._changes = FamilyFit([exact_root, *levels[self.fixed + 1 :]])
         self._sides = (_LeafSide.from_levels(tree, levels, 0), _LeafSide.from_levels(tree, levels, 1))
         self._size = np.diff(levels[-1].offsets)
+        """Number of leaves of each family."""
         self._has_rectangles = tree.possible is None
-        origins, destinations = self._sides
-        if self._has_rectangles:
-            # In each family of its area, a zone has a leaf for each zone of the other side.
-            self._leaves_of_zone = origins.sum_by_zone(destinations.zones), destinations.sum_by_zone(origins.zones)
-        else:
-            one_for_each = np.ones(len(origins.zone))
-            self._leaves_of_zone = origins.sum_leaves(one_for_each), destinations.sum_leaves(one_for_each)
+        self._leaves_of_zone = self._count_leaves_of_zones()
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
         """The diagonal of S: the variances of the totals, as one vector."""
         self._null_vectors = self._list_null_vectors()
         self._diagonal = self._spread + levels[-1].noise * self._concatenate_sides(self._leaves_of_zone)
         self._diagonal[self._diagonal == 0] = 1.0  # of zones that cannot have trips, where all else is 0
+
+    def _count_leaves_of_zones(self) -> tuple[Reals, Reals]:
+        """Return the number of leaves of each zone, of both sides; shape (zones,) each."""
+        origins, destinations = self._sides
+        if not self._has_rectangles:
+            one_for_each = np.ones(len(origins.zone))
+            return origins.sum_leaves(one_for_each), destinations.sum_leaves(one_for_each)
+        # In each family of its area, a zone has a leaf for each zone of the other side.
+        return origins.sum_by_zone(destinations.zones), destinations.sum_by_zone(origins.zones)
 
     @cached_property
     def solution(self) -> Reals:

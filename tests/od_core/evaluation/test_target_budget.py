@@ -139,6 +139,7 @@ def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares
     return with_shares(np.array([float(shares[level]) for level in levels])), best
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("1")
 @pytest.mark.parametrize("seed", range(10))
 def test_the_solved_rho_is_that_of_brute_force(seed):
@@ -157,6 +158,7 @@ def test_the_solved_rho_is_that_of_brute_force(seed):
     assert [cost.flows for cost in found.costs] == [len(one.sizes) for one in classes]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("1", "2", "3")
 @pytest.mark.parametrize("seed", range(6))
 def test_the_solved_epsilon_of_laplace_noise_is_that_of_brute_force(seed):
@@ -213,6 +215,7 @@ def test_many_events_are_nearly_normal():
         assert compute_tail_probability(probabilities, least) == pytest.approx(expected, abs=5e-3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_without_a_target_that_binds_the_others_cost_less():
     plan, table, _ = problem(2, depth=2)

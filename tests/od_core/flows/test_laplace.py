@@ -173,6 +173,7 @@ FEW = (0, 7, 10, 11, 14)
 """Users and trips, bounded and not, an exact root, one side, area totals, faults and weights."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("few")
 @pytest.mark.parametrize("seeds", [FEW, sorted({*range(34)} - {*FEW})], ids=["few", "many"])
 def test_no_neighbours_have_a_larger_privacy_loss_than_the_charge_and_some_have_it(seeds):
@@ -423,6 +424,7 @@ def test_the_charges_of_segments_and_totals_sum_to_epsilon_exactly(zones, unit, 
             assert queries[0].charge.epsilon * len(names) * (1 - of_all) == total.charge.epsilon * of_all
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("unit0", "unit2")
 @pytest.mark.parametrize("unit", [UNITS[0], UNITS[2], UNITS[3]])
 def test_the_largest_privacy_loss_of_a_unit_is_the_charge_also_by_segment(unit):

@@ -101,6 +101,7 @@ def test_points_of_generated_partitions_lie_where_brute_force_finds_them(seed):
     compare_with_brute_force(seed)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_points_of_two_hundred_partitions_lie_where_brute_force_finds_them():
     for seed in range(200):

@@ -9,6 +9,7 @@ from od_core.group_sizes.mechanisms import CumulativeDP, GroupSizeMechanism, His
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("True-*")
 @pytest.mark.parametrize("kind", [Histogram, CumulativeDP])
 @pytest.mark.parametrize("area_totals", [True, False])

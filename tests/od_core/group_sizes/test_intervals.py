@@ -123,6 +123,7 @@ def test_groups_of_at_most_a_size_have_the_bounds_of_their_measurements(name, un
                 assert (row["lower"], row["upper"]) == within(bounds, totals[area], row["groups"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("naive", "cumulative", "sizes_posterior", "histogram", "top_down")
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_members_have_the_bounds_of_their_measurements(name):

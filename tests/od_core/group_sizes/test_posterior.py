@@ -90,6 +90,7 @@ def random_chain(rng: np.random.Generator, kinds: int) -> np.ndarray:
     return rng.uniform(0.05, 0.95, (kinds, 4))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("cumulative")
 @both
 def test_equals_the_sum_over_all_curves(leaf):

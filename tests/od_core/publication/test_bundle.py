@@ -97,6 +97,7 @@ def bundle_of(tmp_path_factory):
     return functools.cache(lambda kind: bundled(release(kind), tmp_path_factory.mktemp("bundle") / "r1"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("unbounded origin tree")
 @pytest.mark.parametrize("kind", SOME_KINDS)
 def test_the_same_measurements_give_the_same_bytes(bundle_of, tmp_path, monkeypatch, kind):

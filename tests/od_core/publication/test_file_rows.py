@@ -209,6 +209,7 @@ CUTS: dict[str, Callable[[Path, str], bool]] = {
 """Takes the last row, the last column or a level out of a file; False if the file has no such thing."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("categories")
 @pytest.mark.parametrize("name", ["categories", "group sizes", "boxes"])
 def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):

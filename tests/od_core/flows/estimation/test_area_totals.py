@@ -121,6 +121,7 @@ def case_with_totals(random: Random, mechanism: Any, **given: Any) -> Case:
 KEPT, DROPPED = InfTDARefined(), InfTDARefined(keep_all_cap=0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives
 @pytest.mark.parametrize("mechanism", [KEPT, DROPPED], ids=["all kept", "some dropped"])
 @pytest.mark.parametrize("taken", ["all", "first", "last"])
@@ -246,6 +247,7 @@ def plan_or_skip(*given: Any, **named: Any) -> ReleasePlan:
         raise
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("least squares", "mixture", "empirical*")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
@@ -284,6 +286,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(estimator, w
     assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("destination-*-least squares", "origin-*-mixture", "origin-*-empirical*")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0), ("both", 0)])

@@ -178,6 +178,7 @@ def test_a_number_that_two_levels_measure_takes_one_of_them():
     assert alone.shares == plan.budget.shares[::-1]  # with these weights of the measurements, nothing is better
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("0-unbounded")
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 @pytest.mark.parametrize("seed", range(2))

@@ -95,6 +95,7 @@ def violation(x: np.ndarray, given: Problem) -> float:
     return float(max(far) / noise**0.5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.representatives("one side-3.0")
 @pytest.mark.parametrize("mean", [0.3, 3.0, 100.0])
 @pytest.mark.parametrize(
