@@ -210,6 +210,11 @@ def translate_certificate(certificate: Certificate) -> Certificate:
     return certificate if facts is None else cast("Certificate", {**certificate, **facts, "original": certificate})
 
 
+def list_translated_fields(certificate: Certificate, translated: Certificate) -> dict[str, object]:
+    """Return the fields of a certificate that differ in another language, as ``translated`` has them."""
+    return {name: fact for name, fact in translated.items() if fact != certificate.get(name)}
+
+
 def is_derived(certificate: Certificate) -> bool:
     """Return whether a bundle follows from those of releases, so that nothing was measured for it."""
     return "sources" in certificate

@@ -29,7 +29,13 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle_files import CERTIFICATE, WITHDRAWN_COPIES
-from od_core.publication.certificate import Certificate, CheckResult, bound_right_guesses_of_100, read_certificate
+from od_core.publication.certificate import (
+    Certificate,
+    CheckResult,
+    bound_right_guesses_of_100,
+    list_translated_fields,
+    read_certificate,
+)
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import render_clauses, render_data
@@ -145,9 +151,8 @@ def build_certificate(
                 formats=formats,
                 intervals=intervals,
             )
-        facts.setdefault("translations", {})[language] = {
-            name: fact for name, fact in translated.items() if fact != facts[name]
-        }
+        translated_fields = list_translated_fields(cast("Certificate", facts), translated)
+        facts.setdefault("translations", {})[language] = translated_fields
     return cast("Certificate", facts)
 
 

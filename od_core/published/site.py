@@ -43,7 +43,7 @@ from od_core.flows.publishing.changes import compute_table_changes, describe_cau
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography, compute_extent
-from od_core.languages import ENGLISH, get_language, name_in_language, use_language
+from od_core.languages import ENGLISH, get_language, name_in_language, translate, use_language
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Nouns
@@ -202,8 +202,10 @@ class SiteRelease:
     @property
     def contents(self) -> str:
         """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
-        what = find_bundle_kind(self.certificate).what
-        return f"{self.nouns.contents} ({what} releases)" if what else self.nouns.contents
+        if self.derived is None:
+            return self.nouns.contents
+        kinds = {"sum": translate("sums of releases"), "assisted": translate("estimates from releases")}
+        return f"{self.nouns.contents} ({kinds[self.derived]})"
 
     @cached_property
     def nouns(self) -> Nouns:

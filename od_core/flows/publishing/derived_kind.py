@@ -30,6 +30,7 @@ from od_core.flows.publishing.flow_files import list_flow_files, list_flow_notes
 from od_core.flows.publishing.kind import FLOWS, describe_uncounted_trips
 from od_core.flows.publishing.report import LISTED, describe_estimation, make_flow_facts
 from od_core.flows.release import Release
+from od_core.languages import localise_number, message, translate, use_language
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.features import list_usual_formats
@@ -48,7 +49,9 @@ from od_core.publication.certificate import (
     has_intervals,
     is_derived,
     is_selected,
+    list_translated_fields,
     read_subject,
+    translate_certificate,
 )
 from od_core.publication.certify import list_software_versions
 from od_core.publication.kind import BundleKind
@@ -166,9 +169,30 @@ def make_derived_certificate(
         published: folder in which the flows are published already; None if they are not. If another version of this
             library wrote the certificate there, the result has the sentences and the bundle format of that version.
     """
+    certificate = _make_certificate_in_language(kind, key, flows, sources)
+    translations: dict[str, dict[str, object]] = {}
+    for language in _find_main_certificate(flows, sources).get("translations", {}):
+        with use_language(language):
+            translated = _make_certificate_in_language(kind, key, flows, sources)
+        translations[language] = list_translated_fields(certificate, translated)
+    if translations:
+        certificate["translations"] = translations
+    return certificate if published is None else _keep_published_wording(certificate, published)
+
+
+def _find_main_certificate(flows: DerivedFlows, sources: Sequence[Source]) -> Certificate:
+    """Return the certificate of the release from which derived flows have the facts that all their releases share."""
     releases = [source.release for source in sources]
+    return sources[releases.index(flows.parts[0])].certificate
+
+
+def _make_certificate_in_language(
+    kind: DerivedKind[D], key: ReleaseKey, flows: D, sources: Sequence[Source]
+) -> Certificate:
+    """Return the certificate of derived flows with its sentences in the language that is used, and in no other."""
+    releases = [source.release for source in sources]
+    main = translate_certificate(_find_main_certificate(flows, sources))
     first_part = flows.parts[0]
-    main = sources[releases.index(first_part)].certificate
     plan = first_part.plan
     trips = int(flows.leaves.trips.sum())
     guarantees = {
@@ -209,8 +233,7 @@ def make_derived_certificate(
         "software": dict(list_software_versions()),
         "known_limitations": render_data("limitations.yaml"),
     }
-    certificate = cast("Certificate", facts)
-    return certificate if published is None else _keep_published_wording(certificate, published)
+    return cast("Certificate", facts)
 
 
 def _describe_guarantee(
@@ -246,7 +269,7 @@ def _make_about_field(kind: DerivedKind[D], main: Certificate) -> dict[str, obje
     Return an empty dictionary if the publisher gave no texts.
     """
     about = main.get("about", {})
-    return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
+    return {"about": about | {"title": f"{about['title']} ({translate(kind.name)})"}} if about else {}
 
 
 def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, object]:
@@ -295,8 +318,8 @@ def _keep_published_wording(certificate: Certificate, published: Path) -> Certif
 
 def _format_guarantee(guarantee: Guarantee) -> str:
     """Return epsilon, or (epsilon, delta) if delta is above 0, both rounded up."""
-    epsilon = format_rounded_up(guarantee.epsilon)
-    return f"({epsilon}, {format_rounded_up(guarantee.delta)})" if guarantee.delta else epsilon
+    epsilon, delta = (localise_number(format_rounded_up(number)) for number in (guarantee.epsilon, guarantee.delta))
+    return f"({epsilon}, {delta})" if guarantee.delta else epsilon
 
 
 def _make_loss_facts(guarantee: Guarantee) -> dict[str, object]:
@@ -458,7 +481,7 @@ class SumKind(DerivedKind[FlowSum]):
     """The bundle of a sum of releases of flows."""
 
     format = "od-release sum certificate 1"
-    name = "sum"
+    name = message("sum")
     what = "sums of"
     derive_flows = staticmethod(sum_releases)
 
@@ -516,7 +539,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     """The bundle of model-assisted flows of a release."""
 
     format = "od-release assisted certificate 1"
-    name = "assisted"
+    name = message("assisted")
     what = "estimates from"
     derive_flows = staticmethod(assist_release)
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import write_bundle
 from od_core.publication.bundle_files import locate_zip, write_zip
 from od_core.publication.certify import build_certificate
+from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import SiteDescription, write_site
 from tests.od_core.publication.examples import CHECKS, RECORD
-from tests.od_core.publication.reports import examples
+from tests.od_core.publication.reports import Reported, examples, flows, reported
 
 ENGLISH = re.compile(
     r"\b(and|are|as|at|be|been|by|each|for|from|has|have|if|is|it|its|may|not|of|on|one|only|or|than|that|the|their"
@@ -26,18 +28,22 @@ PAGES = ("report.de.html", "certificate.de.html", "codebook.de.md", "README.de.t
 ABOUT = {"title": "Eins", "licence": "CC0", "translations": {"de": {"title": "Zwei", "licence": "gemeinfrei"}}}
 
 
-@pytest.fixture(scope="module", params=sorted(examples()))
-def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of each kind in two languages."""
-    made = examples()[request.param]
-    key = ReleaseKey("small", "2001-06")
+def publish(made: Reported, key: ReleaseKey, releases: Path) -> Path:
+    """Write the bundle of a release in two languages, and return its folder."""
     facts = build_certificate(made.kind, made.release, key, "survey", CHECKS, record=RECORD, about=ABOUT)
-    place = tmp_path_factory.mktemp("published") / "releases" / str(key)
+    place = releases / str(key)
     place.mkdir(parents=True)
     render_report = partial(made.kind.render_report, made.release, context=made.context)
     write_bundle(made.kind, made.release, facts, render_report, place, balance=made.context.balance)
     write_zip(place, str(key), locate_zip(place))
     return place
+
+
+@pytest.fixture(scope="module", params=sorted(examples()))
+def folder(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of each kind in two languages."""
+    releases = tmp_path_factory.mktemp("published") / "releases"
+    return publish(examples()[request.param], ReleaseKey("small", "2001-06"), releases)
 
 
 def read_displayed(path: Path) -> str:
@@ -79,3 +85,14 @@ def test_a_site_has_its_pages_in_the_language_and_links_between_them(folder: Pat
         assert page.with_name("index.html").resolve() in [(page.parent / address).resolve() for address in addresses]
     assert 'href="small/2001-06/r1/report.de.html"' in pages[0].read_text(encoding="utf-8")
     assert "Zwei" in read_displayed(pages[1])
+
+
+def test_sums_and_model_assisted_flows_are_translated_as_their_releases(tmp_path: Path) -> None:
+    keys = [ReleaseKey("small", "2001-05"), ReleaseKey("small", "2001-06")]
+    for key, seed in zip(keys, (7, 1), strict=True):
+        publish(reported(flows(seed=seed), FLOWS), key, tmp_path)
+    for published in (publish_sum(tmp_path, keys), publish_assisted(tmp_path, keys[-1])):
+        assert published.certificate["translations"]["de"]["about"]["title"].startswith("Zwei (")
+        for name in PAGES:
+            lines = [line.strip() for line in read_displayed(published.folder / name).splitlines()]
+            assert [line for line in lines if ENGLISH.search(line)] == []
