@@ -659,7 +659,7 @@ CHECKS_OF_VALUES: dict[str, _Check] = {
     "automation": _make_choice_check("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
     "owner": _refuse_invalid_owner,
     **dict.fromkeys(
-        ("title", "description", "source", "licence", "counted"),
+        ("title", "description", "source", "licence", "publisher", "contact", "counted"),
         lambda answers, fields: _make_section(About, "about", answers, fields).to_texts(),
     ),
     "zones": lambda answers, _fields: _read_zone_table(answers),

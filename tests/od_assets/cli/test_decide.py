@@ -42,9 +42,13 @@ def own_folder(tmp_path, monkeypatch):
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "flows": (
         "OdRelease",
-        ATTRIBUTES | {"about": {"title": TITLE}},
+        ATTRIBUTES | {"about": {"title": TITLE, "publisher": "The <i>Office</i>"}},
         {},
-        ("&lt;b&gt;Trips&lt;/b&gt; &amp; {# a &#39;note&#39; #}", "every month from 2001-01 to 2001-02 (2 releases)"),
+        (
+            "<p>Publisher: The &lt;i&gt;Office&lt;/i&gt;.</p>",
+            "&lt;b&gt;Trips&lt;/b&gt; &amp; {# a &#39;note&#39; #}",
+            "every month from 2001-01 to 2001-02 (2 releases)",
+        ),
     ),
     "user, single": (
         "OdRelease",

@@ -43,6 +43,9 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     assert package["title"] == titled
     assert package["sources"] == [{"title": ABOUT["source"]}]
     assert package["licenses"][0]["title"] == ABOUT["licence"]
+    publisher, contact = package["contributors"]
+    assert publisher == {"title": ABOUT["publisher"], "role": "publisher"}
+    assert contact == {"title": ABOUT["contact"], "role": "contact", "email": ABOUT["contact"]}
     readme = (folder / "README.txt").read_text(encoding="utf-8")
     assert readme.splitlines()[0] == titled
     assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
