@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
         ATTRIBUTES | {"about": {"title": TITLE, "publisher": "The <i>Office</i>"}},
         {},
         (
-            "<p>Publisher: The &lt;i&gt;Office&lt;/i&gt;.</p>",
+            "Publisher: The &lt;i&gt;Office&lt;/i&gt;.",
             "&lt;b&gt;Trips&lt;/b&gt; &amp; {# a &#39;note&#39; #}",
             "every month from 2001-01 to 2001-02 (2 releases)",
         ),
