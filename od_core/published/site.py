@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import operator
+import posixpath
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -69,6 +70,7 @@ from od_core.publication.read_back import REPAIR, read_bundle_certificate, read_
 from od_core.publication.tables import build_published_geography
 from od_core.publication.templates import render_data, render_template
 from od_core.published.opening import find_bundle_folders, find_bundle_kind, find_missing_bundles
+from od_core.published.site_numbers import read_quoted_numbers
 
 _PICTURE = re.compile(r'<svg (?=[^>]*role="img")(?:(?!</?svg\b).|<svg\b.*?</svg>)*</svg>', re.DOTALL)
 _NAMES = re.compile(r'(\bid="|url\(#|href="#)')
@@ -127,9 +129,9 @@ class SiteDescription:
         """Return the address of a file of the site: absolute if the site has an address, and otherwise relative.
 
         ``page_folder`` is the folder of the page that states the address, with a slash at its end; empty for the root
-        of the site. For a relative address, the file must be in this folder.
+        of the site.
         """
-        return file.removeprefix(page_folder) if self.base is None else self.base + file
+        return posixpath.relpath(file, page_folder or ".") if self.base is None else self.base + file
 
 
 def _refuse_invalid_address(url: str) -> None:
@@ -577,6 +579,9 @@ HOME, CATALOGUE, OVER_TIME, PERIODS = "index.html", "catalog.jsonld", "over_time
 """Files of a site: its first page and the catalogue of all releases; and of a series, its flows over time, and the
 places of the atlases of its periods, which they compare with each other."""
 
+API = "api/v1/"
+"""Folder of the interface for programs: an index, its description, and a document of each release."""
+
 _MISSING = "its bundle is missing"
 
 
@@ -689,10 +694,23 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
         page_folder = release.folder.rpartition("/")[0] + "/"
         described = render_data("site/croissant.json", site=site, release=release, page_folder=page_folder)
         yield release.croissant, _format_json(described)
+        status = "newest" if release in newest_by_series[release.key.release] else "replaced"
+        numbers = read_quoted_numbers(release.place, release.certificate.get("geographies", {}))
+        yield _render_api_document(site, release.key, release=release, status=status, numbers=numbers)
+    for key, one in site.withdrawn.items():
+        yield _render_api_document(site, key, key=key, one=one)
+    yield f"{API}index.json", _format_json(render_data("site/api_index.json", site=site, series=series, releases=found))
+    yield f"{API}openapi.json", _format_json(render_data("site/openapi.json", site=site))
     if site.base is not None:
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
         yield "feed.atom", render_template("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
         yield "sitemap.xml", render_template("site/sitemap.xml", site=site, series=series)
+
+
+def _render_api_document(site: SiteDescription, of: ReleaseKey, **values: object) -> tuple[str, str]:
+    """Return the name and the text of the document of a release in the interface for programs."""
+    here = f"{API}{of.release}/{of.period}/"
+    return f"{API}{of}.json", _format_json(render_data("site/api_release.json", site=site, here=here, **values))
 
 
 def _group_by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from jsonschema import Draft202012Validator
 from markupsafe import Markup
 
 from od_core.flows.publishing.kind import FLOWS
@@ -106,6 +107,71 @@ def test_every_link_of_every_kind_leads_to_a_file(releases, tmp_path):
     for file in tmp_path.rglob("*.croissant.json"):
         assert {one["contentUrl"] for one in read(file)["distribution"]} <= files
         assert read(file)["url"] in files
+
+
+def addresses(value: Any) -> set[str]:
+    """Texts in JSON at the places of addresses."""
+    if isinstance(value, list):
+        return set().union(*map(addresses, value))
+    if not isinstance(value, dict):
+        return set()
+    own = {value[name] for name in ("address", "newest") if isinstance(value.get(name), str)}
+    return own.union(value.get("links", {}).values(), *map(addresses, value.values()))
+
+
+@pytest.mark.parametrize("url", [None, URL])
+def test_the_interface_for_programs_is_as_openapi_describes_it_and_leads_to_files(releases, tmp_path, url):
+    """Of every kind; a program that knows the description alone reads it, and finds every file."""
+    folder = write_site(
+        releases, tmp_path, SiteDescription("Trips", url, "Office", LICENCE, "od@office.example")
+    ).folder
+    described = read(folder / "api/v1/openapi.json")
+    for schema in described["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+    assert urljoin(URL + "api/v1/openapi.json", described["servers"][0]["url"] + "/") == f"{URL}api/v1/"
+    found = {"index.json", "openapi.json"}
+    files = {URL + name for name in content(folder)}
+    index = read(folder / "api/v1/index.json")
+    for name, schema in [("index.json", "Index"), *((f"{one.key}.json", "Release") for one in published(releases))]:
+        document = read(folder / "api/v1" / name)
+        Draft202012Validator({**described, "$ref": f"#/components/schemas/{schema}"}).validate(document)
+        leads = {urljoin(f"{URL}api/v1/{name}", address) for address in addresses(document)}
+        assert len(leads) > len(KINDS)
+        assert leads <= files
+        found.add(name)
+    assert {path.relative_to(folder / "api/v1").as_posix() for path in (folder / "api").rglob("*.json")} == found
+    assert {one["series"] for one in index["series"]} == KINDS.keys()
+
+
+def published(releases: Path) -> list[SiteRelease]:
+    folders = sorted(releases.glob("*/*/r1"))
+    return [SiteRelease.from_bundle(ReleaseKey.parse(str(one.relative_to(releases))), one) for one in folders]
+
+
+def table_of(bundle: Path, levels: str) -> pd.DataFrame:
+    (file,) = bundle.rglob(f"flows_{levels}.csv")
+    return pd.read_csv(file, keep_default_na=False)
+
+
+@pytest.mark.parametrize("series", ["commuters", "commuters_assisted"])
+def test_the_interface_for_programs_repeats_the_largest_numbers_of_the_tables(site, series):
+    """Against the CSV files: the largest flows between different zones, and the totals of all zones."""
+    for place in (site / "api/v1" / series).rglob("*.json"):
+        bundle = site / place.relative_to(site / "api/v1").with_suffix("")
+        document, pairs = read(place), table_of(bundle, "zone_zone")
+        numbers = [name for name in ("trips", "lower", "upper", "reliability") if name in pairs]
+        key = ["origin", "destination"]
+        between = pairs[(pairs["origin"] != pairs["destination"]) & (pairs["trips"] > 0)]
+        largest = pd.DataFrame(document["largest_flows"])
+        assert largest["trips"].tolist() == sorted(between["trips"], reverse=True)[:50]
+        listed = largest[[*key, *numbers]].merge(between[[*key, *numbers]], how="left", indicator=True)
+        assert set(listed["_merge"]) == {"both"}
+        totals = pd.DataFrame(document["area_totals"])
+        for direction, end, other in (("from", "zone_all", "origin"), ("to", "all_zone", "destination")):
+            expected = table_of(bundle, end).set_index(other)
+            found = totals[totals["direction"] == direction].set_index("area")
+            assert found[numbers].sort_index().equals(expected.loc[found.index, numbers].sort_index())
+            assert found.index.size == expected.index.size
 
 
 def test_the_catalogue_has_what_dcat_ap_requires(site):
