@@ -483,6 +483,7 @@ def _list_levels(side: Geography, deepest: int) -> list[dict[str, object]]:
             "codes": side.codes[level],
             "labels": side.labels[level],
             "parents": side.parents[level].tolist(),
+            **({} if side.aliases is None else {"aliases": side.aliases[level]}),
         }
         for level in range(deepest + 1)
     ]

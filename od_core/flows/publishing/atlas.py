@@ -223,6 +223,8 @@ def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -
         "centres": None,
         "shapes": None,
     }
+    if geography.aliases is not None:
+        facts["aliases"] = [list(level) for level in geography.aliases[1 : depth + 1]]
     if geography.coordinates is not None or geography.level_boundaries:
         facts["coordinates"] = columns.add(_compute_places(geography, depth).ravel())
         facts["centres"] = [columns.add(_compute_places(geography, level).ravel()) for level in range(1, depth)]
