@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 from unicodedata import normalize
 
@@ -419,21 +419,6 @@ def name_column_of_aliases(level: str) -> str:
     return f"{level}: aliases"
 
 
-def split_aliases(text: str) -> list[str]:
-    """Return the aliases in a text that separates them by semicolons.
-
-    >>> split_aliases("Boston; Logan;")
-    ['Boston', 'Logan']
-    """
-    return [alias for alias in map(str.strip, text.split(";")) if alias]
-
-
-def check_names(texts: Iterable[str], column: str, what: str) -> None:
-    """Raise OdError unless each text is a valid name or, if ``what`` is ``alias``, consists of valid ones."""
-    aliases = chain.from_iterable(map(split_aliases, texts))
-    check_codes([*(aliases if what == "alias" else texts)], column, what=what)
-
-
 def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     """Raise OdError if one of the ``named`` levels is no level, or if a level is called like a column of names."""
     for level in named:
@@ -445,13 +430,9 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
 
 
 def read_area_names(
-    codes: Sequence[Sequence[str]],
-    levels: Sequence[str],
-    zones: pd.DataFrame,
-    columns: Mapping[str, str],
-    what: str = "name",
+    codes: Sequence[Sequence[str]], levels: Sequence[str], zones: pd.DataFrame, columns: Mapping[str, str]
 ) -> AreaNames:
-    """Return the names of all areas, the whole space first. An area without a name has the name "".
+    """Return the names or aliases of all areas, the whole space first. An area without a name has the name "".
 
     Blank and missing names are ignored. White space within a name becomes one space, and that around it is dropped.
 
@@ -460,7 +441,6 @@ def read_area_names(
         levels: names of levels 1 to the depth.
         zones: zone list.
         columns: its columns of names, by level.
-        what: ``name``, or ``alias`` for columns of aliases, which are separated by semicolons.
 
     Raises:
         OdError: as in :func:`check_named_levels` or :func:`check_codes`; an area has two names; a name is not text.
@@ -468,12 +448,12 @@ def read_area_names(
     check_named_levels(levels, columns)
     names: list[tuple[str, ...]] = [("",) * len(codes[0])]
     for level, areas in zip(levels, codes[1:], strict=True):
-        name_of = _read_names_of_level(zones, level, columns[level], what) if level in columns else {}
+        name_of = _read_names_of_level(zones, level, columns[level]) if level in columns else {}
         names.append(tuple(name_of.get(area, "") for area in areas))
     return tuple(names)
 
 
-def _read_names_of_level(zones: pd.DataFrame, level: str, column: str, what: str) -> dict[str, str]:
+def _read_names_of_level(zones: pd.DataFrame, level: str, column: str) -> dict[str, str]:
     """Return the names, by code, of the areas of a level that have one; see :func:`read_area_names`."""
     name_of: dict[str, str] = {}
     for code, name in zip(zones[level], zones[column], strict=True):
@@ -482,9 +462,9 @@ def _read_names_of_level(zones: pd.DataFrame, level: str, column: str, what: str
             raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
         one_line = " ".join(name.split()) if isinstance(name, str) else ""
         if one_line and name_of.setdefault(code, one_line) != one_line:
-            message = f"level {level!r} has an area with two {'names' if what == 'name' else 'lists of aliases'}"
+            message = f"level {level!r} has an area with two names"
             raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"area {code!r}")
-    check_names(list(name_of.values()), column, what)
+    check_codes(list(name_of.values()), column, what="name")
     return name_of
 
 

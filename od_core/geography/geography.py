@@ -47,7 +47,6 @@ from od_core.geography.codes import (
     check_hierarchy,
     check_level_names,
     check_named_levels,
-    check_names,
     find_first_conflict,
     find_first_repeated,
     find_positions,
@@ -405,8 +404,7 @@ class Geography(Shown):
             has any. They are used only for maps, and the digest does not contain them.
         names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one. None if
             no area has any. They are for people, and the digest does not contain them.
-        aliases: other names of the areas by which people find them, such as old names and those of other languages, in
-            the same form; those of one area are separated by semicolons.
+        aliases: other names by which people find the areas, in the same form; semicolons separate those of one area.
         boundaries: boundary of each zone as WKB, or None without one; None if no zone has any. They are used only for
             maps, and the digest does not contain them.
         level_boundaries: boundaries that were given of areas of coarser levels, by level name, in the same form. Those
@@ -481,7 +479,7 @@ class Geography(Shown):
 
     def _set_names(self) -> None:
         """Check names and aliases, and set them to None if no area has any. Raises OdError if they are not valid."""
-        for field_name, what in (("names", "name"), ("aliases", "alias")):
+        for field_name in ("names", "aliases"):
             texts: AreaNames | None = getattr(self, field_name)
             if texts is None:
                 continue
@@ -489,7 +487,7 @@ class Geography(Shown):
                 message = f"the {field_name} do not have exactly one text for each area"
                 raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
             for level_name, texts_of_level in zip(self.level_names, texts, strict=True):
-                check_names([text for text in texts_of_level if text != ""], level_name, what)
+                check_codes([text for text in texts_of_level if text != ""], level_name, what="name")
             if not any(map(any, texts)):
                 object.__setattr__(self, field_name, None)
 
@@ -553,7 +551,7 @@ class Geography(Shown):
             boundaries: column of the boundaries of zones as WKB in hexadecimal digits; blank for a zone without one. If
                 there are no coordinates, they are points within the boundaries. Or such columns by level; the boundary
                 of an area of a coarser level is then stated for at least one of its zones.
-            aliases: columns of other names of areas, by level, which are separated by semicolons.
+            aliases: columns of other names of areas, by level; semicolons separate those of one area.
 
         Raises:
             OdError: a column is missing or occurs twice; there are no rows; a code is refused by
@@ -561,12 +559,11 @@ class Geography(Shown):
                 twice; an area has two parents or two names; coordinates are not degrees; a name is refused by
                 :func:`od_core.geography.codes.read_area_names`.
         """
-        zones, levels = convert_to_data_frame(zones), tuple(levels)
-        names, aliases = dict(names or {}), dict(aliases or {})
+        zones, levels, names, aliases = convert_to_data_frame(zones), tuple(levels), dict(names or {}), aliases or {}
         check_level_names(levels)
         boundary_columns = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
-        named = (*names.values(), *aliases.values())
-        expected = (*levels, *(coordinates or ()), *named, *boundary_columns.values())
+        named = (*names.values(), *aliases.values(), *boundary_columns.values())
+        expected = (*levels, *(coordinates or ()), *named)
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
             raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
@@ -577,7 +574,7 @@ class Geography(Shown):
         if names:
             geography = replace(geography, names=read_area_names(codes, levels, zones, names))
         if aliases:
-            geography = replace(geography, aliases=read_area_names(codes, levels, zones, aliases, "alias"))
+            geography = replace(geography, aliases=read_area_names(codes, levels, zones, aliases))
         level_boundaries = {
             level: _parse_area_boundaries(codes[levels.index(level) + 1], codes_of_rows[level], zones[column])
             for level, column in boundary_columns.items()
@@ -751,8 +748,7 @@ class Geography(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return the zone list from which :meth:`from_frame` makes this geography, one row per zone in tree order.
 
-        It has a column for each level, and columns of names, aliases, boundaries and coordinates, as far as there are
-        any.
+        It has a column for each level, and columns of names, aliases, boundaries and coordinates, if there are any.
         """
         zones = self._list_paths()
         for stated, name_column in ((self.names, name_column_of_names), (self.aliases, name_column_of_aliases)):
@@ -809,9 +805,7 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
         names=None if geography.names is None else {level: name_column_of_names(level) for level in geography.levels},
-        aliases=None
-        if geography.aliases is None
-        else {level: name_column_of_aliases(level) for level in geography.levels},
+        aliases={level: name_column_of_aliases(level) for level in geography.levels} if geography.aliases else None,
         boundaries={level: name_boundary_column(geography.levels, level) for level in geography.given_boundaries},
     )
 

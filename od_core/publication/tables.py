@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.geography.codes import COORDINATES, AreaNames
+from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import BOUNDARY, Boundaries, Geography, as_wkb, dissolve_boundaries
 from od_core.publication.columns import AREAS, Table
 
@@ -203,12 +203,10 @@ def build_published_geography(
         for name, level in zip(level_names[1:], levels[1:], strict=True):
             level_boundaries[name] = tuple(given[level.index])
         boundaries = level_boundaries.pop(level_names[-1], None)
-
-    def read_texts(column: str) -> AreaNames | None:
-        """Return the texts of all areas in a column; None without this column."""
-        has_texts = column in of_geography.columns
-        return tuple(tuple(level[column].fillna("")) for level in levels) if has_texts else None
-
+    names, aliases = (
+        tuple(tuple(level[column].fillna("")) for level in levels) if column in of_geography.columns else None
+        for column in ("name", "aliases")
+    )
     return Geography(
         levels=tuple(level_names[1:]),
         codes=codes,
@@ -218,6 +216,6 @@ def build_published_geography(
         version=version,
         boundaries=boundaries,
         level_boundaries=level_boundaries,
-        names=read_texts("name"),
-        aliases=read_texts("aliases"),
+        names=names,
+        aliases=aliases,
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -71,6 +72,7 @@ from od_core.publication.tables import build_published_geography
 from od_core.publication.templates import render_data, render_template
 from od_core.published.opening import find_bundle_folders, find_bundle_kind, find_missing_bundles
 from od_core.published.site_numbers import read_quoted_numbers
+from od_core.published.site_pictures import draw_png
 
 _PICTURE = re.compile(r'<svg (?=[^>]*role="img")(?:(?!</?svg\b).|<svg\b.*?</svg>)*</svg>', re.DOTALL)
 _NAMES = re.compile(r'(\bid="|url\(#|href="#)')
@@ -250,6 +252,17 @@ class SiteRelease:
         if picture is None:
             return None
         return Markup(_NAMES.sub(rf"\g<1>{self.key.release}-", picture[0]))  # noqa: S704 - from a report
+
+    def render_card(self, site: SiteDescription) -> str:
+        """Return the picture of the release for sharing, as SVG: title and figure beside the picture of the report."""
+        place = ' x="436" y="55" width="740" height="520"'
+        picture = re.sub(r' width="[\d.]+" height="[\d.]+"', place, self.picture or "", count=1)
+        return render_template("site/card.svg", site=site, release=self, picture=Markup(picture))  # noqa: S704
+
+    @property
+    def shared_picture(self) -> str:
+        """File of the picture of the newest release of the series: PNG, or SVG where Matplotlib is not installed."""
+        return f"{self.key.release}/{PICTURE}" if find_spec("matplotlib") else f"{self.key}.svg"
 
     @property
     def promise(self) -> str:
@@ -580,8 +593,8 @@ HOME, CATALOGUE, OVER_TIME, PERIODS = "index.html", "catalog.jsonld", "over_time
 """Files of a site: its first page and the catalogue of all releases; and of a series, its flows over time, and the
 places of the atlases of its periods, which they compare with each other."""
 
-API = "api/v1/"
-"""Folder of the interface for programs: an index, its description, and a document of each release."""
+PICTURE, API = "picture.png", "api/v1/"
+"""File of a series with the picture of its newest release; and the folder of the interface for programs."""
 
 _MISSING = "its bundle is missing"
 
@@ -641,7 +654,12 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     for key in site.withdrawn:
         _remove_withdrawn(key, folder, pages.keys())
     changed = [name for release in shown for name in _copy_bundle(release, folder)]
-    changed += [name for name, text in sorted(pages.items()) if write_if_changed(folder / name, text.encode())]
+    written = {name: text.encode() for name, text in sorted(pages.items())}
+    for of_series in _group_by_series(shown).values():
+        newest = select_newest_revisions(of_series)[0]
+        if newest.shared_picture not in written:
+            written[newest.shared_picture] = draw_png(pages[f"{newest.key}.svg"])
+    changed += [name for name, content in written.items() if write_if_changed(folder / name, content)]
     return Site(folder, len(_group_by_series(shown)), len(shown), tuple(changed), left_out)
 
 
@@ -663,6 +681,7 @@ def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
     if list_bundle_contents(folder / str(key)).keys() - {HOME}:
         shutil.rmtree(folder / str(key))
     stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
+    stale |= {f"{key}.svg", f"{key.release}/{PICTURE}"}
     for name in stale - pages:
         (folder / name).unlink(missing_ok=True)
 
@@ -695,6 +714,7 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
         page_folder = release.folder.rpartition("/")[0] + "/"
         described = render_data("site/croissant.json", site=site, release=release, page_folder=page_folder)
         yield release.croissant, _format_json(described)
+        yield f"{release.key}.svg", release.render_card(site)
         status = "newest" if release in newest_by_series[release.key.release] else "replaced"
         numbers = read_quoted_numbers(release.place, release.certificate.get("geographies", {}))
         yield _render_api_document(site, release.key, release=release, status=status, numbers=numbers)

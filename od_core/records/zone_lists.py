@@ -284,13 +284,17 @@ def build_geography(
         boundaries: boundaries of areas that are in other files, as WKB, by level and code.
     """
     if zone_list.parents is not None:
+        names = {level: name_column_of_names(level) for level in zone_list.names}
+        aliases = {level: name_column_of_aliases(level) for level in zone_list.aliases}
+        named = {names[level]: column for level, column in zone_list.names.items()}
+        named |= {aliases[level]: column for level, column in zone_list.aliases.items()}
         geography = Geography.from_parents(
-            _select_area_columns(zones, zone_list),
+            _select_area_columns(zones, *zone_list.parents, named),
             levels=zone_list.levels,
             unknown=zone_list.unknown,
             version=zone_list.version,
-            names={level: name_column_of_names(level) for level in zone_list.names},
-            aliases={level: name_column_of_aliases(level) for level in zone_list.aliases},
+            names=names,
+            aliases=aliases,
         )
     else:
         zones = add_level_columns(zones, zone_list)
@@ -313,14 +317,11 @@ def build_geography(
     return geography if zone_list.grid is None else replace(geography, grid=zone_list.grid)
 
 
-def _select_area_columns(areas: pd.DataFrame, zone_list: ZoneList) -> pd.DataFrame:
-    """Return a table with columns ``area`` and ``parent`` (None if blank), and those of names and aliases by level.
+def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, named: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table with columns ``area`` and ``parent`` (None if blank), and columns of names.
 
-    ``areas`` is the table of a list of areas and their parents.
+    ``area`` and ``parent`` are the names of these columns in the table ``areas``, and ``named`` has the others.
     """
-    area, parent = zone_list.parents or ("", "")
-    named = {name_column_of_names(level): column for level, column in zone_list.names.items()}
-    named |= {name_column_of_aliases(level): column for level, column in zone_list.aliases.items()}
     check_columns(areas, "the area list", (area, parent, *named.values()))
     names_of_areas = {name: areas[column] for name, column in named.items()}
     parents = areas[parent].where(areas[parent] != "", None)

@@ -113,6 +113,8 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
         "release": certificate["release"],
         "counted": tables.nouns.counted,
         "period": certificate["period"],
+        "when": Period(certificate["period"]).in_words,
+        "about": certificate.get("about", {}),
         "comparable": is_comparable,
         **(_list_comparison_facts(certificate) if is_comparable else {}),
         **({"caution": caution} if caution else {}),

@@ -34,9 +34,11 @@ SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
 TRIPS, WITH_URL = SiteDescription("Trips"), SiteDescription("Trips", URL)
 OVER_TIME = {"us_flights/over_time.html", "us_flights/periods.json"}
 API = {"api/v1/index.json", "api/v1/openapi.json"}
-OWN = {"index.html", "404.html", "catalog.jsonld", "us_flights/index.html", *OVER_TIME, *API}
+OWN = {"index.html", "404.html", "catalog.jsonld", "us_flights/index.html", "us_flights/picture.png", *OVER_TIME, *API}
 OF_RELEASES = {
-    f"{folder}{key}{ending}" for key in (OLD, NEW) for folder, ending in (("", ".croissant.json"), ("api/v1/", ".json"))
+    f"{folder}{key}{ending}"
+    for key in (OLD, NEW)
+    for folder, ending in (("", ".croissant.json"), ("", ".svg"), ("api/v1/", ".json"))
 }
 
 

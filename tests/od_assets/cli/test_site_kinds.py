@@ -4,6 +4,8 @@ import hashlib
 import json
 import re
 import shutil
+import struct
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -24,6 +26,7 @@ from tests.od_assets.cli.test_site import ATOM, SITEMAP, URL, content, links, pa
 from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import flows, publish
 
+SVG = "{http://www.w3.org/2000/svg}"
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 DESCRIBED = SiteDescription("Trips", None, "Office of Statistics", LICENCE)
 KINDS = {
@@ -81,7 +84,8 @@ def test_each_series_has_a_page_that_says_what_it_has(site):
 
 def test_series_of_the_same_records_have_one_map_on_the_first_page(releases, tmp_path, monkeypatch):
     """A sum and estimates of flows have nearly the map of these flows."""
-    monkeypatch.setattr(SiteRelease, "picture", property(lambda one: Markup(f'<svg id="{one.key.release}"></svg>')))  # noqa: S704
+    drawn = '<svg id="{}" viewBox="0 0 1 1" width="1" height="1"></svg>'
+    monkeypatch.setattr(SiteRelease, "picture", property(lambda one: Markup(drawn.format(one.key.release))))  # noqa: S704
     home = (write_site(releases, tmp_path, DESCRIBED).folder / "index.html").read_text(encoding="utf-8")
     assert re.findall('<svg id="([^"]+)"', home) == ["commuters", "departures", "journeys"]
 
@@ -172,6 +176,49 @@ def test_the_interface_for_programs_repeats_the_largest_numbers_of_the_tables(si
             found = totals[totals["direction"] == direction].set_index("area")
             assert found[numbers].sort_index().equals(expected.loc[found.index, numbers].sort_index())
             assert found.index.size == expected.index.size
+
+
+class Tags(HTMLParser):
+    """The ``meta`` elements of a page by property or name."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.stated: dict[str, str] = {}
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "meta" and (name := given.get("property") or given.get("name")):
+            assert name not in self.stated
+            self.stated[name] = given["content"] or ""
+
+
+def test_pages_of_releases_say_what_to_show_where_they_are_shared(releases, tmp_path):
+    """A title, a text and a picture of 1200 by 630 pixels, of every kind; the text has the newest figure."""
+    folder = write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of <Statistics>", LICENCE)).folder
+    pages = ["index.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)]
+    for page in pages:
+        tags = Tags(folder / page).stated
+        assert tags["og:url"] == URL + page
+        assert tags["og:title"] == tags["twitter:title"] != ""
+        assert tags["description"] == tags["og:description"] == tags["twitter:description"]
+        assert re.search(r"\d.* (in|from) .*July 2001\.$|\d.* in June 2001\.$", tags["og:description"])
+        assert tags["og:image"] == tags["twitter:image"]
+        series = page.partition("/")[0] if "/" in page else "commuters"
+        picture = (folder / tags["og:image"].removeprefix(URL)).read_bytes()
+        assert tags["og:image"] == f"{URL}{series}/picture.png"
+        assert (picture[:8], struct.unpack(">II", picture[16:24])) == (b"\x89PNG\r\n\x1a\n", (1200, 630))
+    for one in published(releases):
+        drawn = parsed(folder / f"{one.key}.svg")
+        texts = [" ".join((text.text or "").split()) for text in drawn.iter(f"{SVG}text")]
+        for told in (one.title, "Office of <Statistics>", LICENCE, one.folder):
+            assert told.replace(" ", "") in "".join(texts).replace(" ", "")
+        assert (drawn.get("width"), drawn.get("height")) == ("1200", "630")
+        assert ("90 % intervals" in " ".join(texts)) == ("interval" in one.certificate)
+    relative = write_site(releases, tmp_path / "relative", SiteDescription("Trips")).folder
+    assert Tags(relative / "departures/index.html").stated["og:image"] == "picture.png"
+    assert "og:url" not in Tags(relative / "departures/index.html").stated
+    assert "og:title" not in Tags(folder / "404.html").stated
 
 
 def test_the_catalogue_has_what_dcat_ap_requires(site):

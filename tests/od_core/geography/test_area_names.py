@@ -58,7 +58,7 @@ ALIASES = (("",), ("Land of Lincoln", "", "Big Apple; N.Y."), ("",) * 5)
 
 
 def test_aliases_are_read_and_kept_as_names_are():
-    """Of a list of zones and of one of areas and parents; a list of aliases is one text, which may be long."""
+    """Of a list of zones and of one of areas and parents; a list of aliases is one text."""
     aliased = Geography.from_frame(ALIASED, LEVELS, aliases={"state": "other"})
     assert (aliased.aliases, aliased.names, aliased.labels) == (ALIASES, None, aliased.codes)
     kept = ZoneList("zones.csv", tuple(LEVELS), aliases={"state": "other"}).with_geography_file("kept.csv")
@@ -68,14 +68,14 @@ def test_aliases_are_read_and_kept_as_names_are():
     assert with_unknown_area(aliased, "zz").aliases == (ALIASES[0], (*ALIASES[1], ""), ("",) * 6)
     deeper = Geography.from_frame(ZONES.assign(block=ZONES["county"] + "0"), [*LEVELS, "block"])
     assert equalise_depths(aliased, deeper)[0].aliases == (*ALIASES[:2], *ALIASES[1:])
-    areas = pd.DataFrame({"place": ["all", "IL", "17031"], "above": ["", "all", "IL"], "also": ["", "x;" * 200, ""]})
+    areas = pd.DataFrame({"place": ["all", "IL", "17031"], "above": ["", "all", "IL"], "also": ["", "x;" * 100, ""]})
     parents = ZoneList("areas.csv", tuple(LEVELS), parents=("place", "above"), aliases={"state": "also"})
-    assert build_geography(areas[1:], parents).aliases == (("",), ("x;" * 200,), ("",))
+    assert build_geography(areas[1:], parents).aliases == (("",), ("x;" * 100,), ("",))
 
 
 @pytest.mark.parametrize(
     ("alias", "code"),
-    [("NY; =HYPERLINK()", "OD-GEOGRAPHY-FORMULA"), (17, "OD-GEOGRAPHY-NAMES")],
+    [("NY; =HYPERLINK()", "OD-GEOGRAPHY-FORMULA"), ("x;" * 126, "OD-GEOGRAPHY-LONG-CODE"), (17, "OD-GEOGRAPHY-NAMES")],
 )
 def test_aliases_that_could_mislead_are_refused(alias, code):
     with pytest.raises(OdError, match=code):
