@@ -25,7 +25,8 @@ from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate
 from od_core.publication.kind import ReleaseContext
-from od_core.published.site import SiteDescription, write_site
+from od_core.published.site import write_site
+from od_core.published.site_release import SiteDescription
 
 SERIES = "taxis"
 MONTHS = [f"2020-{month:02d}" for month in range(1, 7)]

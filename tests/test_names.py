@@ -57,6 +57,7 @@ WIDE = {
     "od_core/group_sizes/release.py": {"release_group_sizes"},
     "od_core/stops/release.py": {"release_stops"},
     "od_core/ledger/measurements.py": {"begin_release"},
+    "od_core/geography/geography.py": {"from_frame"},
     "od_core/publication/certify.py": {"build_certificate"},
     "od_core/records/load.py": {"load_records"},
     "od_core/spark/counting.py": {"count_in_spark"},

@@ -14,6 +14,8 @@ export interface GeographyData {
   codes: string[][];
   /** For people: names, or codes where areas have none. Absent if all labels are codes. */
   labels: string[][] | null;
+  /** Other names, separated by semicolons; absent if no area has any. */
+  aliases?: string[][];
   parents: Column[];
   /** Latitude and longitude of each area of the finest level of the page in degrees, NaN for an area without; absent if
    * none has any. */

@@ -14,6 +14,7 @@ export class Geography {
   readonly depth: number;
   readonly codes: string[][];
   readonly labels: string[][];
+  readonly aliases: string[][] | null;
   readonly parents: Int32Array[];
   /** Number of each area's first child, then the number of all children. */
   readonly firstChild: Int32Array[] = [];
@@ -29,6 +30,7 @@ export class Geography {
     this.depth = given.levels.length;
     this.codes = [["all"], ...given.codes];
     this.labels = [["all areas"], ...(given.labels ?? given.codes)];
+    this.aliases = given.aliases ? [[""], ...given.aliases] : null;
     this.parents = [new Int32Array(0), ...given.parents.map((column) => data.integers(column))];
     for (let level = 0; level < this.depth; level++) {
       this.firstChild.push(starts(this.parents[level + 1], this.codes[level].length));

@@ -7,7 +7,7 @@ import { byId, isolated, make, number } from "./dom";
 import type { Areas, Trips } from "./flows";
 import type { Side } from "./messages";
 import { changeText, intervalAndWord } from "./panel";
-import { folded } from "./search";
+import { otherNames, ranker } from "./search";
 
 /** Number of areas that are listed at first, and that a click adds. */
 const STEP = 100;
@@ -104,13 +104,13 @@ export class AreaList {
     byId("listed").textContent = `${number(areas.length)} of ${number(matches.length)} areas are listed, those with the most ${counted} first.${note}`;
   }
 
-  /** The areas with the text of the filter in their name or code, those with the most trips first. */
+  /** The areas that the text of the filter names, those with the most trips first. */
   private findMatches(side: Side, level: number): number[] {
-    const text = folded(this.filter.value.trim());
+    const text = this.filter.value.trim();
     const sizes = side.sizes[level];
-    const matches = [...side.codes[level].keys()].filter((area) =>
-      [side.labels[level][area], side.codes[level][area]].some((name) => folded(name).includes(text)),
-    );
+    const rankOf = ranker(text, side.levels);
+    const isNamed = (area: number): boolean => rankOf([side.labels[level][area], ...otherNames(side, level, area)], []) < Infinity;
+    const matches = [...side.codes[level].keys()].filter((area) => !text || isNamed(area));
     return matches.sort((one, two) => sizes[two] - sizes[one] || one - two);
   }
 }

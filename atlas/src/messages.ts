@@ -10,6 +10,8 @@ export interface Side {
   levels: string[];
   codes: string[][];
   labels: string[][];
+  /** Other names of the areas, separated by semicolons; null if there are none. */
+  aliases: string[][] | null;
   /** Number of the area of the level above that contains each area. */
   parents: Int32Array[];
   /** Longitude and latitude of each area of each level in degrees, NaN where unknown. */

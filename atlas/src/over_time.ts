@@ -4,13 +4,15 @@ import { changeBetween } from "./changes";
 import { byId, isolated, make, number } from "./dom";
 import type { Trips } from "./flows";
 import { changeText, intervalAndWord } from "./panel";
-import { rankOf } from "./search";
+import { aliasesOf, ranker } from "./search";
 
 interface Level {
   level: string;
   codes: string[];
   labels: string[];
   parents: number[];
+  /** Other names, separated by semicolons; absent if no area of the side has any. */
+  aliases?: string[];
 }
 
 /** Trips, and how far their interval reaches down and up, by period, origin and destination; null if not listed. */
@@ -48,7 +50,7 @@ function placesOf(levels: Level[]): Place[] {
   const places: Place[] = [];
   /** Labels of the areas that contain each area of each level, from that of the level above. */
   const labelsAbove: string[][][] = [];
-  levels.forEach(({ level, codes, labels, parents }, depth) => {
+  levels.forEach(({ level, codes, labels, parents, aliases }, depth) => {
     labelsAbove.push(codes.map((_, area) => {
       if (depth <= 1) return [];
       const parent = parents[area];
@@ -56,7 +58,7 @@ function placesOf(levels: Level[]): Place[] {
     }));
     codes.forEach((code, area) => {
       const [label, above] = [labels[area], labelsAbove[depth][area]];
-      const names = [label, code];
+      const names = [label, code, ...aliasesOf(aliases?.[area])];
       const place = places.length;
       if (depth === 0) {
         places.push({ place, level: depth, key: "all", name: "all areas", shown: "all areas", names, above });
@@ -90,7 +92,8 @@ function flow(origin: Place, destination: Place): (Trips | null)[] | null {
 
 /** The area that a text names best. */
 function found(side: number, text: string): Place | undefined {
-  const ranked = sides[side].map((place) => ({ place, rank: place.shown === text || place.key === text ? -1 : rankOf(text, place.names, place.above) }));
+  const rankOf = ranker(text, given.sides[side].map(({ level }) => level));
+  const ranked = sides[side].map((place) => ({ place, rank: place.shown === text || place.key === text ? -1 : rankOf(place.names, place.above) }));
   return ranked.filter(({ rank }) => rank < Infinity).sort((one, two) => one.rank - two.rank)[0]?.place;
 }
 

@@ -14,8 +14,8 @@ let shown: Flows[] = [];
 let part: Part | null = null;
 
 function side(geography: Geography, size: (level: number) => Float64Array): Side {
-  const { levels, codes, labels, parents, places, shapes } = geography;
-  return { levels, codes, labels, parents, places, shapes, sizes: levels.map((_, level) => size(level)) };
+  const { levels, codes, labels, aliases, parents, places, shapes } = geography;
+  return { levels, codes, labels, aliases, parents, places, shapes, sizes: levels.map((_, level) => size(level)) };
 }
 
 async function open(base64: string): Promise<Opened> {

@@ -263,7 +263,7 @@ def _write_lists(series: Series[P, G], geography: G, folder: Path) -> None:
     for (file, zones), side in zip(series.zone_lists.items(), series.split_sides(geography), strict=False):
         table = side.to_frame()
         stored = zones.with_geography_file(file)
-        declared = (*stored.names.values(), *(stored.coordinates or ()))
+        declared = (*stored.names.values(), *stored.aliases.values(), *(stored.coordinates or ()))
         table = table.assign(**{column: "" for column in declared if column not in table})  # blank in every row
         write = partial(table.to_csv, index=False, encoding="utf-8")
         write_durably(folder / file, write, mode=PUBLIC_FILE_MODE)

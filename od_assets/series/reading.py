@@ -31,7 +31,7 @@ from od_core.errors import OdError, suggest_known_names
 
 if TYPE_CHECKING:
     from od_assets.series.comparison import Comparison
-    from od_core.published.site import SiteDescription
+    from od_core.published.site_release import SiteDescription
 
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdCounts", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
@@ -317,7 +317,7 @@ class DeclaredSite(Declaration):
 
     def to_site_description(self) -> SiteDescription:
         """Return the description of the site. Raises OdError if a text or an address cannot be written."""
-        from od_core.published.site import SiteDescription
+        from od_core.published.site_release import SiteDescription
 
         return SiteDescription(self.title, self.url, self.publisher, self.licence, self.contact)
 

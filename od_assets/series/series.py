@@ -32,7 +32,7 @@ from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, suggest_known_names
 from od_core.files.duckdb_session import is_query
 from od_core.files.durable import compute_file_digest
-from od_core.geography.codes import COORDINATES, name_column_of_names
+from od_core.geography.codes import COORDINATES, name_column_of_aliases, name_column_of_names
 from od_core.geography.geography import Geography, name_boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.meaning.features import list_given_options, list_usual_formats, read_support, refuse_unsupported
@@ -114,6 +114,7 @@ class Zones(Section):
     version: str | None = None
     coordinates: list[str] | None = None
     names: dict[str, str] = Field(default_factory=dict)
+    aliases: dict[str, str] = Field(default_factory=dict)
     boundaries: dict[str, ZoneBoundaries | str] = Field(default_factory=dict)
 
     @field_validator("coordinates")
@@ -160,7 +161,7 @@ class Zones(Section):
             raise PydanticCustomError("missing", message)  # as for a field that is required
         if len(sources) > 1:
             raise ValueError("declare only one of file, hexagons and squares")
-        file_options = ("levels", "prefixes", "joined", "parents", "coordinates", "names", "boundaries")
+        file_options = ("levels", "prefixes", "joined", "parents", "coordinates", "names", "aliases", "boundaries")
         stated = [name for name in file_options if getattr(self, name)]
         if self.file is None and stated:
             raise ValueError(f"cells of a grid have no {stated[0]} of a file")
@@ -184,7 +185,7 @@ class Zones(Section):
                 for level, section in self.boundaries.items()
                 if isinstance(section, ZoneBoundaries)  # always, after validation
             },
-            **self.model_dump(include={"prefixes", "names"}),
+            **self.model_dump(include={"prefixes", "names", "aliases"}),
             **options,
         )
 
@@ -846,12 +847,15 @@ class TreeSeries(Series[P, G]):
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
-        """Columns of the stored lists of zones: codes and names by level, boundaries, and coordinates."""
+        """Columns of the stored lists of zones: codes, names and aliases by level, boundaries, and coordinates."""
         lists = self.zone_lists.values()
         texts = {level: f"Code of the area of level {level}." for level in self.placing_columns}
         for zones in lists:
             if zones.names:
                 texts |= {name_column_of_names(level): f"Name of the area of level {level}." for level in zones.levels}
+            if zones.aliases:
+                aliases = {name_column_of_aliases(level): level for level in zones.levels}
+                texts |= {name: f"Other names of the area of level {level}." for name, level in aliases.items()}
         for zones in lists:
             bounded = [name_boundary_column(zones.levels, level) for level in zones.boundaries]
             texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")

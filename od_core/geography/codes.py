@@ -414,20 +414,25 @@ def name_column_of_names(level: str) -> str:
     return f"{level}: name"
 
 
+def name_column_of_aliases(level: str) -> str:
+    """Return the column of the aliases of a level's areas in :meth:`od_core.Geography.to_frame`."""
+    return f"{level}: aliases"
+
+
 def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     """Raise OdError if one of the ``named`` levels is no level, or if a level is called like a column of names."""
     for level in named:
         if level not in levels:
             raise make_geography_error("OD-GEOGRAPHY-NAMES", f"names are declared for {level!r}, which is not a level")
-    if {*map(name_column_of_names, levels)} & {*levels}:
-        message = "a level has the name of another level followed by ': name', so it cannot have names"
+    if {*map(name_column_of_names, levels), *map(name_column_of_aliases, levels)} & {*levels}:
+        message = "a level has the name of another level followed by ': name' or ': aliases', so it cannot have names"
         raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
 
 
 def read_area_names(
     codes: Sequence[Sequence[str]], levels: Sequence[str], zones: pd.DataFrame, columns: Mapping[str, str]
 ) -> AreaNames:
-    """Return the names of all areas, the whole space first. An area without a name has the name "".
+    """Return the names or aliases of all areas, the whole space first. An area without a name has the name "".
 
     Blank and missing names are ignored. White space within a name becomes one space, and that around it is dropped.
 

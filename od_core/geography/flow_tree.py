@@ -819,7 +819,7 @@ def _repeat_first_level(geography: Geography, times: int) -> Geography:
     """Return the geography with ``times`` copies of its first level inserted below the first level."""
     if times == 0:
         return geography
-    codes, names = geography.codes[1], geography.names
+    codes, names, aliases = geography.codes[1], geography.names, geography.aliases
     itself = np.arange(len(codes), dtype=np.int32)
     return replace(
         geography,
@@ -827,4 +827,5 @@ def _repeat_first_level(geography: Geography, times: int) -> Geography:
         codes=(*geography.codes[:2], *[codes] * times, *geography.codes[2:]),
         parents=(*geography.parents[:2], *[itself] * times, *geography.parents[2:]),
         names=None if names is None else (*names[:2], *[names[1]] * times, *names[2:]),
+        aliases=None if aliases is None else (*aliases[:2], *[aliases[1]] * times, *aliases[2:]),
     )

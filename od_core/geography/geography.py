@@ -54,6 +54,7 @@ from od_core.geography.codes import (
     make_area_labels,
     make_geography_error,
     make_missing_column_error,
+    name_column_of_aliases,
     name_column_of_names,
     parse_degrees,
     read_area_names,
@@ -403,6 +404,7 @@ class Geography(Shown):
             has any. They are used only for maps, and the digest does not contain them.
         names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one. None if
             no area has any. They are for people, and the digest does not contain them.
+        aliases: other names by which people find the areas, in the same form; semicolons separate those of one area.
         boundaries: boundary of each zone as WKB, or None without one; None if no zone has any. They are used only for
             maps, and the digest does not contain them.
         level_boundaries: boundaries that were given of areas of coarser levels, by level name, in the same form. Those
@@ -429,6 +431,7 @@ class Geography(Shown):
     boundaries: Boundaries | None = None
     level_boundaries: Mapping[str, Boundaries] = field(default_factory=dict)
     grid: Grid | None = None
+    aliases: AreaNames | None = None
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
@@ -475,16 +478,18 @@ class Geography(Shown):
             object.__setattr__(self, "coordinates", None if np.isnan(coordinates).all() else coordinates)
 
     def _set_names(self) -> None:
-        """Check the names, and set them to None if no area has any. Raises OdError if they are not valid."""
-        if self.names is None:
-            return
-        if [len(level) for level in self.names] != [len(level) for level in self.codes]:
-            message = "the names do not have exactly one text for each area"
-            raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
-        for level_name, names in zip(self.level_names, self.names, strict=True):
-            check_codes([name for name in names if name != ""], level_name, what="name")
-        if not any(map(any, self.names)):
-            object.__setattr__(self, "names", None)
+        """Check names and aliases, and set them to None if no area has any. Raises OdError if they are not valid."""
+        for field_name in ("names", "aliases"):
+            texts: AreaNames | None = getattr(self, field_name)
+            if texts is None:
+                continue
+            if [len(level) for level in texts] != [len(level) for level in self.codes]:
+                message = f"the {field_name} do not have exactly one text for each area"
+                raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
+            for level_name, texts_of_level in zip(self.level_names, texts, strict=True):
+                check_codes([text for text in texts_of_level if text != ""], level_name, what="name")
+            if not any(map(any, texts)):
+                object.__setattr__(self, field_name, None)
 
     def _set_boundaries(self) -> None:
         """Check the shapes of all boundaries, and drop those of levels in which no area has a boundary.
@@ -532,6 +537,7 @@ class Geography(Shown):
         version: str | None = None,
         names: Mapping[str, str] | None = None,
         boundaries: str | Mapping[str, str] | None = None,
+        aliases: Mapping[str, str] | None = None,
     ) -> Geography:
         """Make a geography from a table with one row per zone and one text column per level.
 
@@ -545,6 +551,7 @@ class Geography(Shown):
             boundaries: column of the boundaries of zones as WKB in hexadecimal digits; blank for a zone without one. If
                 there are no coordinates, they are points within the boundaries. Or such columns by level; the boundary
                 of an area of a coarser level is then stated for at least one of its zones.
+            aliases: columns of other names of areas, by level; semicolons separate those of one area.
 
         Raises:
             OdError: a column is missing or occurs twice; there are no rows; a code is refused by
@@ -552,10 +559,11 @@ class Geography(Shown):
                 twice; an area has two parents or two names; coordinates are not degrees; a name is refused by
                 :func:`od_core.geography.codes.read_area_names`.
         """
-        zones, levels, names = convert_to_data_frame(zones), tuple(levels), dict(names or {})
+        zones, levels, names, aliases = convert_to_data_frame(zones), tuple(levels), dict(names or {}), aliases or {}
         check_level_names(levels)
         boundary_columns = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
-        expected = (*levels, *(coordinates or ()), *names.values(), *boundary_columns.values())
+        named = (*names.values(), *aliases.values(), *boundary_columns.values())
+        expected = (*levels, *(coordinates or ()), *named)
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
             raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
@@ -565,6 +573,8 @@ class Geography(Shown):
         geography = cls(levels, codes, parents, unknown, version=version)
         if names:
             geography = replace(geography, names=read_area_names(codes, levels, zones, names))
+        if aliases:
+            geography = replace(geography, aliases=read_area_names(codes, levels, zones, aliases))
         level_boundaries = {
             level: _parse_area_boundaries(codes[levels.index(level) + 1], codes_of_rows[level], zones[column])
             for level, column in boundary_columns.items()
@@ -595,18 +605,19 @@ class Geography(Shown):
         unknown: str | None = None,
         version: str | None = None,
         names: Mapping[str, str] | None = None,
+        aliases: Mapping[str, str] | None = None,
     ) -> Geography:
         """Make a geography from a table with one row per area, and text columns ``area`` and ``parent``.
 
         An area of the first level has no parent, or the parent ``all``, the whole space. Areas without children are the
         zones. Codes are unique over all levels. The names of the levels, coarse to fine, are ``level_1``, ``level_2``
-        and so on if they are not given. ``unknown``, ``version`` and ``names`` are as in :meth:`from_frame`.
+        and so on if they are not given. The other arguments are as in :meth:`from_frame`.
 
         Raises OdError as :meth:`from_frame` does; or if a parent is not listed, an area lies within itself, the zones
         are not equally deep, or the number of level names is wrong.
         """
-        names = names or {}
-        check_columns(areas, "the area list", ("area", "parent", *names.values()))
+        names, aliases = names or {}, aliases or {}
+        check_columns(areas, "the area list", ("area", "parent", *names.values(), *aliases.values()))
         zone_paths = list_zone_paths(areas)
         depth = len(zone_paths[0])
         levels = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
@@ -614,13 +625,15 @@ class Geography(Shown):
         if len(levels) != depth:
             message = f"{len(levels)} level names do not match the depth of the area list"
             raise _make_shape_error(message, f"its depth is {depth}")
-        check_named_levels(levels, names)
+        check_named_levels(levels, (*names, *aliases))
         zones = pd.DataFrame(zone_paths, columns=list(levels))
-        for level, column in names.items():
-            name_of = dict(zip(areas["area"], areas[column], strict=True))
-            zones[name_column_of_names(level)] = pd.Series([name_of[area] for area in zones[level]], dtype=object)
-        listed = {level: name_column_of_names(level) for level in names}
-        return cls.from_frame(zones, levels, unknown=unknown, version=version, names=listed)
+        listed: list[dict[str, str]] = []
+        for columns, name_column in ((names, name_column_of_names), (aliases, name_column_of_aliases)):
+            for level, column in columns.items():
+                name_of = dict(zip(areas["area"], areas[column], strict=True))
+                zones[name_column(level)] = pd.Series([name_of[area] for area in zones[level]], dtype=object)
+            listed.append({level: name_column(level) for level in columns})
+        return cls.from_frame(zones, levels, unknown=unknown, version=version, names=listed[0], aliases=listed[1])
 
     def __repr__(self) -> str:
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
@@ -735,12 +748,12 @@ class Geography(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return the zone list from which :meth:`from_frame` makes this geography, one row per zone in tree order.
 
-        It has a column for each level, and columns of names, boundaries and coordinates, as far as there are any.
+        It has a column for each level, and columns of names, aliases, boundaries and coordinates, if there are any.
         """
         zones = self._list_paths()
-        if self.names is not None:
-            for level, (name, names) in enumerate(zip(self.levels, self.names[1:], strict=True), start=1):
-                zones[name_column_of_names(name)] = np.array(names, object)[self.ancestors(level)]
+        for stated, name_column in ((self.names, name_column_of_names), (self.aliases, name_column_of_aliases)):
+            for level, (name, texts_of_level) in enumerate(zip(self.levels, (stated or ())[1:], strict=False), start=1):
+                zones[name_column(name)] = np.array(texts_of_level, object)[self.ancestors(level)]
         for name, boundaries in self.given_boundaries.items():
             first_zone = self.first_zone[self.find_level_number(name)][:-1]  # the row with the boundary of each area
             texts = np.full(len(zones), "", dtype=object)
@@ -792,6 +805,7 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
         names=None if geography.names is None else {level: name_column_of_names(level) for level in geography.levels},
+        aliases={level: name_column_of_aliases(level) for level in geography.levels} if geography.aliases else None,
         boundaries={level: name_boundary_column(geography.levels, level) for level in geography.given_boundaries},
     )
 

@@ -274,9 +274,9 @@ def _make_checks_table(certificate: Certificate) -> pa.Table:
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
-    """Replace the stored areas of a geography. If the geography has no names or no coordinates, those stored stay."""
+    """Replace the stored areas of a geography. Names, aliases and coordinates that it lacks stay."""
     areas = make_areas_table(geography)
-    lacking = [name for name in ("name", *COORDINATES) if name not in areas.column_names]
+    lacking = [name for name in ("name", "aliases", *COORDINATES) if name not in areas.column_names]
     connection.register("new_rows", areas)
     connection.execute(render_template("database/areas.sql", geography=geography.digest, lacking=lacking))
     connection.unregister("new_rows")

@@ -92,8 +92,9 @@ def make_areas_table(geography: Geography) -> pa.Table:
     """Return the table of all areas: columns geography (digest), level, level_name, area, parent, position.
 
     The areas are sorted by level and position. ``position`` is the area's number in its level, by which trees and
-    tables are ordered. If areas have names, the table also has the column ``name``, null for areas without one. If
-    zones have coordinates, it also has the columns ``latitude`` and ``longitude``, null for all other areas.
+    tables are ordered. If areas have names, the table also has the column ``name``, null for areas without one, and if
+    areas have aliases, ``aliases``. If zones have coordinates, it also has the columns ``latitude`` and ``longitude``,
+    null for all other areas.
     """
     rows: list[dict[str, object]] = []
     for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
@@ -103,9 +104,10 @@ def make_areas_table(geography: Geography) -> pa.Table:
             rows.append(common | {"area": area, "parent": parent, "position": position})
     fields = {name: pa.int64() if name in ("level", "position") else pa.string() for name in rows[0]}
     table = pa.Table.from_pylist(rows, schema=pa.schema(fields))
-    if geography.names is not None:
-        area_names = [name or None for level in geography.names for name in level]
-        table = table.append_column("name", pa.array(area_names, pa.string()))
+    for column, texts in (("name", geography.names), ("aliases", geography.aliases)):
+        if texts is not None:
+            texts_or_none = [text or None for level in texts for text in level]
+            table = table.append_column(column, pa.array(texts_or_none, pa.string()))
     if geography.coordinates is not None:
         coordinates = np.full((len(rows), 2), np.nan)
         coordinates[-len(geography.zones) :] = geography.coordinates  # the zones are the last rows
@@ -191,7 +193,7 @@ def build_published_geography(
     parents = [np.empty(0, dtype=np.int32)]
     for number, level in enumerate(levels[1:], start=1):
         parents.append(pd.Index(codes[number - 1]).get_indexer(pd.Index(level["parent"])).astype(np.int32))
-    coordinates = boundaries = names = None
+    coordinates = boundaries = None
     level_boundaries: dict[str, Boundaries] = {}
     if {*COORDINATES} <= {*of_geography.columns}:
         coordinates = levels[-1][list(COORDINATES)].to_numpy(dtype=np.float64)
@@ -203,8 +205,10 @@ def build_published_geography(
         for name, level in zip(level_names[1:], levels[1:], strict=True):
             level_boundaries[name] = tuple(given[level.index])
         boundaries = level_boundaries.pop(level_names[-1], None)
-    if "name" in of_geography.columns:
-        names = tuple(tuple(level["name"].fillna("")) for level in levels)
+    names, aliases = (
+        tuple(tuple(level[column].fillna("")) for level in levels) if column in of_geography.columns else None
+        for column in ("name", "aliases")
+    )
     return Geography(
         levels=tuple(level_names[1:]),
         codes=codes,
@@ -212,7 +216,8 @@ def build_published_geography(
         unknown=unknown,
         coordinates=coordinates,
         version=version,
-        names=names,
         boundaries=boundaries,
         level_boundaries=level_boundaries,
+        names=names,
+        aliases=aliases,
     )

@@ -23,6 +23,7 @@ from od_core.geography.codes import (
     check_named_levels,
     make_geography_error,
     make_missing_column_error,
+    name_column_of_aliases,
     name_column_of_names,
     read_text_codes,
 )
@@ -77,6 +78,7 @@ class ZoneList:
         version: the publisher's name for this list, or None. It is published.
         coordinates: columns of latitude and longitude, or None. They are published.
         names: columns of the names of areas, by level. They are published.
+        aliases: columns of other names of areas, by level, which are separated by semicolons. They are published.
         boundaries: path of a file with the boundaries of a level's areas, and its property with their codes, by level.
             They are published. If a path is blank, the boundaries are in a column of the zone list with this name.
         grid: the grid whose cells the zones are, or None.
@@ -99,15 +101,16 @@ class ZoneList:
     boundaries: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
     grid: Grid | None = None
     is_outline: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("prefixes", "joined", "names", "boundaries"):
+        for name in ("prefixes", "joined", "names", "boundaries", "aliases"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         self._check_levels()
         self._check_prefixes()
         self._check_joined()
-        if self.names:
-            check_named_levels(self.levels, self.names)
+        if self.names or self.aliases:
+            check_named_levels(self.levels, (*self.names, *self.aliases))
         if self.parents is not None and (self.prefixes or self.joined or self.coordinates or self.boundaries):
             raise _make_declaration_error(
                 "a list of areas and their parents cannot have prefixes, joined levels, coordinates or boundaries"
@@ -206,6 +209,7 @@ class ZoneList:
             coordinates=COORDINATES if self.has_coordinates else None,
             boundaries={level: ("", name_boundary_column(self.levels, level)) for level in self.boundaries},
             names={level: name_column_of_names(level) for level in self.levels} if self.names else {},
+            aliases={level: name_column_of_aliases(level) for level in self.levels} if self.aliases else {},
             grid=self.grid,
         )
 
@@ -280,12 +284,17 @@ def build_geography(
         boundaries: boundaries of areas that are in other files, as WKB, by level and code.
     """
     if zone_list.parents is not None:
+        names = {level: name_column_of_names(level) for level in zone_list.names}
+        aliases = {level: name_column_of_aliases(level) for level in zone_list.aliases}
+        named = {names[level]: column for level, column in zone_list.names.items()}
+        named |= {aliases[level]: column for level, column in zone_list.aliases.items()}
         geography = Geography.from_parents(
-            _select_area_columns(zones, *zone_list.parents, zone_list.names),
+            _select_area_columns(zones, *zone_list.parents, named),
             levels=zone_list.levels,
             unknown=zone_list.unknown,
             version=zone_list.version,
-            names={level: name_column_of_names(level) for level in zone_list.names},
+            names=names,
+            aliases=aliases,
         )
     else:
         zones = add_level_columns(zones, zone_list)
@@ -301,19 +310,20 @@ def build_geography(
             version=zone_list.version,
             names=zone_list.names,
             boundaries=columns,
+            aliases=zone_list.aliases,
         )
     if zone_list.unknown_area is not None:
         geography = with_unknown_area(geography, zone_list.unknown_area)
     return geography if zone_list.grid is None else replace(geography, grid=zone_list.grid)
 
 
-def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
-    """Return a table with columns ``area`` and ``parent`` (None if blank), and a column of names for each level.
+def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, named: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table with columns ``area`` and ``parent`` (None if blank), and columns of names.
 
-    The arguments ``area``, ``parent`` and ``names``, by level, are the names of these columns in the table ``areas``.
+    ``area`` and ``parent`` are the names of these columns in the table ``areas``, and ``named`` has the others.
     """
-    check_columns(areas, "the area list", (area, parent, *names.values()))
-    names_of_areas = {name_column_of_names(level): areas[column] for level, column in names.items()}
+    check_columns(areas, "the area list", (area, parent, *named.values()))
+    names_of_areas = {name: areas[column] for name, column in named.items()}
     parents = areas[parent].where(areas[parent] != "", None)
     return pd.DataFrame({"area": areas[area], "parent": parents, **names_of_areas})
 

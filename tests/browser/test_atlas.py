@@ -69,6 +69,50 @@ def test_areas_are_chosen_by_keyboard_and_the_address_leads_back(opened, bundle)
     assert again.inner_text("#panel") == panel
 
 
+SOUGHT = {
+    "boston": "Logan International (BOS)",
+    "Airport of Boston": "Logan International (BOS)",
+    "international logan": "Logan International (BOS)",
+    "logan massachusetts": "Logan International (BOS)",
+    "sao paulo": "São Paulo (GRU)",
+    "PAULO, são": "São Paulo (GRU)",
+    "lodz": "Łódź Airport (LCJ)",
+    "litzmannstadt": "Łódź Airport (LCJ)",
+    "the state of Massachusetts": "Massachusetts (MA)",
+    "MA": "Massachusetts (MA)",
+    "airport": "Łódź Airport (LCJ)",
+}
+"""Texts that people type, and the area that each must find first."""
+
+
+def test_areas_are_found_by_the_words_of_people(opened, tmp_path):
+    """Without accents, case, order and small words, by other names, and with the names of the areas above."""
+    table = pd.DataFrame(
+        [
+            ("MA", "Massachusetts", "BOS", "Logan International", "Boston; Boston Logan"),
+            ("SP", "", "GRU", "São Paulo", "Guarulhos"),
+            ("LD", "", "LCJ", "Łódź Airport", "Litzmannstadt"),
+        ],
+        columns=["state", "state_name", "airport", "name", "other"],
+    )
+    zones = Geography.from_frame(
+        table, ["state", "airport"], names={"state": "state_name", "airport": "name"}, aliases={"airport": "other"}
+    )
+    release = atlases.of_all_pairs(zones, zones)
+    page, seen = opened(atlases.written(release, facts(release), tmp_path))
+    page.wait_for_selector("#panel table")
+    for text, first in SOUGHT.items():
+        page.fill("#search", text)
+        assert page.locator("#found li").first.inner_text().partition(",")[0] == first, text
+    page.fill("#search", "guarulhos")
+    assert page.inner_text("#found") == "São Paulo (GRU), airport in SP, also Guarulhos"
+    page.check("input[value=list]")
+    page.fill("#filter", "airport of BOSTON")
+    page.wait_for_selector("text=1 of 1 areas")
+    assert "Logan" in page.inner_text("#areas")
+    assert seen.errors == []
+
+
 def test_areas_within_a_drawn_line_are_selected(opened, bundle):
     page, _ = opened((bundle / "atlas.html").as_uri())
     page.wait_for_selector("#panel table")

@@ -15,7 +15,8 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import number_formats
 from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
-from od_core.published.site import SiteDescription, write_site
+from od_core.published.site import write_site
+from od_core.published.site_release import SiteDescription
 from tests.browser.atlases import in_folder, random_release, with_word
 from tests.browser.conftest import DESK, PHONE, inaccessible, show, too_wide
 from tests.od_core.ledger import ledger_rows

@@ -18,7 +18,8 @@ from od_core.publication.certificate import CheckResult, compute_certificate_dig
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.publishing import Published
-from od_core.published.site import SiteDescription, write_site
+from od_core.published.site import write_site
+from od_core.published.site_release import SiteDescription
 from tests.behaviour import fixed
 from tests.matrix.declared import ABOUT, FORMATS, OTHER_SERIES, Records, domain_of, draw, keys_of, kind_of
 from tests.matrix.options import OPTIONS, Row

@@ -35,12 +35,14 @@ def bounded(released) -> Project:
 
 def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have_the_new_ones(bounded):
     """A run of a published month gives the same files; damage is mended from the list of then, which the bundle has."""
-    names = ZONES.assign(zone_name=[f"Place <{zone}>" for zone in ZONES["zone"]])
+    names = ZONES.assign(zone_name=[f"Place <{zone}>" for zone in ZONES["zone"]], other=[*"abcde;"])
     bundle = bounded.var / "releases" / "trips" / "2001-01" / "r1"
     before = {path.relative_to(bundle): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
     names.to_csv(bounded.root / "zones.csv", index=False)
     described = bounded.component(
-        geography__boundaries={"file": "shapes.geojson", "code": "code"}, geography__names={"zone": "zone_name"}
+        geography__boundaries={"file": "shapes.geojson", "code": "code"},
+        geography__names={"zone": "zone_name"},
+        geography__aliases={"zone": "other"},
     )
     (bundle / "report.html").unlink()
     bounded.publish(described)
@@ -54,6 +56,7 @@ def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have
     areas = {row["area"]: shapely.from_wkb(row["geometry"]).area for row in table.to_pylist()}
     assert areas == dict.fromkeys(ZONES["zone"][:-1], 1.0) | {"R0": 2.0, "R1": 2.0, "R2": 1.0}
     assert f"Place <{ZONES['zone'][0]}>" in pq.read_table(later / "areas.parquet")["name"].to_pylist()
+    assert "a" in pq.read_table(later / "areas.parquet")["aliases"].to_pylist()
     (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
     assert [row["faults"] for row in verify_published_releases("trips")] == [{}, {}]
 

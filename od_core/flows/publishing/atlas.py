@@ -113,6 +113,8 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
         "release": certificate["release"],
         "counted": tables.nouns.counted,
         "period": certificate["period"],
+        "when": Period(certificate["period"]).in_words,
+        "about": certificate.get("about", {}),
         "comparable": is_comparable,
         **(_list_comparison_facts(certificate) if is_comparable else {}),
         **({"caution": caution} if caution else {}),
@@ -223,6 +225,8 @@ def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -
         "centres": None,
         "shapes": None,
     }
+    if geography.aliases is not None:
+        facts["aliases"] = [list(level) for level in geography.aliases[1 : depth + 1]]
     if geography.coordinates is not None or geography.level_boundaries:
         facts["coordinates"] = columns.add(_compute_places(geography, depth).ravel())
         facts["centres"] = [columns.add(_compute_places(geography, level).ravel()) for level in range(1, depth)]

@@ -15,15 +15,8 @@ from od_assets.cli.app import main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_files import locate_zip
-from od_core.published.site import (
-    SiteDescription,
-    SiteRelease,
-    make_dataset_markup,
-    render_catalogue,
-    render_series_page,
-    select_newest_revisions,
-    write_site,
-)
+from od_core.published.site import make_dataset_markup, render_catalogue, render_series_page, write_site
+from od_core.published.site_release import SiteDescription, SiteRelease, select_newest_revisions
 from tests.od_assets.cli.commands import command
 from tests.od_assets.cli.conftest import NEW, OLD
 from tests.od_core.publication.examples import sealed_again
@@ -33,8 +26,13 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
 TRIPS, WITH_URL = SiteDescription("Trips"), SiteDescription("Trips", URL)
 OVER_TIME = {"us_flights/over_time.html", "us_flights/periods.json"}
-OWN = {"index.html", "404.html", "catalog.jsonld", "us_flights/index.html", *OVER_TIME}
-CROISSANTS = {f"{OLD}.croissant.json", f"{NEW}.croissant.json"}
+API = {"api/v1/index.json", "api/v1/openapi.json"}
+OWN = {"index.html", "404.html", "catalog.jsonld", "us_flights/index.html", "us_flights/picture.png", *OVER_TIME, *API}
+OF_RELEASES = {
+    f"{folder}{key}{ending}"
+    for key in (OLD, NEW)
+    for folder, ending in (("", ".croissant.json"), ("", ".svg"), ("api/v1/", ".json"))
+}
 
 
 def run(*arguments: str) -> Result:
@@ -64,7 +62,7 @@ def test_a_site_has_what_is_published_and_its_own_pages(var):
     assert result.exit_code == 0, result.output
     site = content(var / "site")
     assert {name: bytes_ for name, bytes_ in site.items() if name in published} == published
-    assert site.keys() - published.keys() == {*OWN, *CROISSANTS, "feed.atom", "sitemap.xml"}
+    assert site.keys() - published.keys() == {*OWN, *OF_RELEASES, "feed.atom", "sitemap.xml"}
     assert result.stdout.splitlines()[0] == f"2 releases of 1 series. {len(site)} files were written."
     assert f"First page: {var / 'site' / 'index.html'}" in result.stdout
 
@@ -100,7 +98,8 @@ def test_a_new_release_is_added(var):
     shutil.move(var / "later", var / "releases" / NEW)
     shutil.move(var / "later.zip", var / "releases" / f"{NEW}.zip")
     changed = write_site(var / "releases", var / "site", WITH_URL).changed
-    assert {name for name in changed if not name.startswith(NEW)} == {*OWN - {"404.html"}, "feed.atom", "sitemap.xml"}
+    expected = {*OWN - {"404.html", "api/v1/openapi.json"}, "feed.atom", "sitemap.xml", f"api/v1/{NEW}.json"}
+    assert {name for name in changed if not name.startswith(NEW)} == expected
     write_site(var / "releases", var / "fresh", WITH_URL)
     assert content(var / "site") == content(var / "fresh")
 

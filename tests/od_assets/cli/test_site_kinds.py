@@ -4,6 +4,8 @@ import hashlib
 import json
 import re
 import shutil
+import struct
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -12,17 +14,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from jsonschema import Draft202012Validator
 from markupsafe import Markup
 
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.site import SiteDescription, SiteRelease, write_site
+from od_core.published.site import write_site
+from od_core.published.site_release import SiteDescription, SiteRelease
 from tests.od_assets.cli.test_site import ATOM, SITEMAP, URL, content, links, parsed
 from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import flows, publish
 
+SVG = "{http://www.w3.org/2000/svg}"
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
 DESCRIBED = SiteDescription("Trips", None, "Office of Statistics", LICENCE)
 KINDS = {
@@ -80,7 +85,8 @@ def test_each_series_has_a_page_that_says_what_it_has(site):
 
 def test_series_of_the_same_records_have_one_map_on_the_first_page(releases, tmp_path, monkeypatch):
     """A sum and estimates of flows have nearly the map of these flows."""
-    monkeypatch.setattr(SiteRelease, "picture", property(lambda one: Markup(f'<svg id="{one.key.release}"></svg>')))  # noqa: S704
+    drawn = '<svg id="{}" viewBox="0 0 1 1" width="1" height="1"></svg>'
+    monkeypatch.setattr(SiteRelease, "picture", property(lambda one: Markup(drawn.format(one.key.release))))  # noqa: S704
     home = (write_site(releases, tmp_path, DESCRIBED).folder / "index.html").read_text(encoding="utf-8")
     assert re.findall('<svg id="([^"]+)"', home) == ["commuters", "departures", "journeys"]
 
@@ -106,6 +112,114 @@ def test_every_link_of_every_kind_leads_to_a_file(releases, tmp_path):
     for file in tmp_path.rglob("*.croissant.json"):
         assert {one["contentUrl"] for one in read(file)["distribution"]} <= files
         assert read(file)["url"] in files
+
+
+def addresses(value: Any) -> set[str]:
+    """Texts in JSON at the places of addresses."""
+    if isinstance(value, list):
+        return set().union(*map(addresses, value))
+    if not isinstance(value, dict):
+        return set()
+    own = {value[name] for name in ("address", "newest") if isinstance(value.get(name), str)}
+    return own.union(value.get("links", {}).values(), *map(addresses, value.values()))
+
+
+@pytest.mark.parametrize("url", [None, URL])
+def test_the_interface_for_programs_is_as_openapi_describes_it_and_leads_to_files(releases, tmp_path, url):
+    """Of every kind; a program that knows the description alone reads it, and finds every file."""
+    folder = write_site(
+        releases, tmp_path, SiteDescription("Trips", url, "Office", LICENCE, "od@office.example")
+    ).folder
+    described = read(folder / "api/v1/openapi.json")
+    for schema in described["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+    assert urljoin(URL + "api/v1/openapi.json", described["servers"][0]["url"] + "/") == f"{URL}api/v1/"
+    found = {"index.json", "openapi.json"}
+    files = {URL + name for name in content(folder)}
+    index = read(folder / "api/v1/index.json")
+    for name, schema in [("index.json", "Index"), *((f"{one.key}.json", "Release") for one in published(releases))]:
+        document = read(folder / "api/v1" / name)
+        Draft202012Validator({**described, "$ref": f"#/components/schemas/{schema}"}).validate(document)
+        leads = {urljoin(f"{URL}api/v1/{name}", address) for address in addresses(document)}
+        assert len(leads) > len(KINDS)
+        assert leads <= files
+        found.add(name)
+    assert {path.relative_to(folder / "api/v1").as_posix() for path in (folder / "api").rglob("*.json")} == found
+    assert {one["series"] for one in index["series"]} == KINDS.keys()
+
+
+def published(releases: Path) -> list[SiteRelease]:
+    folders = sorted(releases.glob("*/*/r1"))
+    return [SiteRelease.from_bundle(ReleaseKey.parse(str(one.relative_to(releases))), one) for one in folders]
+
+
+def table_of(bundle: Path, levels: str) -> pd.DataFrame:
+    (file,) = bundle.rglob(f"flows_{levels}.csv")
+    return pd.read_csv(file, keep_default_na=False)
+
+
+@pytest.mark.parametrize("series", ["commuters", "commuters_assisted"])
+def test_the_interface_for_programs_repeats_the_largest_numbers_of_the_tables(site, series):
+    """Against the CSV files: the largest flows between different zones, and the totals of all zones."""
+    for place in (site / "api/v1" / series).rglob("*.json"):
+        bundle = site / place.relative_to(site / "api/v1").with_suffix("")
+        document, pairs = read(place), table_of(bundle, "zone_zone")
+        numbers = [name for name in ("trips", "lower", "upper", "reliability") if name in pairs]
+        key = ["origin", "destination"]
+        between = pairs[(pairs["origin"] != pairs["destination"]) & (pairs["trips"] > 0)]
+        largest = pd.DataFrame(document["largest_flows"])
+        assert largest["trips"].tolist() == sorted(between["trips"], reverse=True)[:50]
+        listed = largest[[*key, *numbers]].merge(between[[*key, *numbers]], how="left", indicator=True)
+        assert set(listed["_merge"]) == {"both"}
+        totals = pd.DataFrame(document["area_totals"])
+        for direction, end, other in (("from", "zone_all", "origin"), ("to", "all_zone", "destination")):
+            expected = table_of(bundle, end).set_index(other)
+            found = totals[totals["direction"] == direction].set_index("area")
+            assert found[numbers].sort_index().equals(expected.loc[found.index, numbers].sort_index())
+            assert found.index.size == expected.index.size
+
+
+class Tags(HTMLParser):
+    """The ``meta`` elements of a page by property or name."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.stated: dict[str, str] = {}
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "meta" and (name := given.get("property") or given.get("name")):
+            assert name not in self.stated
+            self.stated[name] = given["content"] or ""
+
+
+def test_pages_of_releases_say_what_to_show_where_they_are_shared(releases, tmp_path):
+    """A title, a text and a picture of 1200 by 630 pixels, of every kind; the text has the newest figure."""
+    folder = write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of <Statistics>", LICENCE)).folder
+    pages = ["index.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)]
+    for page in pages:
+        tags = Tags(folder / page).stated
+        assert tags["og:url"] == URL + page
+        assert tags["og:title"] == tags["twitter:title"] != ""
+        assert tags["description"] == tags["og:description"] == tags["twitter:description"]
+        assert re.search(r"\d.* (in|from) .*July 2001\.$|\d.* in June 2001\.$", tags["og:description"])
+        assert tags["og:image"] == tags["twitter:image"]
+        series = page.partition("/")[0] if "/" in page else "commuters"
+        picture = (folder / tags["og:image"].removeprefix(URL)).read_bytes()
+        assert tags["og:image"] == f"{URL}{series}/picture.png"
+        assert (picture[:8], struct.unpack(">II", picture[16:24])) == (b"\x89PNG\r\n\x1a\n", (1200, 630))
+    for one in published(releases):
+        drawn = parsed(folder / f"{one.key}.svg")
+        texts = [" ".join((text.text or "").split()) for text in drawn.iter(f"{SVG}text")]
+        for told in (one.title, "Office of <Statistics>", LICENCE, one.folder):
+            assert told.replace(" ", "") in "".join(texts).replace(" ", "")
+        assert (drawn.get("width"), drawn.get("height")) == ("1200", "630")
+        assert ("90 % intervals" in " ".join(texts)) == ("interval" in one.certificate)
+    relative = write_site(releases, tmp_path / "relative", SiteDescription("Trips")).folder
+    assert Tags(relative / "departures/index.html").stated["og:image"] == "picture.png"
+    assert "og:url" not in Tags(relative / "departures/index.html").stated
+    assert "og:title" not in Tags(folder / "404.html").stated
 
 
 def test_the_catalogue_has_what_dcat_ap_requires(site):

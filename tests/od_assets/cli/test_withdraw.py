@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -47,7 +48,7 @@ def public_numbers(var: Path) -> list[str]:
     return files + (["release.duckdb"] if GONE.encode() in (var / "release.duckdb").read_bytes() else [])
 
 
-NOTICES = [f"releases/{GONE}.withdrawn.json", f"site/{GONE}/index.html"]
+NOTICES = [f"releases/{GONE}.withdrawn.json", f"site/api/v1/{GONE}.json", f"site/{GONE}/index.html"]
 
 
 def test_a_withdrawn_release_is_nowhere_public_and_stays_charged(released):
@@ -74,7 +75,9 @@ def test_a_withdrawn_release_is_nowhere_public_and_stays_charged(released):
     assert str(summary.text).endswith(f": {WHY}")
     (listed,) = json.loads((var / "site" / "catalog.jsonld").read_text(encoding="utf-8"))["dcat:dataset"]
     assert (listed["dct:identifier"], "dcat:distribution" in listed) == (GONE, False)
-    for page in ("index.html", "trips/index.html", f"{GONE}/index.html"):
+    described, stated = (json.loads((var / f"site/api/v1/{name}.json").read_text()) for name in ("openapi", GONE))
+    Draft202012Validator({**described, "$ref": "#/components/schemas/WithdrawnRelease"}).validate(stated)
+    for page in ("index.html", "trips/index.html", f"{GONE}/index.html", "api/v1/index.json", f"api/v1/{GONE}.json"):
         assert WHY in (var / "site" / page).read_text(encoding="utf-8")
     assert run("site", "--url", URL)["changed"] == []
 

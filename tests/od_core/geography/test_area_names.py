@@ -1,4 +1,4 @@
-"""Names of areas: read at every level, kept wherever a geography goes, and refused if a reader could be misled."""
+"""Names and aliases of areas: read at every level, kept wherever a geography goes, refused if they could mislead."""
 
 from dataclasses import replace
 
@@ -51,6 +51,39 @@ def test_names_are_kept_wherever_the_geography_goes(named):
     assert elsewhere.names == ((("",)), (*NAMES[1], ""), (*NAMES[2], ""))
     deeper = Geography.from_frame(ZONES.assign(block=ZONES["county"] + "0"), [*LEVELS, "block"])
     assert equalise_depths(named, deeper)[0].names == (NAMES[0], NAMES[1], NAMES[1], NAMES[2])
+
+
+ALIASED = ZONES.assign(other=["Land of Lincoln", "Land of Lincoln", "Big Apple;  N.Y. ", "Big Apple; N.Y.", None])
+ALIASES = (("",), ("Land of Lincoln", "", "Big Apple; N.Y."), ("",) * 5)
+
+
+def test_aliases_are_read_and_kept_as_names_are():
+    """Of a list of zones and of one of areas and parents; a list of aliases is one text."""
+    aliased = Geography.from_frame(ALIASED, LEVELS, aliases={"state": "other"})
+    assert (aliased.aliases, aliased.names, aliased.labels) == (ALIASES, None, aliased.codes)
+    kept = ZoneList("zones.csv", tuple(LEVELS), aliases={"state": "other"}).with_geography_file("kept.csv")
+    assert build_geography(aliased.to_frame(), kept).aliases == ALIASES
+    table = make_areas_table(aliased).to_pandas()
+    assert build_published_geography(table, aliased.digest, None).aliases == ALIASES
+    assert with_unknown_area(aliased, "zz").aliases == (ALIASES[0], (*ALIASES[1], ""), ("",) * 6)
+    deeper = Geography.from_frame(ZONES.assign(block=ZONES["county"] + "0"), [*LEVELS, "block"])
+    assert equalise_depths(aliased, deeper)[0].aliases == (*ALIASES[:2], *ALIASES[1:])
+    areas = pd.DataFrame({"place": ["all", "IL", "17031"], "above": ["", "all", "IL"], "also": ["", "x;" * 100, ""]})
+    parents = ZoneList("areas.csv", tuple(LEVELS), parents=("place", "above"), aliases={"state": "also"})
+    assert build_geography(areas[1:], parents).aliases == (("",), ("x;" * 100,), ("",))
+
+
+@pytest.mark.parametrize(
+    ("alias", "code"),
+    [("NY; =HYPERLINK()", "OD-GEOGRAPHY-FORMULA"), ("x;" * 126, "OD-GEOGRAPHY-LONG-CODE"), (17, "OD-GEOGRAPHY-NAMES")],
+)
+def test_aliases_that_could_mislead_are_refused(alias, code):
+    with pytest.raises(OdError, match=code):
+        Geography.from_frame(
+            ALIASED.assign(other=[alias, alias if ";" in str(alias) else None, *ALIASED["other"][2:]]),
+            LEVELS,
+            aliases={"state": "other"},
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from od_core import Geography, Release, ReleaseKey, open_release
 from od_core.flows.publishing.kind import FLOWS
+from od_core.publication.tables import make_areas_table
 from tests.od_core.publication import examples
 from tests.od_core.publication.test_workbook import read_workbook
 
@@ -54,6 +55,20 @@ def test_a_bundle_lists_the_names_and_is_read_back_with_them(named, bundle):
     assert set(areas[["all", "IL", "NY"]]) == {""}
     assert "| `name` |" in (bundle / "codebook.md").read_text(encoding="utf-8")
     assert open_release(bundle).plan.tree.origin.names == named.plan.tree.origin.names
+
+
+def test_aliases_are_published_and_read_back_and_without_them_no_byte_changes(named, tmp_path):
+    """In the table of areas and in the data of the atlas; the digest of the geography does not have them."""
+    aliased = Geography.from_frame(ZONES.assign(other="Land; Ort"), ["state", "county"], aliases={"state": "other"})
+    assert aliased.digest == named.plan.tree.origin.digest
+    release = examples.released_trips(
+        pd.DataFrame({"origin": ["17031"], "destination": ["36005"], "trips": [900]}), aliased, noise="table"
+    )
+    examples.publish_bundle(release, examples.facts(release), tmp_path / "r1")
+    areas = pd.read_csv(tmp_path / "r1/tables/areas.csv", dtype=str, keep_default_na=False).set_index("area")
+    assert areas["aliases"].to_dict() == dict.fromkeys(areas.index, "") | {"IL": "Land; Ort", "NY": "Land; Ort"}
+    assert open_release(tmp_path / "r1").plan.tree.origin.aliases == aliased.aliases
+    assert "aliases" not in make_areas_table(named.plan.tree.origin).column_names
 
 
 def test_openmatrix_has_names_beside_the_codes(bundle):

@@ -15,7 +15,8 @@ from od_core.publication.bundle import write_bundle
 from od_core.publication.bundle_files import locate_zip, write_zip
 from od_core.publication.certify import build_certificate
 from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.site import SiteDescription, write_site
+from od_core.published.site import write_site
+from od_core.published.site_release import SiteDescription
 from tests.od_core.publication.examples import CHECKS, RECORD
 from tests.od_core.publication.reports import Reported, examples, flows, reported
 

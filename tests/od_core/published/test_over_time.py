@@ -16,8 +16,10 @@ from od_core import Ledger, ReleaseKey, open_release
 from od_core.flows.publishing.changes import PER_DAY, changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication.templates import render_template
-from od_core.published import site
-from od_core.published.site import OverTime, SiteDescription, SiteRelease, render_series_page
+from od_core.published import flows_over_time, site
+from od_core.published.flows_over_time import OverTime
+from od_core.published.site import render_series_page
+from od_core.published.site_release import SiteDescription, SiteRelease
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import flows, publish
 
@@ -171,7 +173,7 @@ def test_the_page_has_a_bound(
     newest: list[SiteRelease], monkeypatch: pytest.MonkeyPatch, most: int, depth: int, deepest: int
 ) -> None:
     """Down to each level there are 1, 3 and 8 areas on each side: 1, 9 and 64 pairs, and 2, 6 and 16 totals."""
-    monkeypatch.setattr(site, "MOST_NUMBERS", most)
+    monkeypatch.setattr(flows_over_time, "MOST_NUMBERS", most)
     page = OverTime.from_releases(newest)
     assert (page.depths, page.listed) == ((depth, depth), (deepest, deepest))
 

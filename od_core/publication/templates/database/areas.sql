@@ -1,5 +1,5 @@
-{# Replaces the stored areas of a geography by those of the table new_rows. If it has no names or no coordinates, the
-   stored ones stay. Values: geography (digest), lacking (columns). #}
+{# Replaces the stored areas of a geography by those of the table new_rows. If it lacks names, aliases or coordinates,
+   the stored ones stay. Values: geography (digest), lacking (columns). #}
 CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = {{ geography }};
 DELETE FROM areas WHERE geography = {{ geography }};
 INSERT INTO areas BY NAME
