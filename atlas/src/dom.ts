@@ -34,15 +34,18 @@ export function isolated(text: string): string {
   return /^[\x20-\x7e]*$/.test(text) ? text : `\u2068${text}\u2069`;
 }
 
+/** The language of the page, in which numbers are written; the worker has none. */
+const LANGUAGE = (typeof document === "object" && document.documentElement.lang) || "en";
+
 /** A number with thousands separators. */
 export function number(value: number): string {
-  return value.toLocaleString("en");
+  return value.toLocaleString(LANGUAGE);
 }
 
 /** With three significant digits, the whole part in full, and at most three decimal places. */
 export function rounded(value: number): string {
   const digits = value ? 3 - [1, 10, 100].filter((bound) => Math.abs(value) >= bound).length : 0;
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return value.toLocaleString(LANGUAGE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
 /** Kilometres with at most one decimal place, and their unit. */

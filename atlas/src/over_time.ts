@@ -1,9 +1,9 @@
 /** A flow of a series in every period: the reader chooses where trips begin and end. `site.py` writes the data. */
 
-import { changeBetween } from "./changes";
-import { byId, isolated, make, number } from "./dom";
+import { changeBetween, isPerDay } from "./changes";
+import { reliability } from "./confidence";
+import { byId, isolated, make, number, rounded } from "./dom";
 import type { Trips } from "./flows";
-import { changeText, intervalAndWord } from "./panel";
 import { aliasesOf, ranker } from "./search";
 
 interface Level {
@@ -28,6 +28,10 @@ interface Given {
   sizes: [number, number];
   /** Of the ends towards 0 of changes, by period and by the levels of origins and destinations. */
   deviations: number[][][];
+  /** The place of the same period of the year before, or null where the page has none. */
+  yearBefore: (number | null)[];
+  /** The texts of the page in its language, by name; `over_time.yaml` has them. */
+  words: Record<string, string>;
 }
 
 /** An area of a side: its place among those of all levels, its names and those of the areas that contain it. */
@@ -42,8 +46,13 @@ interface Place {
 }
 
 const given = JSON.parse(byId("data").textContent ?? "") as Given;
-const ofTrips = byId("flow").dataset.counted!;
+const perDay = byId<HTMLInputElement>("per-day");
 const [HEIGHT, LEFT, TOP, BOTTOM] = [260, 70, 14, 34];
+
+/** A text of the page, with values in place of the names in braces. */
+function say(name: string, values: Record<string, string> = {}): string {
+  return given.words[name].replace(/\{(\w+)\}/g, (_, value: string) => values[value]);
+}
 
 /** The areas of all levels of a side; the first one is the whole space. */
 function placesOf(levels: Level[]): Place[] {
@@ -61,7 +70,8 @@ function placesOf(levels: Level[]): Place[] {
       const names = [label, code, ...aliasesOf(aliases?.[area])];
       const place = places.length;
       if (depth === 0) {
-        places.push({ place, level: depth, key: "all", name: "all areas", shown: "all areas", names, above });
+        const name = say("all_areas");
+        places.push({ place, level: depth, key: "all", name, shown: name, names: [name, ...names], above });
         return;
       }
       const name = label.includes(code) ? label : `${label} (${code})`;
@@ -102,17 +112,17 @@ function show(): void {
   const [origin, destination] = inputs.map((input, side) => found(side, input.value.trim() || "all"));
   const result = byId("flow");
   if (!origin || !destination) {
-    result.replaceChildren(make("p", {}, "No area has this name or code. Choose one of the list."));
+    result.replaceChildren(make("p", {}, say("unknown_area")));
     return;
   }
   [inputs[0].value, inputs[1].value] = [origin.shown, destination.shown];
   history.replaceState(null, "", `#from=${encodeURIComponent(origin.key)}&to=${encodeURIComponent(destination.key)}`);
   const trips = flow(origin, destination);
   if (!trips) {
-    result.replaceChildren(make("p", {}, "This page has no numbers of such small levels: choose larger ones, or open the atlas of a period."));
+    result.replaceChildren(make("p", {}, say("small_levels")));
     return;
   }
-  const title = given.sides[1].length > 1 ? `From ${isolated(origin.name)} to ${isolated(destination.name)}` : isolated(origin.name);
+  const title = given.sides[1].length > 1 ? say("flow", { origin: isolated(origin.name), destination: isolated(destination.name) }) : isolated(origin.name);
   const change: Changed = (before, after) => changed(trips, before, after, [origin, destination]);
   const said = verdicts(trips.length - 1, change).map((text) => make("p", { class: "verdict" }, text));
   result.replaceChildren(make("h3", {}, title), ...said, chart(trips, title), table(trips, title, change));
@@ -128,39 +138,65 @@ function changed(trips: (Trips | null)[], before: number, after: number, [from, 
   return old && now && same ? { ...now, change: changeBetween(old, now, deviations, [given.days[before], given.days[after]]) } : undefined;
 }
 
-/** What can be said of the change between the last two periods, and between the first and the last. */
+/** What can be said of the change since the period before, since a year before, and since the first period. */
 function verdicts(last: number, change: Changed): string[] {
-  if (!last) return ["Only one period is published, so no change can be told."];
-  const pairs = last > 1 ? [[last - 1, last], [0, last]] : [[0, last]];
-  return pairs.map(([before, after]) => {
-    const when = `From ${periodAndDays(before)} to ${periodAndDays(after)}: `;
-    const of = change(before, after);
-    if (!of?.change) return `${when}no change can be computed.`;
+  if (!last) return [say("one_period")];
+  const year = given.yearBefore[last];
+  const before = [...new Set([last - 1, ...(year === null ? [] : [year]), 0])];
+  return before.map((period) => {
+    const [of, ends] = [change(period, last), { before: periodAndDays(period), after: periodAndDays(last) }];
+    const text = period === year ? "since_last_year" : "since";
+    if (!of?.change) return say(text, { ...ends, verdict: say("not_computed") });
     const { certain, change: size } = of.change;
-    return `${when}${certain ? `${size > 0 ? "more" : "fewer"} ${ofTrips}:` : "may not have changed:"} ${changeText(of)}.`;
+    const verdict = say(certain ? (size > 0 ? "more" : "fewer") : "unchanged", { change: changeText(of) });
+    return say(text, { ...ends, verdict });
   });
 }
 
 /** A period, with its days if others of the page have more or fewer. */
 function periodAndDays(k: number): string {
-  return given.periods[k] + (new Set(given.days).size > 1 ? ` (${number(given.days[k])} days)` : "");
+  const period = given.periods[k];
+  return new Set(given.days).size > 1 ? say("days", { period, days: number(given.days[k]) }) : period;
 }
 
-/** The interval of a number with its word, or that the number is exact. */
-function reach(of: Trips): string {
-  const isExact = of.trips > 0 && of.interval && of.interval[0] === of.interval[1];
-  return isExact ? "exact" : intervalAndWord(of);
+/** A number of trips of a period as it is chosen: in all, or per day. */
+function shownTrips(value: number, period: number): string {
+  return perDay.checked ? rounded(value / given.days[period]) : number(value);
+}
+
+/** A change with its sign and its interval; those per day say so. */
+function changeText({ trips, change }: Trips): string {
+  if (!change) return "";
+  const [isOfDay, days] = [isPerDay(change.days), change.days[0]];
+  const daily = isOfDay || perDay.checked;
+  const each = (value: number): number => (daily && !isOfDay ? value / days : value);
+  const signed = (value: number): string => `${value > 0 ? "+" : ""}${daily ? rounded(each(value)) : number(value)}`.replace("-", "−");
+  const shown = daily ? say("per_day", { number: signed(change.change) }) : signed(change.change);
+  if (!change.interval) return shown;
+  const [lower, upper] = change.interval;
+  if (lower < upper) return say("change_and_range", { change: shown, range: say("range", { lower: signed(lower), upper: signed(upper) }) });
+  return trips > 0 ? say("exact_change", { change: shown }) : shown; // of two numbers that are likely none, none is exact
+}
+
+/** The interval of a number of a period with its word, or that the number is exact. */
+function reach({ trips, interval }: Trips, period: number): string {
+  if (!interval) return "";
+  const [lower, upper] = interval;
+  if (lower === upper) return say(trips > 0 ? "exact" : "likely none");
+  const word = reliability(trips, interval);
+  const range = say("range", { lower: shownTrips(lower, period), upper: shownTrips(upper, period) });
+  return word ? `${range}, ${say(word)}` : range;
 }
 
 /** A table of the trips of each period, the newest first, with their change since the period before. */
 function table(trips: (Trips | null)[], title: string, changeOf: Changed): HTMLElement {
   const rows = trips.map((of, k) => {
     const change = k ? changeOf(k - 1, k) : undefined;
-    const said = change ? (change.change?.certain ? "changed" : "may not have changed") : "";
-    const cells = [of ? number(of.trips) : "not listed", of ? reach(of) : "", change ? changeText(change) : ""];
+    const said = change ? say(change.change?.certain ? "changed" : "may_be_unchanged") : "";
+    const cells = [of ? shownTrips(of.trips, k) : say("not_listed"), of ? reach(of, k) : "", change ? changeText(change) : ""];
     return make("tr", {}, make("th", { scope: "row" }, periodAndDays(k)), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
   });
-  const heads = ["period", ofTrips, "90 % interval", "change since the period before", "verdict"];
+  const heads = ["period", perDay.checked ? "counted_per_day" : "counted", "interval", "change", "verdict"].map((name) => say(name));
   const head = make("tr", {}, ...heads.map((text, k) => make("th", { scope: "col", class: k && k < 4 ? "n" : "" }, text)));
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.reverse())));
 }
@@ -178,7 +214,8 @@ function ticks(lowest: number, most: number): number[] {
 
 /** The trips as a line within the band of their intervals; an axis that does not begin at 0 has a mark and says so. */
 function chart(trips: (Trips | null)[], title: string): Element {
-  const known = trips.flatMap((of, k) => (of ? [{ k, trips: of.trips, ends: of.interval ?? [of.trips, of.trips] }] : []));
+  const part = (k: number): number => (perDay.checked ? given.days[k] : 1);
+  const known = trips.flatMap((of, k) => (of ? [{ k, trips: of.trips / part(k), ends: (of.interval ?? [of.trips, of.trips]).map((end) => end / part(k)) }] : []));
   const largest = Math.max(1, ...known.map(({ ends }) => ends[1]));
   const values = ticks(Math.min(largest, ...known.map(({ ends }) => ends[0])), largest);
   const [least, most] = [values[0], values[values.length - 1]];
@@ -188,7 +225,7 @@ function chart(trips: (Trips | null)[], title: string): Element {
   const point = (k: number, value: number): string => `${x(k).toFixed(1)},${y(value).toFixed(1)}`;
   const upper = known.map(({ k, ends }) => point(k, ends[1]));
   const lower = known.map(({ k, ends }) => point(k, ends[0])).reverse();
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", class: "ribbon", "aria-label": `${title}: the table below has the numbers` });
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", class: "ribbon", "aria-label": say("picture", { title }) });
   for (const value of values) {
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(value), y2: y(value) }));
     picture.append(svg("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, number(value)));
@@ -202,7 +239,7 @@ function chart(trips: (Trips | null)[], title: string): Element {
     picture.append(svg("circle", { class: "dot", cx: x(k), cy: y(value), r: 3 }));
     if (k % every === 0) picture.append(svg("text", { x: x(k), y: HEIGHT - 10, "text-anchor": "middle" }, given.periods[k]));
   }
-  const cut = least > 0 ? [make("figcaption", {}, `The vertical axis begins at ${number(least)}, not at 0.`)] : [];
+  const cut = least > 0 ? [make("figcaption", {}, say("axis", { value: number(least) }))] : [];
   return make("figure", {}, picture, ...cut);
 }
 
@@ -232,6 +269,7 @@ for (const [side, name] of ["from", "to"].entries()) {
   inputs[side].addEventListener("focus", () => inputs[side].select());
   inputs[side].addEventListener("change", show);
 }
+perDay.onchange = show;
 byId("swap").onclick = () => {
   [inputs[0].value, inputs[1].value] = [inputs[1].value, inputs[0].value];
   show();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from od_core.flows.publishing.changes import compute_table_changes, describe_cau
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.publication.certificate import (
+    Certificate,
     is_selected,
     read_subject,
 )
@@ -46,7 +48,7 @@ class OverTime:
         periods: texts of the periods, oldest first.
         compared: for each period but the first, whether and how it is compared with the one before.
         days: number of days of each period.
-        caution: what else than travel may have changed the flows.
+        certificates: certificates of the releases, oldest first.
         sides: the areas of origins and of destinations, which are those of the newest period.
         depths: for each side, number of the most detailed level between whose areas the page has flows.
         listed: for each side, number of the most detailed level of whose areas the page has totals.
@@ -59,7 +61,7 @@ class OverTime:
     periods: tuple[str, ...]
     compared: tuple[Comparability, ...]
     days: tuple[int, ...]
-    caution: str
+    certificates: tuple[Certificate, ...]
     sides: tuple[Geography, ...]
     depths: tuple[int, int]
     listed: tuple[int, int]
@@ -90,18 +92,11 @@ class OverTime:
         for period, release in enumerate(reversed(newest)):
             totals_of_period = [total[:, period] for total in totals]
             _read_flows_into(values[:, period], totals_of_period, release, sides, depths, listed)
-        compared = []
-        cautions: dict[str, None] = {}  # in the order of the periods, each once
-        for before, after in pairwise(certificates):
-            compared.append(check_comparability(before, after))
-            if compared[-1].is_possible:
-                caution = describe_cautions(read_subject(after), before, after, lengths=False).strip()
-                cautions |= {caution: None} if caution else {}
         return cls(
             periods=tuple(certificate["period"] for certificate in certificates),
-            compared=tuple(compared),
+            compared=tuple(check_comparability(before, after) for before, after in pairwise(certificates)),
             days=tuple(map(count_period_days, certificates)),
-            caution=" ".join(cautions),
+            certificates=tuple(certificates),
             sides=sides,
             depths=depths,
             listed=listed,
@@ -110,6 +105,21 @@ class OverTime:
             selected=tuple(is_selected(certificate) for certificate in certificates),
             have_laplace_noise=tuple(any("scale" in level for level in one.get("levels", [])) for one in certificates),
         )
+
+    @property
+    def caution(self) -> str:
+        """What else than travel may have changed the flows, in the language that is used; empty if nothing may."""
+        cautions: dict[str, None] = {}  # in the order of the periods, each once
+        for compared, (before, after) in zip(self.compared, pairwise(self.certificates), strict=True):
+            if compared.is_possible:
+                caution = describe_cautions(read_subject(after), before, after, lengths=False).strip()
+                cautions |= {caution: None} if caution else {}
+        return " ".join(cautions)
+
+    def find_year_before(self) -> list[int | None]:
+        """Return, for each period, the position of the same period of the year before; None where there is none."""
+        positions = {period: position for position, period in enumerate(self.periods)}
+        return [positions.get(_name_year_before(period)) for period in self.periods]
 
     @cached_property
     def data(self) -> dict[str, object]:
@@ -121,6 +131,7 @@ class OverTime:
             "sides": [_list_levels(side, deepest) for side, deepest in zip(self.sides, self.listed, strict=True)],
             "sizes": self.values.shape[2:],
             "deviations": self.deviations,
+            "yearBefore": self.find_year_before(),
             "values": _encode_intervals(self.values),
             "totals": [_encode_intervals(total) for total in self.totals],
         }
@@ -195,6 +206,11 @@ class OverTime:
             for row in use_numbers_per_day(changes).dropna().to_dict("records"):
                 described[row["index"]]["change"] = row
         return described
+
+
+def _name_year_before(text: str) -> str:
+    """Return the text of the period with the same name in the year before, such as 2018-05 for 2019-05."""
+    return re.sub(r"\d{4}", lambda year: f"{int(year[0]) - 1:04}", text)
 
 
 def _list_levels(side: Geography, deepest: int) -> list[dict[str, object]]:

@@ -172,8 +172,7 @@ def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Itera
             yield from _iterate_pages_in_language(site, {name: by_series[name] for name in series}, over_time)
     yield "404.html", render_template("site/404.html", site=site, series=series)
     yield CATALOGUE, render_catalogue(site, found)
-    for name, flows in over_time.items():
-        yield f"{name}/{OVER_TIME}", make_over_time_page(site, comparable[name][0], flows)
+    for name in over_time:
         with_atlas = [release for release in comparable[name] if any(file["path"] == ATLAS for file in release.files)]
         periods = [{"release": release.folder, "period": release.key.period} for release in with_atlas]
         yield f"{name}/{PERIODS}", _format_json(periods)
@@ -214,6 +213,9 @@ def _iterate_pages_in_language(
         yield f"{place}/{home}", render_template("site/withdrawn.html", site=site, place=place)
     for name, of_series in translated.items():
         yield f"{name}/{home}", render_series_page(site, name, of_series, newest)
+        if name in over_time:
+            latest = select_comparable_releases(newest[name])[0]
+            yield f"{name}/{name_in_language(OVER_TIME)}", make_over_time_page(site, latest, over_time[name])
 
 
 def _render_api_document(site: SiteDescription, of: ReleaseKey, **values: object) -> tuple[str, str]:
@@ -259,12 +261,13 @@ def select_comparable_releases(newest: Sequence[SiteRelease]) -> list[SiteReleas
 def make_over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
     """Return the HTML text of the page of the flows of a series in each period; ``latest`` is its newest release."""
     program = (files("od_core.publication") / "templates/site/over_time.js").read_text(encoding="utf-8")
+    words = render_data("site/over_time.yaml", certificate=latest.certificate)
     return render_template(
         "site/over_time.html",
         site=site,
         latest=latest,
         flows=flows,
-        data=_make_data_element(flows.data, 'type="application/json" id="data"'),
+        data=_make_data_element({**flows.data, "words": words}, 'type="application/json" id="data"'),
         program=Markup(program),  # noqa: S704 - of this package
         digest=base64.b64encode(hashlib.sha256(program.encode()).digest()).decode(),
         bound=MOST_NUMBERS,
