@@ -333,7 +333,7 @@ class Atlas {
     const select = byId<HTMLSelectElement>("figure");
     const names = this.figures().map(({ name }) => name);
     const chosen = select.selectedIndex > 0 ? select.value : names[0];
-    select.replaceChildren(...names.map((name) => make("option", { value: name }, name.length > 60 ? `${name.slice(0, 58)}…` : name)));
+    select.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
     select.value = names.includes(chosen) ? chosen : names[0];
   }
 
@@ -347,7 +347,8 @@ class Atlas {
     }
     const table = document.querySelector<HTMLTableElement>(view === "matrix" ? "#matrix table" : "#areas table");
     if (view !== "map" && table) own.push({ name: view, parts: [table] });
-    return [...own, ...tables.map((part) => ({ name: part.caption?.textContent ?? "table", parts: [part] }))];
+    const nameOf = (of: HTMLTableElement): string => (of.closest("#profile") ? `table by ${of.tHead?.rows[0].cells[0].textContent}` : "table of flows");
+    return [...own, ...tables.map((part) => ({ name: nameOf(part), parts: [part] }))];
   }
 
   /** Save the chosen figure with the title, the selection, and what a reader must know. */

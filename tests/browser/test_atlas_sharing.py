@@ -95,7 +95,7 @@ def test_what_is_copied_embeds_the_view(opened, address):
     assert seen.errors == []
 
 
-@pytest.mark.parametrize("figure", ["map", "matrix", "list", "The largest flows"])
+@pytest.mark.parametrize("figure", ["map", "matrix", "list", "table of flows"])
 def test_pictures_say_what_they_show(opened, bundle, released, address, figure):
     """As SVG, which other programs read, and as PNG of the same picture."""
     at = (bundle / "atlas.html").as_uri() if figure == "map" else address
