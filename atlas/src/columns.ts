@@ -108,6 +108,9 @@ export interface Header {
   /** Whether the release can be compared with another one: whether it has intervals and noise of its own. */
   comparable: boolean;
   period: string;
+  /** The period as people write it, and what the publisher says of the series; absent in the pages of earlier versions. */
+  when?: string;
+  about?: { publisher?: string; source?: string; licence?: string };
   /** Day after the period, its number of days, digests of what must be the same in releases that are compared (and of the
    * definitions of breakdowns) by the words on a difference, and mechanism and rule of estimation; only if
    * `comparable`, and absent in the pages of earlier versions. */

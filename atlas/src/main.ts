@@ -13,7 +13,9 @@ import { changeText, chips, flowTable, intervalAndWord, matrixTable, tiles, type
 import { divided, profileTables, type Profile } from "./profile";
 import { MOST_LINES, partner, sceneOfAll, sceneOfSelection } from "./scene";
 import { Search } from "./search";
-import { atLevel, fragment, otherSide, selectedSide, stated, type State } from "./state";
+import { savePicture, type Figure } from "./picture";
+import { copy, embedCode, sentence } from "./quote";
+import { atLevel, fragment, fragmentOfNumber, otherRelease, otherSide, selectedSide, stated, type State } from "./state";
 
 /** Data of a page, in its text. */
 const DATA = /<script type="text\/plain" id="data">([A-Za-z0-9+/=]+)<\/script>/;
@@ -56,6 +58,10 @@ class Atlas {
     lasso.onclick = () => this.drawAround(lasso.getAttribute("aria-pressed") !== "true");
     byId("clear").onclick = () => this.change({ areas: [] });
     byId("download").onclick = () => void this.download();
+    for (const ending of ["svg", "png"] as const) byId(ending).onclick = () => void this.savePicture(ending);
+    const embed = byId("embed");
+    embed.hidden = !location.protocol.startsWith("http");
+    embed.onclick = () => void copied(embed, embedCode(addressOf(fragment(this.state, opened)), opened.header.title));
     this.prepareCategories();
     this.prepareComparison();
     byId<HTMLFormElement>("controls").onsubmit = (event) => event.preventDefault();
@@ -64,6 +70,7 @@ class Atlas {
     addEventListener("hashchange", () => {
       this.state = stated(location.hash, opened);
       this.found = this.state.areas.length > 0;
+      this.sayOtherRelease();
       this.show();
     });
     new Search(
@@ -84,7 +91,19 @@ class Atlas {
     byId("under").textContent = opened.header.notes[0];
     byId("words").hidden = !opened.hasIntervals;
     byId("notes").replaceChildren(...opened.header.notes.slice(1).map((note) => make("p", {}, note)), citation(opened));
+    this.sayOtherRelease();
     this.show();
+  }
+
+  /** Say that the address is one of a number of another release, and where that is on a site. */
+  private sayOtherRelease(): void {
+    const [other, status] = [otherRelease(location.hash, this.opened), byId("compared")];
+    if (!other && status.querySelector("[data-other]")) status.hidden = true;
+    if (!other) return;
+    const onSite = location.protocol.startsWith("http") && location.pathname.endsWith(`/${this.opened.header.release}/atlas.html`);
+    const leads = onSite ? make("a", { "data-other": "", href: `../../../${other}/atlas.html${location.hash}` }, `Open ${other}`) : make("span", { "data-other": "" }, `Open the atlas of ${other}`);
+    status.replaceChildren(`The address names a number of ${other}, and this is ${this.opened.header.release}. `, leads, ".");
+    status.hidden = false;
   }
 
   /** The side whose areas are selected. */
@@ -215,7 +234,8 @@ class Atlas {
   /** Change the state, the address of the page and what it shows. Selected areas are carried to another level. */
   private change(change: Partial<State>): void {
     const { level, areas, direction } = this.state;
-    const next = { ...this.state, ...change };
+    const next: State = { ...this.state, partner: null, ...change };
+    if (Object.keys(change).join() === "view") next.partner = this.state.partner;
     if (!change.areas) {
       if (next.level !== level) next.areas = atLevel(this.side, areas, level, next.level);
       if (next.direction !== direction && !this.opened.sameAreas) next.areas = [];
@@ -269,13 +289,81 @@ class Atlas {
       }
       if (this.state.view === "matrix" && latest()) await this.showMatrix(latest);
       if (this.state.view === "list" && latest()) await this.showList();
+      if (latest()) await this.showQuote(latest);
     } catch (error) {
       if (latest()) panel.replaceChildren(make("p", {}, `This could not be computed. (${(error as Error).message})`));
     }
     if (!latest()) return;
     panel.setAttribute("aria-busy", "false");
     const profile = await this.askProfile();
-    if (latest()) this.showProfile(profile);
+    if (!latest()) return;
+    this.showProfile(profile);
+    this.listFigures();
+  }
+
+  /** Show the sentence that quotes the chosen number: a flow of the selected area, or all its trips. */
+  private async showQuote(latest: () => boolean): Promise<void> {
+    const { level, areas, direction, partner } = this.state;
+    if (areas.length !== 1 || this.comparing) return;
+    const own: Areas = { level, areas };
+    const other: Areas = partner === null ? { level: 0, areas: [0] } : { level, areas: [partner] };
+    const [origins, destinations] = direction === "from" ? [own, other] : [other, own];
+    const of = await this.client.ask("between", { origins, destinations });
+    if (!latest()) return;
+    const { header } = this.opened;
+    const name = (side: Side, { level: at, areas: [area] }: Areas): string => (at ? side.labels[at][area] : "");
+    const ends = [["from", name(this.opened.origin, origins)], ["to", name(this.opened.destination, destinations)]];
+    const where = ends.filter(([, label]) => label).map(([word, label]) => `${word} ${label}`).join(" ");
+    const address = addressOf(fragmentOfNumber(this.state, this.opened));
+    const by = header.about?.publisher ?? header.about?.source;
+    const origin = [...(by ? [by] : []), `release ${header.release}`, ...(address ? [address] : [])];
+    const text = sentence(of, { counted, where: `${where}${this.categoryText}`, when: header.when ?? header.period, origin });
+    const button = (label: string, what: string): HTMLElement => {
+      const made = make("button", { type: "button", click: () => void copied(made, what) }, label);
+      return made;
+    };
+    const buttons = [button("Copy as quote", text), ...(address ? [button("Copy address", address)] : [])];
+    const quote = make("section", { id: "quote", "aria-label": "Quote" }, make("p", {}, text), make("p", { class: "buttons" }, ...buttons));
+    byId("quote")?.remove();
+    byId("panel").querySelector("h2")?.after(quote);
+  }
+
+  /** List what can be saved as a picture: the view, and the tables of the panel. */
+  private listFigures(): void {
+    const select = byId<HTMLSelectElement>("figure");
+    const names = this.figures().map(({ name }) => name);
+    const chosen = select.selectedIndex > 0 ? select.value : names[0];
+    select.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
+    select.value = names.includes(chosen) ? chosen : names[0];
+  }
+
+  private figures(): Figure[] {
+    const { view } = this.state;
+    const tables = [...document.querySelectorAll<HTMLTableElement>("#panel table")];
+    const own: Figure[] = [];
+    if (view === "map" && this.map) {
+      const map = this.map;
+      own.push({ name: "map", parts: [{ canvas: byId<HTMLCanvasElement>("map"), paint: (pen) => map.paintWith(pen) }, byId("key"), byId("hint")] });
+    }
+    const table = document.querySelector<HTMLTableElement>(view === "matrix" ? "#matrix table" : "#areas table");
+    if (view !== "map" && table) own.push({ name: view, parts: [table] });
+    const nameOf = (of: HTMLTableElement): string => (of.closest("#profile") ? `table by ${of.tHead?.rows[0].cells[0].textContent}` : "table of flows");
+    return [...own, ...tables.map((part) => ({ name: nameOf(part), parts: [part] }))];
+  }
+
+  /** Save the chosen figure with the title, the selection, and what a reader must know. */
+  private async savePicture(ending: "svg" | "png"): Promise<void> {
+    const { header } = this.opened;
+    const named = this.figures();
+    const figure = named.find(({ name }) => name === byId<HTMLSelectElement>("figure").value) ?? named[0];
+    const { publisher, source, licence } = header.about ?? {};
+    const stated = [["Source", source], ["Publisher", publisher], ["Licence", licence]].flatMap(([word, text]) => (text ? [`${word}: ${text}`] : []));
+    const address = addressOf(fragment(this.state, this.opened));
+    const since = this.comparing ? [byId("compared").textContent ?? ""] : [];
+    const notes = [header.notes[0], ...since, [...stated, `Release ${this.after ?? header.release}`].join(". "), ...(address ? [address] : [])];
+    const subtitle = document.querySelector("#panel h2")?.textContent ?? "";
+    const name = `${(this.after ?? header.release).replaceAll("/", "_")}_${figure.name.split(/\W+/).slice(0, 4).join("_").toLowerCase()}`;
+    await savePicture(figure, { title: header.title, subtitle, notes }, ending, name);
   }
 
   /** Trips from or to the selection, those within it included, by category and by distance; without one, all trips. */
@@ -330,7 +418,8 @@ class Atlas {
     const title = this.comparing ? `${where}, by the largest change` : where;
     const table = flowTable(title, direction === "from" ? "to" : "from", flows, (flow): Named => {
       const area = partner(flow, direction);
-      return { texts: [this.other.labels[level][area]], choose: () => this.selectOther([area]) };
+      const quote = areas.length === 1 ? () => this.change({ partner: area }) : undefined;
+      return { texts: [this.other.labels[level][area]], choose: () => this.selectOther([area]), quote };
     });
     const heading = areas.length === 1 ? labels[areas[0]] : `${number(areas.length)} areas together`;
     const chosen = chips(
@@ -356,6 +445,7 @@ class Atlas {
     const table = flowTable(title, "from → to", flows, (flow): Named => ({
       texts: [origin.labels[level][flow.origin], destination.labels[level][flow.destination]],
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
+      quote: () => this.change({ areas: [flow.origin], direction: "from", partner: flow.destination }),
     }));
     fillPanel(`All areas${this.categoryText}`, [make("p", {}, `Choose areas on the map, in the list, by name, or in the table to see their ${counted}.`), table]);
     this.draw(sceneOfAll(this.opened, this.state, flows), false);
@@ -449,6 +539,20 @@ function fillPanel(heading: string, content: Node[]): void {
   panel.replaceChildren(title, ...content, make("div", { id: "profile", "aria-busy": "true" }));
   if (focused) title.focus();
   byId("said").textContent = heading;
+}
+
+/** The address of this page with another end; empty if it is a file, whose address leads nowhere for others. */
+function addressOf(end: string): string {
+  return location.protocol.startsWith("http") ? `${location.origin}${location.pathname}${end}` : "";
+}
+
+/** Copy a text, and say so on the button and to screen readers. */
+async function copied(button: HTMLElement, text: string): Promise<void> {
+  await copy(text);
+  const label = button.textContent ?? "";
+  if (label !== "Copied") setTimeout(() => (button.textContent = label), 1500);
+  button.textContent = "Copied";
+  byId("said").textContent = "Copied";
 }
 
 /** The text of a file of the same site. */

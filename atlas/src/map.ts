@@ -9,6 +9,7 @@ import { isPerDay, type Change } from "./changes";
 import type { Reliability } from "./confidence";
 import { byId, isolated, make, number } from "./dom";
 import { frameOf, type Point, type View } from "./frames";
+import { outlined, striped, type Pen } from "./pen";
 
 /** An area on the map. */
 export interface Circle {
@@ -207,14 +208,18 @@ export class FlowMap {
     this.frame = requestAnimationFrame(() => this.paint());
   }
 
-  /** Paint the scene: land and boundaries, then lines, circles and labels, and what the reader draws. */
   private paint(): void {
     const context = this.canvas.getContext("2d");
     if (!context || !this.width) return;
-    const colours = new Map(COLOURS.map((name) => [name, this.colour(name)]));
-    const colour = (name: string): string => colours.get(name) ?? "";
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
+    this.paintWith(context);
+  }
+
+  /** Paint the scene with a pen: land and boundaries, then lines, circles and labels, and what the reader draws. */
+  paintWith(context: Pen): void {
+    const colours = new Map(COLOURS.map((name) => [name, this.colour(name)]));
+    const colour = (name: string): string => colours.get(name) ?? "";
     this.drawGraticule(context, colour("line"));
     this.frames.forEach((_, frame) => this.drawShapes(context, colour, frame));
     const leaving: [label: string, point: Point][] = [];
@@ -272,7 +277,7 @@ export class FlowMap {
   }
 
   /** Draw meridians and parallels, ten degrees apart. */
-  private drawGraticule(context: CanvasRenderingContext2D, colour: string): void {
+  private drawGraticule(context: Pen, colour: string): void {
     const { k, x, y } = this.transform;
     context.save();
     context.translate(x, y);
@@ -288,7 +293,7 @@ export class FlowMap {
   }
 
   /** Draw the land, and the areas by their boundaries: the more trips, the darker. */
-  private drawShapes(context: CanvasRenderingContext2D, colour: (name: string) => string, frame: number): void {
+  private drawShapes(context: Pen, colour: (name: string) => string, frame: number): void {
     const { box } = this.frames[frame];
     const { k, x, y } = box ? zoomIdentity : this.transform;
     context.save();
@@ -325,7 +330,7 @@ export class FlowMap {
   }
 
   /** A colour, or stripes of it for areas whose trips may be none; `scale` is that of the drawing. */
-  private fill(context: CanvasRenderingContext2D, circle: Circle, colour: string, scale: number): string | CanvasPattern {
+  private fill(context: Pen, circle: Circle, colour: string, scale: number): string | CanvasPattern {
     if (!circle.faint || circle.selected) return colour;
     const stripes = this.stripes.get(colour) ?? striped(context, colour);
     this.stripes.set(colour, stripes);
@@ -336,24 +341,24 @@ export class FlowMap {
   /** Make the outlines of the areas in each frame. */
   private outline(): void {
     const outlines = (rings: Float32Array[]): Outline => {
-      const paths: Outline = [];
+      const texts: string[] = [];
       for (const ring of rings) {
         const frame = frameOf(this.view, [ring[0], ring[1]]);
-        const path = (paths[frame] ??= new Path2D());
+        texts[frame] ??= "";
         for (let k = 0; k < ring.length; k += 2) {
           const point = this.frames[frame].projection([ring[k], ring[k + 1]]);
-          if (point) path[k ? "lineTo" : "moveTo"](...point);
+          if (point) texts[frame] += `${k ? "L" : "M"}${point[0].toFixed(3)} ${point[1].toFixed(3)}`;
         }
-        path.closePath();
+        texts[frame] += "Z";
       }
-      return paths;
+      return texts.map(outlined);
     };
     this.paths = this.width && this.scene.shapes ? this.scene.shapes.map(outlines) : [];
     this.base = this.width && this.scene.base ? outlines(this.scene.base) : [];
   }
 
   /** Draw a flow as a curve with an arrowhead. Seen from its origin, it bends to the left. */
-  private drawLine(context: CanvasRenderingContext2D, line: Line, from: Point, to: Point, colour: (name: string) => string): void {
+  private drawLine(context: Pen, line: Line, from: Point, to: Point, colour: (name: string) => string): void {
     const width = this.widthOf(line.trips);
     const bend: Point = [(from[0] + to[0]) / 2 + 0.14 * (to[1] - from[1]), (from[1] + to[1]) / 2 - 0.14 * (to[0] - from[0])];
     const head = Math.min(Math.max(6, 2.2 * width), Math.hypot(to[0] - from[0], to[1] - from[1]) / 2);
@@ -445,7 +450,7 @@ export class FlowMap {
 
   /** Write the labels of the selected areas and of the largest without overlaps, and where lines lead that leave the map. */
   private drawLabels(
-    context: CanvasRenderingContext2D,
+    context: Pen,
     circles: { circle: Circle; point: Point; radius: number }[],
     ends: Set<number>,
     leaving: [label: string, point: Point][],
@@ -617,15 +622,6 @@ function at(from: Point, bend: Point, to: Point, part: number): Point {
 /** The difference of two points. */
 function minus([x, y]: Point, [u, v]: Point): Point {
   return [x - u, y - v];
-}
-
-/** Diagonal stripes of a colour. */
-function striped(context: CanvasRenderingContext2D, colour: string): CanvasPattern {
-  const tile = new OffscreenCanvas(6, 6);
-  const stripes = tile.getContext("2d")!;
-  stripes.fillStyle = colour;
-  for (let k = 0; k < 6; k++) for (const x of [k, (k + 1) % 6]) stripes.fillRect(x, 5 - k, 1, 1);
-  return context.createPattern(tile, "repeat")!;
 }
 
 /** Opacity of an area whose trips are the square of a share of the most. */

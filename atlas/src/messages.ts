@@ -23,7 +23,7 @@ export interface Side {
 }
 
 export interface Opened {
-  header: Pick<Header, "title" | "release" | "counted" | "notes" | "comparable">;
+  header: Pick<Header, "title" | "release" | "counted" | "notes" | "comparable" | "period" | "when" | "about">;
   origin: Side;
   destination: Side;
   sameAreas: boolean;

@@ -16,6 +16,8 @@ export interface Named {
   texts: string[];
   /** What a click on the names does. */
   choose(): void;
+  /** What a click on the number does; absent where it is of several areas. */
+  quote?(): void;
 }
 
 /** The ends of an interval; "" without one. */
@@ -105,7 +107,8 @@ export function flowTable(title: string, first: string, flows: Flow[], ends: (fl
   const listed = flows.slice(0, LISTED);
   const left = flows.length - listed.length;
   const more = left > 0 ? [`${number(left)} smaller flows are in the download.`] : [];
-  return barTable(titleOf(title, listed), first, listed.map((flow) => ({ head: named(ends(flow)), of: flow })), more);
+  const rows = listed.map((flow) => ({ head: named(ends(flow)), of: flow, quote: ends(flow).quote }));
+  return barTable(titleOf(title, listed), first, rows, more);
 }
 
 /** The title of a list of the largest numbers, which says how many of them may be none. */
@@ -118,12 +121,13 @@ function titleOf(title: string, listed: Trips[]): string {
 export function barTable(
   title: string,
   first: string,
-  rows: { head: HTMLElement; of: Trips }[],
+  rows: { head: HTMLElement; of: Trips; quote?(): void }[],
   notes: string[] = [],
 ): HTMLElement {
   const most = Math.max(1, ...rows.map(({ of }) => of.interval?.[1] ?? of.trips));
   const intervals = rows.some(({ of }) => of.interval);
-  const body = rows.map(({ head, of }) => {
+  const body = rows.map(({ head, of, quote }) => {
+    const trips = quote ? make("button", { type: "button", class: "number", title: "Quote this number", click: quote }, number(of.trips)) : number(of.trips);
     const bar = make("div", { class: "bar", "aria-hidden": "true" });
     bar.append(mark("value", 0, of.trips / most));
     if (of.interval) bar.append(mark("range", of.interval[0] / most, of.interval[1] / most));
@@ -131,7 +135,7 @@ export function barTable(
       "tr",
       { class: isFaint(of) ? "faint" : "" },
       head,
-      make("td", { class: "number" }, number(of.trips)),
+      make("td", { class: "number" }, trips),
       ...(intervals ? [make("td", { class: "number" }, intervalOfTrips(of)), make("td", { class: "word" }, reliability(of.trips, of.interval))] : []),
       make("td", { class: "bars" }, bar),
     );

@@ -24,9 +24,9 @@ async function open(base64: string): Promise<Opened> {
   shown = [flows];
   const { origin, destination } = flows.tree;
   const sizes = origin.levels.map((_, level) => flows.sizes(level));
-  const { title, release, counted, notes, comparable, segments } = data.header;
+  const { title, release, counted, notes, comparable, period, when, about, segments } = data.header;
   return {
-    header: { title, release, counted, notes, comparable },
+    header: { title, release, counted, notes, comparable, period, when, about },
     origin: side(origin, (level) => sizes[level].begun),
     destination: side(destination, (level) => sizes[level].ended),
     sameAreas: flows.sameAreas,
