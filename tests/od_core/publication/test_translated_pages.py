@@ -83,7 +83,9 @@ def test_a_site_has_its_pages_in_the_language_and_links_between_them(folder: Pat
         assert [line for line in read_displayed(page).splitlines() if ENGLISH.search(line)] == []
         addresses = re.findall(r'href="([^"#]+)"', page.read_text(encoding="utf-8"))
         assert [address for address in addresses if not (page.parent / address).is_file()] == []
-        assert page.with_name(page.name.replace(".de", "")).resolve() in [(page.parent / address).resolve() for address in addresses]
+        assert page.with_name(page.name.replace(".de", "")).resolve() in [
+            (page.parent / address).resolve() for address in addresses
+        ]
     assert 'href="small/2001-06/r1/report.de.html"' in pages[0].read_text(encoding="utf-8")
     assert "Zwei" in read_displayed(site / "small/index.de.html")
 
