@@ -119,36 +119,42 @@ def signed(change) -> str:
 
 
 def test_the_page_over_time_tells_changes_per_day(opened, tmp_path):
-    """Of the library, for the last two months and for the first and the last, which have as many days."""
+    """Of the library, for the last two months and for the same month of the year before, which has as many days."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(ledger_rows.domain(27))
     months = {}
-    for period in ("2001-05", "2001-06", "2001-07"):
+    for period in ("2000-07", "2001-06", "2001-07"):
         key = ReleaseKey("commuters", period)
         months[period] = flows(geography=ledger_rows.GEOGRAPHY, ledger=ledger, release_id=str(key))
         publish(FLOWS, months[period], key, "commuters", tmp_path)
     folder = write_site(tmp_path / "releases", tmp_path / "site", SiteDescription("Trips")).folder
     page, seen = opened((folder / "commuters/over_time.html").as_uri())
-    may, june, july = months.values()
+    year_before, june, july = months.values()
     for level in ("region", "all"):
         row = next(changes(june, july, level, "all", days=(30, 31)).itertuples())
-        since_may = next(changes(may, july, level, "all").query("origin == @row.origin").itertuples())
+        since_year = next(changes(year_before, july, level, "all").query("origin == @row.origin").itertuples())
         page.fill("#from", "all" if level == "all" else f"{level}:{row.origin}")
         page.keyboard.press("Enter")
-        last, first_and_last = page.locator(".verdict").all_inner_texts()
+        last, of_year = page.locator(".verdict").all_inner_texts()
         more = "more trips:" if row.change_per_day > 0 else "fewer trips:"
         word = more if row.significant else "may not have changed:"
         assert last == f"From 2001-06 (30 days) to 2001-07 (31 days): {word} {signed(row)}."
         check_axis(page)
-        value, lower, upper = map(number_formats.format_change, (since_may.change, since_may.lower, since_may.upper))
+        value, lower, upper = map(number_formats.format_change, (since_year.change, since_year.lower, since_year.upper))
         told = f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"
-        assert first_and_last.endswith(f": {told}.")
-        assert "2001-05 (31 days) to 2001-07 (31 days)" in first_and_last
+        assert of_year.endswith(f": {told}.")
+        assert "2000-07 (31 days) to 2001-07 (31 days) (a year)" in of_year
     page.fill("#from", "all")
     page.keyboard.press("Enter")
     assert {*page.locator("#flow tbody td:nth-child(3)").all_inner_texts()} == {"exact"}
-    shown = [f"2001-{month}" for month in ("07 (31 days)", "06 (30 days)", "05 (31 days)")]
+    shown = ["2001-07 (31 days)", "2001-06 (30 days)", "2000-07 (31 days)"]
     assert page.locator("#flow tbody th").all_inner_texts() == shown
+    page.check("#per-day")
+    per_day = [
+        number_formats.format_rounded(int(of.leaves.trips.sum()) / days)
+        for of, days in zip((july, june, year_before), (31, 30, 31), strict=True)
+    ]
+    assert page.locator("#flow tbody td:nth-child(2)").all_inner_texts() == per_day
     assert seen.errors == []
 
 

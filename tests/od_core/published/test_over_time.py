@@ -197,3 +197,19 @@ def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert json.loads(data)["periods"] == [PERIODS[-1]]
     assert "<small>grew" not in page
+
+
+@pytest.mark.parametrize(
+    ("periods", "positions"),
+    [
+        (("2000-06", "2001-05", "2001-06"), [None, None, 0]),
+        (("1999", "2000"), [None, 0]),
+        (("2000-Q2", "2001-Q1", "2001-Q2"), [None, None, 0]),
+        (("2000-01-01--2000-06-30", "2001-01-01--2001-06-30"), [None, 0]),
+    ],
+)
+def test_a_period_is_compared_with_the_same_one_of_the_year_before(
+    newest: list[SiteRelease], periods: tuple[str, ...], positions: list[int | None]
+) -> None:
+    page = replace(OverTime.from_releases(newest), periods=periods)
+    assert page.find_year_before() == positions
