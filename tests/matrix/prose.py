@@ -121,7 +121,7 @@ def of_file(path: Path) -> list[str]:
             elif kind in ("script", "module", "text/javascript"):
                 blocks += of_program(text)
         return blocks
-    if path.name.endswith(".schema.json") or path.suffix in (".geojson", ".csv"):
+    if path.name.endswith((".schema.json", "openapi.json")) or path.suffix in (".geojson", ".csv"):
         return []
     if path.suffix in (".json", ".jsonld"):
         return [*of_json(json.loads(path.read_text(encoding="utf-8")))]
