@@ -64,7 +64,7 @@ export class SvgPen implements Pen {
   /** The text of a file of SVG with what was drawn. */
   finished(width: number, height: number, title: string): string {
     const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">`;
-    return `${head}<title>${escaped(title)}</title><defs>${this.definitions.join("")}</defs>${this.elements.join("\n")}</svg>\n`;
+    return [head, element("title", escaped(title)), element("defs", this.definitions.join("")), ...this.elements, "</svg>\n"].join("\n");
   }
 
   get fillStyle() { return this.now.fillStyle; }
@@ -232,6 +232,11 @@ export class SvgPen implements Pen {
     const { k } = this.now;
     return `${short(this.now.x + k * x)} ${short(this.now.y + k * y)}`;
   }
+}
+
+/** An element without attributes. */
+function element(tag: string, content: string): string {
+  return `<${tag}>${content}</${tag}>`;
 }
 
 /** A number with few decimal places. */

@@ -854,8 +854,7 @@ class TreeSeries(Series[P, G]):
             if zones.names:
                 texts |= {name_column_of_names(level): f"Name of the area of level {level}." for level in zones.levels}
             if zones.aliases:
-                aliases = {name_column_of_aliases(level): level for level in zones.levels}
-                texts |= {name: f"Other names of the area of level {level}." for name, level in aliases.items()}
+                texts |= {name_column_of_aliases(k): f"Other names of the area of level {k}." for k in zones.levels}
         for zones in lists:
             bounded = [name_boundary_column(zones.levels, level) for level in zones.boundaries]
             texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")

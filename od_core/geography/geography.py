@@ -562,8 +562,7 @@ class Geography(Shown):
         zones, levels, names, aliases = convert_to_data_frame(zones), tuple(levels), dict(names or {}), aliases or {}
         check_level_names(levels)
         boundary_columns = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
-        named = (*names.values(), *aliases.values(), *boundary_columns.values())
-        expected = (*levels, *(coordinates or ()), *named)
+        expected = (*levels, *(coordinates or ()), *names.values(), *aliases.values(), *boundary_columns.values())
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
             raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -16,10 +17,7 @@ _STYLE = {"fill": "black", "stroke": "none", "stroke-width": "1", "text-anchor":
 
 @lru_cache(maxsize=16)
 def draw_png(picture: str) -> bytes:
-    """Return an SVG picture as PNG, drawn by Matplotlib, as far as it has what templates of pictures have.
-
-    The same picture gives the same bytes with the same version of Matplotlib.
-    """
+    """Return an SVG picture that has what our templates have as PNG; the same bytes with the same Matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2D
 
@@ -30,7 +28,9 @@ def draw_png(picture: str) -> bytes:
     axes.axis("off")
     _draw(drawing, axes, Affine2D(), _STYLE)
     file = BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the font lacks some scripts, and shows boxes
+        figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
 
 

@@ -69,6 +69,9 @@ def test_a_reader_finds_an_area_and_what_changed(opened, site):
     assert page.locator("#flow h3").inner_text() == "From John F Kennedy Intl (JFK) to New York (NY)"
     found = page.locator("#from-areas option").evaluate_all("all => all.map(one => one.value)")
     assert any("JFK" in name and "New York" in name for name in found)
+    page.fill("#to", "airport of BOSTON")  # its city
+    page.keyboard.press("Enter")
+    assert page.locator("#flow h3").inner_text().endswith(" to Gen Edw L Logan Intl (BOS)")
     page.fill("#to", "Atlantis")
     page.keyboard.press("Enter")
     assert "No area has this name" in page.locator("#flow").inner_text()
