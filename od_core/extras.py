@@ -8,7 +8,7 @@ from od_core.errors import OdError
 
 EXTRAS = {
     "boundaries": ("pyogrio", "shapely", "h3"),
-    "bundle": ("babel", "openmatrix", "pysdmx", "matplotlib"),
+    "bundle": ("openmatrix", "pysdmx", "matplotlib", "babel"),
     "checks": ("great_expectations",),
     "dagster": ("dagster", "typer"),
     "delta": ("deltalake",),
