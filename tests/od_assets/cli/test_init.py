@@ -291,7 +291,7 @@ def test_a_stop_at_any_question_leaves_nothing(empty, typed):
     users |= {"cap": "1", "reason": "x", "one_row_a_trip": "true", "title": "Trips"}
     typed(**users)
     asked = list(dict.fromkeys(sys.stdin.asked))  # type: ignore[attr-defined]  # a Person
-    assert len(asked) == 32
+    assert len(asked) == 34
     start_again(empty)
     for flag, way in zip(asked[::4], itertools.cycle(("Quit", "EOF", "SIGINT"))):
         assert "Stopped: no file was written, and nothing was spent." in typed(**users | {flag: way}), flag
