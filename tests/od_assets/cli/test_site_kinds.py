@@ -195,7 +195,7 @@ class Tags(HTMLParser):
 
 
 def test_pages_of_releases_say_what_to_show_where_they_are_shared(releases, tmp_path):
-    """A title, a text and a picture of 1200 by 630 pixels, of every kind; the text of a series has its newest figure."""
+    """A title, a text and a picture of 1200 by 630, of every kind; the text of a series has its newest figure."""
     folder = write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of <Statistics>", LICENCE)).folder
     pages = ["index.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)]
     for page in pages:
