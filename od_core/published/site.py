@@ -29,7 +29,7 @@ from od_core.files.durable import (
     write_if_changed,
 )
 from od_core.flows.publishing.kind import FLOWS
-from od_core.languages import ENGLISH, get_language, name_in_language, use_language
+from od_core.languages import ENGLISH, get_language, list_languages, name_in_language, use_language
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle_files import (
     ATLAS,
@@ -146,12 +146,22 @@ def _refuse_folder(folder: Path, releases: Path) -> None:
 def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
     """Remove from a site the copied files of a withdrawn release.
 
-    Other files of the release or its series are removed, too, unless they are among the written ``pages``, by name.
+    Other files of the release or its series, and pages in languages that the site no longer has, are removed, too,
+    unless they are among the written ``pages``, by name.
     """
-    if list_bundle_contents(folder / str(key)).keys() - {HOME}:
+    if {f"{key}/{name}" for name in list_bundle_contents(folder / str(key))} - pages:
         shutil.rmtree(folder / str(key))
-    stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
-    stale |= {f"{key}.svg", f"{key.release}/{PICTURE}"}
+    stale = {
+        f"{key.release}/{PERIODS}",
+        f"{key.release}/{PICTURE}",
+        f"{key}.zip",
+        f"{key}.croissant.json",
+        f"{key}.svg",
+    }
+    for language in (ENGLISH, *list_languages()):
+        with use_language(language):
+            home, over_time = name_in_language(HOME), name_in_language(OVER_TIME)
+        stale |= {home, f"{key.release}/{home}", f"{key.release}/{over_time}"}
     for name in stale - pages:
         (folder / name).unlink(missing_ok=True)
 

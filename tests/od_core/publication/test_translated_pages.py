@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import write_bundle
-from od_core.publication.bundle_files import locate_zip, write_zip
+from od_core.publication.bundle_files import NOTICE, locate_zip, write_zip
 from od_core.publication.certify import build_certificate
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import write_site
@@ -88,6 +89,34 @@ def test_a_site_has_its_pages_in_the_language_and_links_between_them(folder: Pat
         ]
     assert 'href="small/2001-06/r1/report.de.html"' in pages[0].read_text(encoding="utf-8")
     assert "Zwei" in read_displayed(site / "small/index.de.html")
+
+
+def test_no_page_in_the_language_stays_of_what_was_withdrawn(tmp_path: Path) -> None:
+    """Neither while another series is in it, nor when nothing is; and then nothing is written again."""
+    releases, gone, other = tmp_path / "releases", ReleaseKey("small", "2001-06"), ReleaseKey("other", "2001-06")
+    for key in (gone, other):
+        publish(examples()["flows"], key, releases)
+
+    def list_pages() -> list[str]:
+        site = write_site(releases, tmp_path / "site", SiteDescription("Titel")).folder
+        assert write_site(releases, tmp_path / "site", SiteDescription("Titel")).changed == ()
+        return sorted(path.relative_to(site).as_posix() for path in site.glob("**/*.de.*"))
+
+    assert f"{gone}/report.de.html" in list_pages()
+    withdraw(releases, gone)
+    notices = ["small/index.de.html", f"{gone}/index.de.html"]
+    assert [page for page in list_pages() if page.startswith("small")] == sorted(notices)
+    withdraw(releases, other)
+    assert list_pages() == []
+
+
+def withdraw(releases: Path, key: ReleaseKey) -> None:
+    """Replace a bundle by the notice that it was withdrawn."""
+    place = releases / str(key)
+    shutil.rmtree(place)
+    locate_zip(place).unlink()
+    facts = {"release": str(key), "withdrawn_at": "2001-08-01T09:00:00+00:00", "reason": "counted twice"}
+    place.with_name(f"{place.name}{NOTICE}").write_text(json.dumps(facts), encoding="utf-8")
 
 
 def test_sums_and_model_assisted_flows_are_translated_as_their_releases(tmp_path: Path) -> None:
