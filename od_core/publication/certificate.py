@@ -210,9 +210,22 @@ def translate_certificate(certificate: Certificate) -> Certificate:
     return certificate if facts is None else cast("Certificate", {**certificate, **facts, "original": certificate})
 
 
-def list_translated_fields(certificate: Certificate, translated: Certificate) -> dict[str, object]:
-    """Return the fields of a certificate that differ in another language, as ``translated`` has them."""
-    return {name: fact for name, fact in translated.items() if fact != certificate.get(name)}
+def add_translations(
+    certificate: Certificate, languages: Iterable[str], build: Callable[[str], Certificate]
+) -> Certificate:
+    """Return a certificate with those of its fields that differ in other languages, as the field ``translations``.
+
+    Args:
+        certificate: certificate in English.
+        languages: codes of the other languages. Without any, the certificate is returned as it is.
+        build: function that returns the same certificate in a language, which is used while it is called.
+    """
+    translations: dict[str, dict[str, Any]] = {}
+    for language in languages:
+        with use_language(language):
+            translated = build(language)
+        translations[language] = {name: fact for name, fact in translated.items() if fact != certificate.get(name)}
+    return cast("Certificate", {**certificate, "translations": translations}) if translations else certificate
 
 
 def is_derived(certificate: Certificate) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.languages import localise_number, translate, use_language
+from od_core.languages import localise_number, translate
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
@@ -32,8 +32,8 @@ from od_core.publication.bundle_files import CERTIFICATE, WITHDRAWN_COPIES
 from od_core.publication.certificate import (
     Certificate,
     CheckResult,
+    add_translations,
     bound_right_guesses_of_100,
-    list_translated_fields,
     read_certificate,
 )
 from od_core.publication.kind import Kind, R, ReleaseContext
@@ -107,7 +107,7 @@ def build_certificate(
     facts_of_kind = kind.facts(release, subject)
     if "interval" in facts_of_kind and not intervals:
         facts_of_kind["interval"] = None
-    facts: dict[str, Any] = {
+    facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
         "formats": sorted(list_usual_formats(plan.table, plan.features) if formats is None else formats),
@@ -137,23 +137,13 @@ def build_certificate(
         "known_limitations": render_data("limitations.yaml"),
         **facts_of_kind,
     }
-    for language, words in translations.items():
-        with use_language(language):
-            translated = build_certificate(
-                kind,
-                release,
-                key,
-                data_set,
-                checks,
-                record=record,
-                records=records,
-                about=about | words,
-                formats=formats,
-                intervals=intervals,
-            )
-        translated_fields = list_translated_fields(cast("Certificate", facts), translated)
-        facts.setdefault("translations", {})[language] = translated_fields
-    return cast("Certificate", facts)
+
+    def build(language: str) -> Certificate:
+        words = about | translations[language]
+        options: dict[str, Any] = {"records": records, "formats": formats, "intervals": intervals}
+        return build_certificate(kind, release, key, data_set, checks, record=record, about=words, **options)
+
+    return add_translations(cast("Certificate", facts), translations, build)
 
 
 def _describe_promise_of_release(

@@ -121,14 +121,15 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
     pages = dict(_iterate_pages(site, shown))
-    for key in site.withdrawn:
-        _remove_withdrawn(key, folder, pages.keys())
-    changed = [name for release in shown for name in _copy_bundle(release, folder)]
     written = {name: text.encode() for name, text in sorted(pages.items())}
     for of_series in _group_by_series(shown).values():
         newest = select_newest_revisions(of_series)[0]
-        if newest.shared_picture not in written:
-            written[newest.shared_picture] = draw_png(pages[f"{newest.key}.svg"])
+        picture = newest.shared_picture
+        if picture not in written:
+            written[picture] = draw_png(pages[f"{newest.key}.svg"], folder / picture)
+    for key in site.withdrawn:
+        _remove_withdrawn(key, folder, written.keys())
+    changed = [name for release in shown for name in _copy_bundle(release, folder)]
     changed += [name for name, content in written.items() if write_if_changed(folder / name, content)]
     return Site(folder, len(_group_by_series(shown)), len(shown), tuple(changed), left_out)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
-from functools import lru_cache
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -15,9 +16,16 @@ _SHAPES |= {"polyline": "M{points}", "polygon": "M{points}Z"}  # as paths of SVG
 _STYLE = {"fill": "black", "stroke": "none", "stroke-width": "1", "text-anchor": "start", "opacity": "1"}
 
 
-@lru_cache(maxsize=16)
-def draw_png(picture: str) -> bytes:
-    """Return an SVG picture that has what our templates have as PNG; the same bytes with the same Matplotlib."""
+def draw_png(picture: str, earlier: Path) -> bytes:
+    """Return an SVG picture, of elements that our templates have, as PNG; the same bytes with the same Matplotlib.
+
+    The PNG states the SHA-256 of the SVG. If the file ``earlier`` states the same, its content is returned, because
+    drawing takes a second.
+    """
+    digest = hashlib.sha256(picture.encode()).hexdigest()
+    drawn = earlier.read_bytes() if earlier.is_file() else b""
+    if digest.encode() in drawn:
+        return drawn
     from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2D
 
@@ -30,7 +38,7 @@ def draw_png(picture: str) -> bytes:
     file = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # the font lacks some scripts, and shows boxes
-        figure.savefig(file, format="png", metadata={"Software": None})
+        figure.savefig(file, format="png", metadata={"Software": None, "Source": f"SVG {digest}"})
     return file.getvalue()
 
 

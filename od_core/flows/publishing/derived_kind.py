@@ -30,7 +30,7 @@ from od_core.flows.publishing.flow_files import list_flow_files, list_flow_notes
 from od_core.flows.publishing.kind import FLOWS, describe_uncounted_trips
 from od_core.flows.publishing.report import LISTED, describe_estimation, make_flow_facts
 from od_core.flows.release import Release
-from od_core.languages import localise_number, message, translate, use_language
+from od_core.languages import localise_number, message, translate
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.features import list_usual_formats
@@ -45,11 +45,11 @@ from od_core.publication.bundle_differences import reword_as_published
 from od_core.publication.bundle_files import check_checksums
 from od_core.publication.certificate import (
     Certificate,
+    add_translations,
     compute_certificate_digest,
     has_intervals,
     is_derived,
     is_selected,
-    list_translated_fields,
     read_subject,
     translate_certificate,
 )
@@ -169,14 +169,11 @@ def make_derived_certificate(
         published: folder in which the flows are published already; None if they are not. If another version of this
             library wrote the certificate there, the result has the sentences and the bundle format of that version.
     """
+    languages = _find_main_certificate(flows, sources).get("translations", {})
     certificate = _make_certificate_in_language(kind, key, flows, sources)
-    translations: dict[str, dict[str, object]] = {}
-    for language in _find_main_certificate(flows, sources).get("translations", {}):
-        with use_language(language):
-            translated = _make_certificate_in_language(kind, key, flows, sources)
-        translations[language] = list_translated_fields(certificate, translated)
-    if translations:
-        certificate["translations"] = translations
+    certificate = add_translations(
+        certificate, languages, lambda _: _make_certificate_in_language(kind, key, flows, sources)
+    )
     return certificate if published is None else _keep_published_wording(certificate, published)
 
 

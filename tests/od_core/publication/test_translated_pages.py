@@ -92,9 +92,10 @@ def test_a_site_has_its_pages_in_the_language_and_links_between_them(folder: Pat
 
 
 def test_no_page_in_the_language_stays_of_what_was_withdrawn(tmp_path: Path) -> None:
-    """Neither while another series is in it, nor when nothing is; and then nothing is written again."""
-    releases, gone, other = tmp_path / "releases", ReleaseKey("small", "2001-06"), ReleaseKey("other", "2001-06")
-    for key in (gone, other):
+    """Neither while the site has other releases or series, nor when it has none; and then nothing is written again."""
+    releases = tmp_path / "releases"
+    gone, later, other = ReleaseKey("small", "2001-06"), ReleaseKey("small", "2001-07"), ReleaseKey("other", "2001-06")
+    for key in (gone, later, other):
         publish(examples()["flows"], key, releases)
 
     def list_pages() -> list[str]:
@@ -104,7 +105,9 @@ def test_no_page_in_the_language_stays_of_what_was_withdrawn(tmp_path: Path) -> 
 
     assert f"{gone}/report.de.html" in list_pages()
     withdraw(releases, gone)
-    notices = ["small/index.de.html", f"{gone}/index.de.html"]
+    assert f"{gone}/index.de.html" in list_pages()
+    withdraw(releases, later)
+    notices = ["small/index.de.html", f"{gone}/index.de.html", f"{later}/index.de.html"]
     assert [page for page in list_pages() if page.startswith("small")] == sorted(notices)
     withdraw(releases, other)
     assert list_pages() == []
